@@ -1,0 +1,151 @@
+"""A job: sources, steps and sinks, checked as they are put together. Building one runs nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import cloudpickle
+
+from moorline.api.sources import Source
+from moorline.api.states import declared_states
+from moorline.api.streams import Stream, describe
+from moorline.errors import (
+    DuplicateUid,
+    FunctionNotShippable,
+    InvalidArgument,
+    KeyedStateWithoutKey,
+    NothingToRun,
+    ParallelismTooHigh,
+    UnconnectedStream,
+)
+from moorline.model.graph import Graph, Input, Operator, Partitioning
+from moorline.model.key_groups import MAX_KEY_GROUPS, default_max_parallelism
+
+
+class Job:
+    """A streaming job.
+
+    >>> import moorline as mo
+    >>> job = mo.Job("shout", parallelism=2)
+    >>> words = job.source(mo.from_items(["a", "b"]), uid="words")
+    >>> words.map(str.upper, uid="up").sink(mo.collect("out"), uid="out")
+    >>> print(job)
+    job 'shout', parallelism 2, 128 key groups
+      words  source: Items             x2
+      up     map: upper                x2  <- words (forward)
+      out    sink: Collect             x2  <- up (forward)
+    """
+
+    def __init__(self, name: str, *, parallelism: int = 1, max_parallelism: int | None = None) -> None:
+        if not isinstance(name, str) or not name or not all(c.isalnum() or c in "._-" for c in name) or name[0] in ".-":
+            raise InvalidArgument("job name", name, "It names a folder: letters, digits, '.', '_' and '-'.")
+        self.name = name
+        self.parallelism = _check_parallelism("parallelism", parallelism)
+        if max_parallelism is not None:
+            _check_parallelism("max_parallelism", max_parallelism)
+        self._max_parallelism = max_parallelism
+        self._operators: dict[str, Operator] = {}
+        #: Operators with a parallelism of their own; the others follow the job's.
+        self._own_parallelism: set[str] = set()
+
+    @property
+    def max_parallelism(self) -> int:
+        """The number of key groups: what the user set, or what follows from the highest parallelism."""
+        if self._max_parallelism is not None:
+            return self._max_parallelism
+        return default_max_parallelism(max([self.parallelism, *(o.parallelism for o in self._operators.values())]))
+
+    def source(
+        self, source: Source, *, uid: str | None = None, name: str | None = None, parallelism: int | None = None
+    ) -> Stream:
+        """Begin a stream with the records of ``source``."""
+        if not isinstance(source, Source):
+            raise InvalidArgument("source", source, "Give a Source, such as mo.from_items([...]).")
+        added = self._add("source", source, (), uid, name, parallelism)
+        return Stream(self, ((added, None),))
+
+    def graph(self, parallelism: int | None = None) -> Graph:
+        """The finished job as data, after the checks that need the whole of it."""
+        operators = self._operators
+        if parallelism is not None:
+            _check_parallelism("parallelism", parallelism)
+            operators = {
+                uid: o if uid in self._own_parallelism else replace(o, parallelism=parallelism)
+                for uid, o in operators.items()
+            }
+        highest = max((o.parallelism for o in operators.values()), default=1)
+        key_groups = self._max_parallelism or default_max_parallelism(highest)
+        if not any(o.kind == "source" for o in operators.values()):
+            raise NothingToRun(self.name)
+        read = {i.upstream for o in operators.values() for i in o.inputs}
+        for operator in operators.values():
+            if operator.kind != "sink" and operator.uid not in read:
+                raise UnconnectedStream(operator.uid)
+            if operator.parallelism > key_groups:
+                raise ParallelismTooHigh(operator.uid, operator.parallelism, key_groups)
+        return Graph(self.name, tuple(operators.values()), key_groups, self._max_parallelism is not None)
+
+    def _add(
+        self,
+        kind: str,
+        function: Any,
+        inputs: tuple[Input, ...],
+        uid: str | None,
+        name: str | None,
+        parallelism: int | None,
+    ) -> str:
+        """Check an operator as far as that is possible alone, and keep it. Returns its uid."""
+        name = name or describe(function)
+        if uid is None:
+            uid = self._new_uid(kind)
+        elif not isinstance(uid, str) or not uid or len(uid) > 100:
+            raise InvalidArgument("uid", uid, "A uid is a text of 1 to 100 characters.")
+        if uid in self._operators:
+            raise DuplicateUid(uid)
+        has_its_own = parallelism is not None
+        if parallelism is None:
+            parallelism = self.parallelism
+        _check_parallelism(f"parallelism of {uid!r}", parallelism)
+        if self._max_parallelism is not None and parallelism > self._max_parallelism:
+            raise ParallelismTooHigh(uid, parallelism, self._max_parallelism)
+        operator = Operator(uid, name, kind, parallelism, function, inputs)
+        states = declared_states(function)
+        if states and not operator.is_keyed:
+            raise KeyedStateWithoutKey(uid, tuple(states))
+        _check_shippable(uid, function, inputs)
+        self._operators[uid] = operator
+        if has_its_own:
+            self._own_parallelism.add(uid)
+        return uid
+
+    def _new_uid(self, kind: str) -> str:
+        number = 1 + sum(o.kind == kind for o in self._operators.values())
+        while f"{kind}-{number}" in self._operators:
+            number += 1
+        return f"{kind}-{number}"
+
+    def __str__(self) -> str:
+        lines = [f"job {self.name!r}, parallelism {self.parallelism}, {self.max_parallelism} key groups"]
+        width = max([len(uid) for uid in self._operators], default=0) + 2
+        for o in self._operators.values():
+            reads = ", ".join(f"{i.upstream}{'#' + i.tag if i.tag else ''} ({i.partitioning.value})" for i in o.inputs)
+            what = f"{o.kind}: {o.name}"
+            lines.append(f"  {o.uid:<{width}}{what:<24}  x{o.parallelism}" + (f"  <- {reads}" if reads else ""))
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<Job {self.name!r} with {len(self._operators)} operators>"
+
+
+def _check_parallelism(what: str, parallelism: object) -> int:
+    if not isinstance(parallelism, int) or isinstance(parallelism, bool) or not 1 <= parallelism <= MAX_KEY_GROUPS:
+        raise InvalidArgument(what, parallelism, f"It is a whole number from 1 to {MAX_KEY_GROUPS}.")
+    return parallelism
+
+
+def _check_shippable(uid: str, function: Any, inputs: tuple[Input, ...]) -> None:
+    try:
+        cloudpickle.dumps((function, [i.key for i in inputs if i.partitioning is Partitioning.HASH]))
+    except Exception as error:  # whatever a user's object raises while it is pickled
+        raise FunctionNotShippable(uid, f"{type(error).__name__}: {error}") from error

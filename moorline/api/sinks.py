@@ -1,0 +1,85 @@
+"""The contract between Moorline and a sink.
+
+A sink makes its output visible in two steps. At a barrier, ``prepare`` stages what was written since the last
+one, durably, and returns *committables*: plain data that says what is to be done to make it visible. They are
+part of the snapshot. When the checkpoint is complete, ``commit`` does it. After a restart the committables of
+the restored checkpoint are committed again, because nobody knows whether that happened before; so committing
+twice must be harmless, also when an older, half-dead attempt does it at the same time.
+
+Each call gets the order of events like this:
+
+    write* prepare(1) write* prepare(2) commit(all of 1 and 2) write* …
+
+A notification may get lost, so a commit can cover more than one checkpoint, and the last one at the end of a
+bounded job covers everything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+
+class DeliveryGuarantee(Enum):
+    """What a sink promises."""
+
+    EXACTLY_ONCE = "exactly once"
+    AT_LEAST_ONCE = "at least once"
+
+
+@dataclass(frozen=True)
+class SinkContext:
+    """What a writer is told when it is opened."""
+
+    job: str
+    uid: str
+    subtask: int
+    parallelism: int
+    #: Put it into the name of everything staged: an older attempt may still be writing.
+    attempt: int
+    #: What :meth:`SinkWriter.snapshot` returned, dealt out anew if the parallelism has changed.
+    restored: tuple[Any, ...] = ()
+
+
+class SinkWriter:
+    """Writes the records of one subtask."""
+
+    def write(self, records: list[Any]) -> None:
+        """Take a batch. Nothing may become visible yet."""
+        raise NotImplementedError
+
+    def prepare(self, checkpoint: int) -> list[Any]:
+        """Stage durably all that was written since the last call; return its committables."""
+        return []
+
+    def snapshot(self) -> list[Any]:
+        """The writer's own state, as plain data; it comes back as ``SinkContext.restored``."""
+        return []
+
+    def results(self) -> tuple[str, list[Any]] | None:
+        """At the end of the job: records for ``result.collected(name)``, in this driver's memory."""
+        return None
+
+    def close(self) -> None:
+        """Called once, at the end or after a failure. What was not prepared is given up."""
+
+
+class Sink:
+    """Where records go."""
+
+    guarantee: DeliveryGuarantee = DeliveryGuarantee.EXACTLY_ONCE
+
+    def open(self, ctx: SinkContext) -> SinkWriter:
+        """Make the writer of one subtask. Called in the worker."""
+        raise NotImplementedError
+
+    def commit(self, committables: list[Any]) -> None:
+        """Make them visible. Called in the worker; repeating it is harmless."""
+
+    def roll_back(self, job: str, uid: str, checkpoint: int) -> None:
+        """Called on the driver when newer checkpoints turned out to be damaged and the job goes back to
+        ``checkpoint``: undo what was committed for those after it, if that can be done."""
+
+    def clean_up(self, job: str, uid: str) -> None:
+        """Called once on the driver when the job has ended well: remove what is staged and not committed."""

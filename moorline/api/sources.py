@@ -1,0 +1,89 @@
+"""The contract between Moorline and a source.
+
+A source consists of *splits*: files, partitions, ranges. Each split has an id (an int or a str) and is read by
+exactly one subtask, which is settled by the id alone, so every subtask can tell without asking. A reader says
+how far it is in each of its splits; that is the source's state in a snapshot. After a restart, at whatever
+parallelism, every reader is told the positions of all splits and goes on with those that are now its own.
+
+    class Countdown(mo.Source):
+        def __init__(self, start):
+            self.start = start
+
+        def open(self, ctx):
+            return CountdownReader(self.start, ctx)
+
+    class CountdownReader(mo.SourceReader):
+        def __init__(self, start, ctx):
+            self.mine = ctx.owns(0)                         # one split, with id 0
+            self.left = ctx.positions.get(0, start)
+
+        def read(self, limit):
+            if not self.mine or self.left == 0:
+                return None                                 # the end
+            self.left -= 1
+            return [self.left + 1]
+
+        def positions(self):
+            return {0: self.left} if self.mine else {}
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from moorline.model import keys
+
+SplitId = int | str
+
+
+@dataclass(frozen=True)
+class SourceContext:
+    """What a reader is told when it is opened."""
+
+    uid: str
+    subtask: int
+    parallelism: int
+    attempt: int
+    #: The restored position of every split that has one, of all subtasks. Empty at the first start.
+    positions: dict[SplitId, Any] = field(default_factory=dict)
+
+    def owns(self, split: SplitId) -> bool:
+        """Is this the subtask that reads ``split``?
+
+        Splits with numbers are dealt out in turn, splits with names by their hash.
+        """
+        number = split if isinstance(split, int) else keys.encoded_hash(keys.encode(split))
+        return number % self.parallelism == self.subtask
+
+
+class SourceReader:
+    """Reads the splits of one subtask."""
+
+    def read(self, limit: int) -> list[Any] | None:
+        """Up to ``limit`` records; an empty list if there are none just now; ``None`` at the end.
+
+        It must not block: the subtask has checkpoints to take in between.
+        """
+        raise NotImplementedError
+
+    def positions(self) -> dict[SplitId, Any]:
+        """How far each of the own splits is: after every record that ``read`` has returned.
+
+        Keep finished splits in it as long as they could be found again. Positions are plain data.
+        """
+        raise NotImplementedError
+
+    def notify_checkpoint_complete(self, checkpoint: int) -> None:
+        """The positions handed out for ``checkpoint`` are safe: what lies before them may be acknowledged."""
+
+    def close(self) -> None:
+        """Called once, at the end or after a failure."""
+
+
+class Source:
+    """Where a job's records come from."""
+
+    def open(self, ctx: SourceContext) -> SourceReader:
+        """Make the reader of one subtask. Called in the worker."""
+        raise NotImplementedError

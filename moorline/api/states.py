@@ -1,0 +1,334 @@
+"""The five kinds of keyed state, as a user declares and uses them.
+
+Declared on the class, or asked for in ``open`` by a descriptor; both give the same object::
+
+    class Average(mo.KeyedProcessFunction):
+        sum = mo.ValueState(tuple[int, int], default=(0, 0))
+
+        def open(self, runtime_context):
+            self.seen = runtime_context.get_list_state(mo.ListStateDescriptor("seen", int))
+
+What stands here is the declaration and the interface. The live states, which know the current key,
+are made from it by ``state/keyed.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from moorline.api.functions import AggregateFunction, ReduceFunction
+from moorline.errors import StateNotBound
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+IN = TypeVar("IN")
+OUT = TypeVar("OUT")
+
+
+@dataclass(frozen=True)
+class StateDescriptor:
+    """What there is to know about a state before it exists."""
+
+    kind: ClassVar[str]
+    name: str
+
+
+@dataclass(frozen=True)
+class ValueStateDescriptor(StateDescriptor):
+    """One value per key.
+
+    >>> ValueStateDescriptor("last", float).kind
+    'value'
+    """
+
+    kind: ClassVar[str] = "value"
+    type: Any = object
+    default: Any = None
+
+
+@dataclass(frozen=True)
+class ListStateDescriptor(StateDescriptor):
+    """A list per key.
+
+    >>> ListStateDescriptor("events", str).kind
+    'list'
+    """
+
+    kind: ClassVar[str] = "list"
+    type: Any = object
+
+
+@dataclass(frozen=True)
+class MapStateDescriptor(StateDescriptor):
+    """A map per key.
+
+    >>> MapStateDescriptor("counts", str, int).kind
+    'map'
+    """
+
+    kind: ClassVar[str] = "map"
+    key_type: Any = object
+    type: Any = object
+
+
+@dataclass(frozen=True)
+class ReducingStateDescriptor(StateDescriptor):
+    """One value per key, made from all that were added by a function of two.
+
+    >>> ReducingStateDescriptor("max", max, int).kind
+    'reducing'
+    """
+
+    kind: ClassVar[str] = "reducing"
+    reduce: ReduceFunction | Callable[[Any, Any], Any] = max
+    type: Any = object
+
+
+@dataclass(frozen=True)
+class AggregatingStateDescriptor(StateDescriptor):
+    """One accumulator per key, made from all that were added by an :class:`AggregateFunction`."""
+
+    kind: ClassVar[str] = "aggregating"
+    aggregate: AggregateFunction[Any, Any, Any] | None = None
+    #: The type of the accumulator.
+    type: Any = object
+
+
+class State:
+    """Base of the declarations: knows its name, and that it is not bound yet."""
+
+    def __init__(self, name: str | None) -> None:
+        self._name = name
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        if self._name is None:
+            self._name = name
+
+    @property
+    def descriptor(self) -> StateDescriptor:
+        """What a running operator makes the live state from."""
+        raise NotImplementedError
+
+    def _unbound(self) -> StateNotBound:
+        return StateNotBound(self._name or "?")
+
+    def clear(self) -> None:
+        """Forget what is kept for the current key."""
+        raise self._unbound()
+
+
+class ValueState(State, Generic[T]):
+    """One value per key.
+
+    >>> import moorline as mo
+    >>> class Last(mo.KeyedProcessFunction):
+    ...     last = mo.ValueState(float, default=0.0)
+    >>> Last.last.descriptor
+    ValueStateDescriptor(name='last', type=<class 'float'>, default=0.0)
+    """
+
+    def __init__(self, type: Any = object, *, default: T | None = None, name: str | None = None) -> None:
+        super().__init__(name)
+        self._type, self._default = type, default
+
+    @property
+    def descriptor(self) -> StateDescriptor:
+        return ValueStateDescriptor(self._name or "?", self._type, self._default)
+
+    def value(self) -> T:
+        """The current key's value, or the default."""
+        raise self._unbound()
+
+    def update(self, value: T) -> None:
+        """Replace the current key's value. ``None`` clears it."""
+        raise self._unbound()
+
+
+class ListState(State, Generic[T]):
+    """A list per key.
+
+    >>> import moorline as mo
+    >>> class Recent(mo.KeyedProcessFunction):
+    ...     events = mo.ListState(str)
+    >>> Recent.events.descriptor.kind
+    'list'
+    """
+
+    def __init__(self, type: Any = object, *, name: str | None = None) -> None:
+        super().__init__(name)
+        self._type = type
+
+    @property
+    def descriptor(self) -> StateDescriptor:
+        return ListStateDescriptor(self._name or "?", self._type)
+
+    def get(self) -> Iterable[T]:
+        """The current key's elements, oldest first; empty if there are none."""
+        raise self._unbound()
+
+    def add(self, value: T) -> None:
+        """Append one element."""
+        raise self._unbound()
+
+    def add_all(self, values: Iterable[T]) -> None:
+        """Append several elements."""
+        raise self._unbound()
+
+    def update(self, values: Iterable[T]) -> None:
+        """Replace all elements."""
+        raise self._unbound()
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.get())
+
+
+class MapState(State, Generic[K, V]):
+    """A map per key, with a dict's manners as well.
+
+    >>> import moorline as mo
+    >>> class Counts(mo.KeyedProcessFunction):
+    ...     per_page = mo.MapState(str, int)
+    >>> Counts.per_page.descriptor.key_type
+    <class 'str'>
+    """
+
+    def __init__(self, key_type: Any = object, value_type: Any = object, *, name: str | None = None) -> None:
+        super().__init__(name)
+        self._key_type, self._type = key_type, value_type
+
+    @property
+    def descriptor(self) -> StateDescriptor:
+        return MapStateDescriptor(self._name or "?", self._key_type, self._type)
+
+    def get(self, key: K, default: V | None = None) -> V | None:
+        """The value under ``key``, or ``default``."""
+        raise self._unbound()
+
+    def put(self, key: K, value: V) -> None:
+        """Set the value under ``key``."""
+        raise self._unbound()
+
+    def put_all(self, entries: dict[K, V] | Iterable[tuple[K, V]]) -> None:
+        """Set several values."""
+        raise self._unbound()
+
+    def contains(self, key: K) -> bool:
+        """Is there a value under ``key``?"""
+        raise self._unbound()
+
+    def remove(self, key: K) -> None:
+        """Forget ``key``; nothing happens if it is not there."""
+        raise self._unbound()
+
+    def keys(self) -> Iterable[K]:
+        """The map's keys."""
+        raise self._unbound()
+
+    def values(self) -> Iterable[V]:
+        """The map's values."""
+        raise self._unbound()
+
+    def items(self) -> Iterable[tuple[K, V]]:
+        """The map's entries."""
+        raise self._unbound()
+
+    def is_empty(self) -> bool:
+        """Has the map no entry?"""
+        raise self._unbound()
+
+    def __len__(self) -> int:
+        raise self._unbound()
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self.keys())
+
+    def __getitem__(self, key: K) -> V:
+        if not self.contains(key):
+            raise KeyError(key)
+        return self.get(key)  # type: ignore[return-value]
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: K) -> None:
+        if not self.contains(key):
+            raise KeyError(key)
+        self.remove(key)
+
+    def __contains__(self, key: object) -> bool:
+        return self.contains(key)  # type: ignore[arg-type]
+
+
+class ReducingState(State, Generic[T]):
+    """One value per key: all that were added, reduced by a function of two.
+
+    >>> import moorline as mo
+    >>> class Best(mo.KeyedProcessFunction):
+    ...     best = mo.ReducingState(int, max)
+    >>> Best.best.descriptor.kind
+    'reducing'
+    """
+
+    def __init__(self, type: Any, reduce: ReduceFunction | Callable[[T, T], T], *, name: str | None = None) -> None:
+        super().__init__(name)
+        self._type, self._reduce = type, reduce
+
+    @property
+    def descriptor(self) -> StateDescriptor:
+        return ReducingStateDescriptor(self._name or "?", self._reduce, self._type)
+
+    def get(self) -> T | None:
+        """The reduced value, or ``None`` if nothing was added."""
+        raise self._unbound()
+
+    def add(self, value: T) -> None:
+        """Reduce one more value into it."""
+        raise self._unbound()
+
+
+class AggregatingState(State, Generic[IN, OUT]):
+    """One result per key: all that were added, through an :class:`AggregateFunction`.
+
+    ``type`` is the type of the accumulator, which is what is stored.
+
+    >>> import moorline as mo
+    >>> class Mean(mo.AggregateFunction):
+    ...     def create_accumulator(self): return (0, 0.0)
+    ...     def add(self, value, acc): return acc[0] + 1, acc[1] + value
+    ...     def get_result(self, acc): return acc[1] / acc[0]
+    >>> class Means(mo.KeyedProcessFunction):
+    ...     mean = mo.AggregatingState(tuple[int, float], Mean())
+    >>> Means.mean.descriptor.kind
+    'aggregating'
+    """
+
+    def __init__(self, type: Any, aggregate: AggregateFunction[IN, Any, OUT], *, name: str | None = None) -> None:
+        super().__init__(name)
+        self._type, self._aggregate = type, aggregate
+
+    @property
+    def descriptor(self) -> StateDescriptor:
+        return AggregatingStateDescriptor(self._name or "?", self._aggregate, self._type)
+
+    def get(self) -> OUT | None:
+        """The result, or ``None`` if nothing was added."""
+        raise self._unbound()
+
+    def add(self, value: IN) -> None:
+        """Aggregate one more value into it."""
+        raise self._unbound()
+
+
+def declared_states(function: object) -> dict[str, State]:
+    """The states declared on a function's class, by attribute."""
+    found: dict[str, State] = {}
+    for cls in reversed(type(function).__mro__):
+        for attribute, value in vars(cls).items():
+            if isinstance(value, State):
+                found[attribute] = value
+            else:
+                found.pop(attribute, None)
+    return found

@@ -1,0 +1,134 @@
+"""A source that computes its records: record number ``i`` is ``function(i)``.
+
+The numbers are dealt out to a fixed number of splits, whatever the parallelism, so that a restored job finds
+every number exactly once at any parallelism:
+
+    split s of n yields    s, s + n, s + 2n, …        its position is the next number of it
+
+A reader takes a run of numbers from one of its splits, then a run from the next, so that none falls behind.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from moorline.api.sources import Source, SourceContext, SourceReader, SplitId
+from moorline.errors import InvalidArgument, RestoreError
+
+#: Enough for small clusters; a job with more source subtasks than splits leaves some of them without work.
+DEFAULT_SPLITS = 8
+
+
+def generate(
+    function: Callable[[int], Any],
+    *,
+    count: int | None = None,
+    splits: int | None = None,
+    rate: float | None = None,
+) -> Source:
+    """``function(0)``, ``function(1)``, … up to ``count`` records, or without end.
+
+    ``splits`` (8 unless told) is how many subtasks can share the work; it must stay the same for the life of
+    the job, because positions are kept per split. Within a split the order is kept. ``rate`` is the number of
+    records per second of the whole source, shared evenly among the splits; a source that was held up catches up
+    on one second at most. The function must give the same record for the same number each time: after a failure
+    it is asked again.
+
+    >>> reader = generate(lambda i: i * i, count=5, splits=2).open(
+    ...     SourceContext(uid="squares", subtask=0, parallelism=1, attempt=1))
+    >>> reader.read(10), reader.read(10), reader.read(10)
+    ([0, 4, 16], [1, 9], None)
+    """
+    return Generator(function, count=count, splits=splits, rate=rate)
+
+
+class Generator(Source):
+    """See :func:`generate`."""
+
+    def __init__(
+        self,
+        function: Callable[[int], Any],
+        *,
+        count: int | None = None,
+        splits: int | None = None,
+        rate: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not callable(function):
+            raise InvalidArgument("function", function, "Give a function from the record's number to the record.")
+        if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 0):
+            raise InvalidArgument("count", count, "Give a number of records, or None for no end.")
+        if splits is not None and (not isinstance(splits, int) or isinstance(splits, bool) or splits < 1):
+            raise InvalidArgument("splits", splits, "Give a whole number from 1.")
+        if rate is not None and not 0 < rate < float("inf"):
+            raise InvalidArgument("rate", rate, "Give a number of records per second above 0, or None for no limit.")
+        self.function = function
+        self.count = count
+        self.splits = DEFAULT_SPLITS if splits is None else splits
+        self.rate = rate
+        self.clock = clock
+
+    def open(self, ctx: SourceContext) -> SourceReader:
+        """A reader of those splits that are this subtask's."""
+        self._check(ctx)
+        return _GeneratorReader(self, ctx)
+
+    def _check(self, ctx: SourceContext) -> None:
+        restored = ctx.positions
+        if not restored:
+            return
+        fits = set(restored) == set(range(self.splits))
+        if not fits or any(position % self.splits != split for split, position in restored.items()):
+            raise RestoreError(
+                f"source {ctx.uid!r} has {self.splits} splits, but the snapshot holds the positions of "
+                f"{len(restored)} splits, which does not fit. Give it the splits= it had when the snapshot was taken."
+            )
+
+
+class _GeneratorReader(SourceReader):
+    def __init__(self, source: Generator, ctx: SourceContext) -> None:
+        self._function = source.function
+        self._step = source.splits
+        self._end = source.count
+        self._next: dict[SplitId, int] = {s: ctx.positions.get(s, s) for s in range(source.splits) if ctx.owns(s)}
+        #: Splits with numbers left; the first one is next.
+        self._turns = deque(s for s, number in self._next.items() if self._end is None or number < self._end)
+        self._clock = source.clock
+        self._rate = None if source.rate is None else source.rate * len(self._next) / source.splits
+        self._checked = self._clock()
+        self._due = 0.0
+
+    def read(self, limit: int) -> list[Any] | None:
+        if not self._turns:
+            return None
+        if self._rate is not None:
+            limit = min(limit, self._allowance(self._rate))
+            if limit <= 0:
+                return []
+        split = self._turns[0]
+        start = self._next[split]
+        stop = start + limit * self._step
+        if self._end is not None and stop >= self._end:
+            stop = self._end
+        function = self._function
+        records = [function(i) for i in range(start, stop, self._step)]
+        # Only now: if the function raised, nothing was read.
+        self._next[split] = start + len(records) * self._step
+        self._due -= len(records)
+        self._turns.rotate(-1)
+        if self._end is not None and self._next[split] >= self._end:
+            self._turns.remove(split)
+        return records
+
+    def _allowance(self, rate: float) -> int:
+        now = self._clock()
+        # A reader that was held up for long must not make up for all of it in one rush.
+        self._due = min(self._due + (now - self._checked) * rate, max(rate, 1.0))
+        self._checked = now
+        return int(self._due)
+
+    def positions(self) -> dict[SplitId, Any]:
+        return dict(self._next)

@@ -1,0 +1,64 @@
+"""A source that reads a Python list, in order.
+
+The list is one split (id 0), so one subtask reads all of it and the order is kept; the position is the index of
+the next item. It travels with the job, so it is meant for examples, tests and small tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from moorline.api.sources import Source, SourceContext, SourceReader, SplitId
+from moorline.errors import InvalidArgument, RestoreError
+
+_SPLIT = 0
+
+
+def from_items(items: Iterable[Any]) -> Source:
+    """The items, one record each, in their order.
+
+    They are listed at once, so an endless iterable is not for here: see ``generate``.
+
+    >>> source = from_items("abc")
+    >>> reader = source.open(SourceContext(uid="letters", subtask=0, parallelism=1, attempt=1))
+    >>> reader.read(2), reader.positions(), reader.read(2), reader.read(2)
+    (['a', 'b'], {0: 2}, ['c'], None)
+    """
+    return Items(items)
+
+
+class Items(Source):
+    """See :func:`from_items`."""
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        try:
+            self.items = list(items)
+        except TypeError:
+            raise InvalidArgument("items", items, "Give a list, or anything else a for loop can go through.") from None
+
+    def open(self, ctx: SourceContext) -> SourceReader:
+        """The subtask that owns the one split reads; for the others it is over at once."""
+        return _ItemsReader(self.items, ctx)
+
+
+class _ItemsReader(SourceReader):
+    def __init__(self, items: list[Any], ctx: SourceContext) -> None:
+        self._mine = ctx.owns(_SPLIT)
+        self._items = items
+        self._next: int = ctx.positions.get(_SPLIT, 0)
+        if self._mine and self._next > len(items):
+            raise RestoreError(
+                f"source {ctx.uid!r} had read {self._next} items when the snapshot was taken, but its list has only "
+                f"{len(items)} now. Give it the old list, with new items only at the end."
+            )
+
+    def read(self, limit: int) -> list[Any] | None:
+        if not self._mine or self._next >= len(self._items):
+            return None
+        records = self._items[self._next : self._next + limit]
+        self._next += len(records)
+        return records
+
+    def positions(self) -> dict[SplitId, Any]:
+        return {_SPLIT: self._next} if self._mine else {}

@@ -1,0 +1,1 @@
+"""Effects on the driver's side: one loop that triggers, publishes, restarts."""

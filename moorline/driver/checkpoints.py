@@ -1,0 +1,222 @@
+"""The checkpoints of one attempt: when to start one, what each report about it means, what to keep.
+
+Holds ``protocol/triggering`` and ``protocol/coordination`` together and carries their decisions out. Runs on the
+driver's one thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from moorline.errors import FailureReason, StorageError
+from moorline.failpoints import failpoint
+from moorline.model.config import Checkpoints
+from moorline.model.deployment import Deployment
+from moorline.model.ids import SubtaskId
+from moorline.model.manifest import Manifest, OperatorEntry, OperatorHandles
+from moorline.model.messages import Abort, Acknowledged, Confirm, Declined, Order, Trigger
+from moorline.protocol import coordination as co
+from moorline.protocol.retention import superfluous
+from moorline.protocol.triggering import Triggering
+from moorline.storage.checkpoints import History
+
+log = logging.getLogger("moorline")
+
+#: Without checkpoints there is still the final one, which nobody should wait for in vain.
+FINAL_TIMEOUT_MS = 600_000
+
+
+@dataclass(frozen=True)
+class CheckpointStats:
+    """One complete checkpoint, for people."""
+
+    checkpoint: int
+    #: From the trigger to the last acknowledgement.
+    duration_ms: int
+    size: int
+    #: The longest of any subtask.
+    align_ms: int
+    sync_ms: int
+    async_ms: int
+    final: bool
+
+
+class AttemptCheckpoints:
+    """All checkpoints of one attempt."""
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        config: Checkpoints | None,
+        history: History | None,
+        next_checkpoint: int,
+        completed: list[int],
+        send: Callable[[SubtaskId, Order], None],
+        now_ms: int,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._deployment, self._config, self._history = deployment, config, history
+        self._send, self._wall_ms = send, wall_ms
+        self._plan = deployment.plan
+        self._subtasks = list(self._plan.subtasks())
+        self._sources = list(self._plan.source_subtasks())
+        self._reading = set(self._sources)
+        self._triggering = Triggering(
+            interval_ms=config.interval_ms if config else None,
+            min_pause_ms=config.min_pause_ms if config else 0,
+            max_concurrent=config.max_concurrent if config else 1,
+            next_id=next_checkpoint,
+            started_ms=now_ms,
+        )
+        self._coordination = co.Coordination(
+            frozenset(self._subtasks),
+            timeout_ms=config.timeout_ms if config else FINAL_TIMEOUT_MS,
+            tolerable=config.tolerable_failures if config else 0,
+        )
+        self._completed = completed
+        self._started_ms: dict[int, int] = {}
+        self._times: dict[int, list[Acknowledged]] = {}
+        self.stats: list[CheckpointStats] = []
+        #: Set when too many checkpoints have failed.
+        self.failure: str | None = None
+
+    @property
+    def last_completed(self) -> int:
+        return self._coordination.completed or (self._deployment.restored or 0)
+
+    def time_passed(self, now_ms: int) -> None:
+        """Start what is due; give up what takes too long."""
+        self._obey(self._coordination.handle(co.TimePassed(now_ms)), now_ms)
+        start = self._triggering.time_passed(now_ms)
+        if start is not None:
+            log.debug("%s", start)
+            self._started_ms[start.checkpoint] = now_ms
+            self._coordination.handle(co.Started(start.checkpoint, now_ms, start.final))
+            for source in self._sources:
+                self._send(
+                    source, Trigger(checkpoint=start.checkpoint, triggered_ms=self._wall_ms(), final=start.final)
+                )
+
+    def next_wakeup_ms(self) -> int | None:
+        times = [self._triggering.next_due_ms(), self._coordination.next_expiry_ms()]
+        return min((t for t in times if t is not None), default=None)
+
+    def input_ended(self, subtask: SubtaskId) -> None:
+        """A source has read everything. When all have, only the final checkpoint is left to do."""
+        self._reading.discard(subtask)
+        if not self._reading:
+            self._triggering.final_requested()
+
+    def stop(self) -> None:
+        """Take the final checkpoint now, wherever the sources are."""
+        self._triggering.final_requested()
+
+    def acknowledged(self, subtask: SubtaskId, report: Acknowledged, now_ms: int) -> None:
+        if report.checkpoint in self._started_ms:
+            self._times.setdefault(report.checkpoint, []).append(report)
+        event = co.Acknowledged(subtask, report.checkpoint, tuple(report.operators))
+        self._obey(self._coordination.handle(event), now_ms)
+
+    def declined(self, subtask: SubtaskId, report: Declined, now_ms: int) -> None:
+        log.warning("checkpoint %d declined by subtask %s: %s", report.checkpoint, subtask, report.detail)
+        event = co.Declined(subtask, report.checkpoint, FailureReason[report.reason])
+        self._obey(self._coordination.handle(event), now_ms)
+
+    def _obey(self, actions: list[co.Action], now_ms: int) -> None:
+        for action in actions:
+            log.debug("%s", action)
+            match action:
+                case co.Publish(checkpoint, parts):
+                    self._publish(checkpoint, parts, now_ms)
+                case co.ConfirmEverywhere(checkpoint, final):
+                    self._confirm(checkpoint, final)
+                case co.AbortEverywhere(checkpoint, reason):
+                    log.warning("checkpoint %d given up: %s", checkpoint, reason.sentence)
+                    self._ended(checkpoint, False, now_ms)
+                    for subtask in self._subtasks:
+                        self._send(subtask, Abort(checkpoint=checkpoint))
+                case co.Discard(_, handles):
+                    self._discard(handles)
+                case co.FailAttempt():
+                    self.failure = str(action)
+
+    def _publish(self, checkpoint: int, parts: tuple[tuple[SubtaskId, co.Handles], ...], now_ms: int) -> None:
+        size = 0
+        if self._history is not None:
+            manifest = self._manifest(checkpoint, dict(parts))
+            size = manifest.size
+            # Kept in mind even if publishing fails: the outcome is unknown, and retention must know of it.
+            self._completed.append(checkpoint)
+            try:
+                self._history.publish(manifest)
+            except StorageError as error:
+                log.warning("checkpoint %d could not be published: %s", checkpoint, error)
+                self._obey(self._coordination.handle(co.PublishFailed(checkpoint)), now_ms)
+                return
+        self._keep_stats(checkpoint, size, now_ms)
+        self._ended(checkpoint, True, now_ms)
+        self._obey(self._coordination.handle(co.Published(checkpoint)), now_ms)
+        self._retain()
+
+    def _confirm(self, checkpoint: int, final: bool) -> None:
+        for number, subtask in enumerate(self._subtasks):
+            if number == len(self._subtasks) // 2:
+                failpoint("ckpt.notifying")
+            self._send(subtask, Confirm(checkpoint=checkpoint, final=final))
+
+    def _retain(self) -> None:
+        """Delete what is superfluous. That it fails is a nuisance, not a failure: the next time does it."""
+        if self._history is None or self._config is None:
+            return
+        doomed = superfluous(self._completed, self._config.retained)
+        try:
+            self._history.remove(doomed)
+        except StorageError as error:
+            log.warning("old checkpoints could not be deleted yet: %s", error)
+            return
+        self._completed = [n for n in self._completed if n not in doomed]
+
+    def _discard(self, handles: co.Handles) -> None:
+        """Delete files that no checkpoint will name. What cannot be deleted now is swept by the next attempt."""
+        files = [f for h in handles for f in h.files()]
+        if self._history is None or not files:
+            return
+        try:
+            self._history.discard(files)
+        except StorageError as error:
+            log.warning("files of an abandoned checkpoint could not be deleted yet: %s", error)
+
+    def _manifest(self, checkpoint: int, parts: dict[SubtaskId, co.Handles]) -> Manifest:
+        graph = self._plan.graph
+        entries = []
+        for vertex in self._plan.vertices:
+            for uid in vertex.operators:
+                operator = graph.by_uid[uid]
+                subtasks = [
+                    next((h for h in parts[SubtaskId(vertex.id, i)] if h.uid == uid), OperatorHandles(uid))
+                    for i in range(vertex.parallelism)
+                ]
+                entries.append(OperatorEntry(uid, operator.name, vertex.parallelism, graph.max_parallelism, subtasks))
+        return Manifest(graph.job, self._deployment.attempt, checkpoint, self._wall_ms(), entries)
+
+    def _ended(self, checkpoint: int, completed: bool, now_ms: int) -> None:
+        self._triggering.ended(checkpoint, completed, now_ms)
+        self._started_ms.pop(checkpoint, None)
+        self._times.pop(checkpoint, None)
+
+    def _keep_stats(self, checkpoint: int, size: int, now_ms: int) -> None:
+        acks = self._times.get(checkpoint, [])
+        self.stats.append(
+            CheckpointStats(
+                checkpoint,
+                now_ms - self._started_ms.get(checkpoint, now_ms),
+                size,
+                max((a.align_ms for a in acks), default=0),
+                max((a.sync_ms for a in acks), default=0),
+                max((a.async_ms for a in acks), default=0),
+                checkpoint == self._triggering.final_pending,
+            )
+        )
+        del self.stats[:-1000]

@@ -1,0 +1,92 @@
+"""Where an attempt starts: claim the right to write, look at what storage has, decide, deal the state out.
+
+The claim comes first. From then on nothing that an older attempt does can change what is found.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+
+from moorline.api.sinks import Sink
+from moorline.errors import SnapshotCorrupt
+from moorline.model.deployment import Deployment
+from moorline.model.graph import Graph
+from moorline.model.ids import Attempt, CheckpointId
+from moorline.model.manifest import Manifest
+from moorline.protocol.lowering import lower
+from moorline.protocol.recovery import Found, RestoreFrom, StartEmpty, choose, lineage, next_checkpoint
+from moorline.protocol.redistribution import key_groups_of, redistribute
+from moorline.storage.blobs import BlobStore
+from moorline.storage.checkpoints import History
+
+log = logging.getLogger("moorline")
+
+
+@dataclass(frozen=True)
+class Start:
+    """An attempt, ready to be launched."""
+
+    deployment: Deployment
+    next_checkpoint: int
+    #: Checkpoints of this lineage that lie in storage.
+    completed: list[int]
+
+
+def start_empty(graph: Graph, attempt: Attempt) -> Start:
+    """An attempt of a job without checkpoints."""
+    return Start(Deployment(lower(graph), attempt), 1, [])
+
+
+def start_from_storage(graph: Graph, history: History, fresh: bool, refused: dict[int, str], now_ms: int) -> Start:
+    """Claim the next attempt and restore the newest whole checkpoint. ``refused``: see ``recovery.choose``."""
+    attempt = history.claim(fresh, now_ms)
+    history.sweep(attempt)
+    refused = dict(refused)
+    while True:
+        records = [Found(r.path, r.entry, r.damage) for r in history.read()]
+        decision = choose(records, refused)
+        if isinstance(decision, RestoreFrom):
+            missing = _missing_file(decision.manifest, history.store)
+            if missing is not None:
+                refused[decision.manifest.checkpoint] = missing
+                continue
+        break
+    completed = [r.entry.checkpoint for r in lineage(records) if isinstance(r.entry, Manifest)]
+    log.info("attempt %d: %s", attempt, decision)
+    url = history.store.url
+    if isinstance(decision, StartEmpty):
+        return Start(Deployment(lower(graph), attempt, location=url), next_checkpoint(records), completed)
+    for path, why in decision.passed_over:
+        log.error("checkpoint %s/%s CANNOT BE USED: %s", url, path, why)
+    if not isinstance(decision, RestoreFrom):
+        path, why = decision.passed_over[0]
+        raise SnapshotCorrupt(f"{url}/{path}", f"{why}; and no older checkpoint is whole")
+    manifest = decision.manifest
+    if decision.passed_over:
+        log.error("going back to checkpoint %d; what was done after it is done again", manifest.checkpoint)
+        for operator in graph.operators:
+            if isinstance(operator.function, Sink):
+                operator.function.roll_back(graph.job, operator.uid, manifest.checkpoint)
+    graph = replace(graph, max_parallelism=key_groups_of(manifest, graph))
+    plan = lower(graph)
+    restores = redistribute(manifest, plan, f"checkpoint {manifest.checkpoint} in {url}")
+    restored = CheckpointId(manifest.checkpoint)
+    return Start(Deployment(plan, attempt, restored, restores, url), next_checkpoint(records), completed)
+
+
+def _missing_file(manifest: Manifest, store: BlobStore) -> str | None:
+    """A cheap look before the start; checksums are verified by whoever reads a file."""
+    sizes = {blob.path: blob.size for blob in store.list(f"data/chk-{manifest.checkpoint}/")}
+    for file in manifest.files():
+        if file.path not in sizes:
+            return f"its file {file.path} is missing"
+        if sizes[file.path] != file.size:
+            return f"its file {file.path} has {sizes[file.path]} bytes instead of {file.size}"
+    return None
+
+
+def own_checkpoints(history: History) -> list[int]:
+    """The complete checkpoints of the running lineage."""
+    records = [Found(r.path, r.entry, r.damage) for r in history.read()]
+    return [r.entry.checkpoint for r in lineage(records) if isinstance(r.entry, Manifest)]

@@ -1,0 +1,354 @@
+"""One job on the driver: its attempts, from the first start to the last word.
+
+Never blocks and reads no clock of its own: facts and wishes come in by method calls, effects go out through
+:class:`Cluster`. ``driver/loop.py`` runs it on a thread of the Spark driver, ``testing/simulator.py`` in a simulated
+world.
+
+An attempt that fails is cancelled first; the next one starts when the cluster says that the old one has ended *and*
+the restart delay is over. A subtask of the old one may live on even so: it is fenced by the attempt number.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, assert_never
+
+from moorline.api.sinks import Sink
+from moorline.driver.checkpoints import AttemptCheckpoints, CheckpointStats
+from moorline.driver.restore import Start, own_checkpoints, start_empty, start_from_storage
+from moorline.errors import Fenced, JobCancelled, JobFailed, MoorlineError, StorageError
+from moorline.failpoints import failpoint
+from moorline.model.config import RunConfig
+from moorline.model.deployment import Deployment
+from moorline.model.durations import milliseconds
+from moorline.model.graph import Graph
+from moorline.model.ids import Attempt, SubtaskId
+from moorline.model.messages import (
+    Acknowledged,
+    Declined,
+    Failed,
+    InputEnded,
+    Order,
+    Progress,
+    Report,
+    Running,
+)
+from moorline.protocol.lifecycle import JobStatus, Lifecycle
+from moorline.protocol.restarts import Failure, GiveUp, Restarts
+from moorline.storage.checkpoints import History
+
+log = logging.getLogger("moorline")
+
+
+class Cluster(Protocol):
+    """Whoever runs attempts: Spark, or a simulation."""
+
+    def launch(self, deployment: Deployment) -> None:
+        """Start all subtasks. Its end is reported to :meth:`Supervision.attempt_ended`."""
+        ...
+
+    def send(self, subtask: SubtaskId, order: Order) -> None:
+        """Send an order to a subtask of the running attempt. One that is gone will be noticed otherwise."""
+        ...
+
+    def cancel(self) -> None:
+        """End the running attempt."""
+        ...
+
+
+@dataclass
+class _Attempt:
+    deployment: Deployment
+    checkpoints: AttemptCheckpoints
+    started_ms: int
+    running: set[SubtaskId] = field(default_factory=set)
+    heard_ms: dict[SubtaskId, int] = field(default_factory=dict)
+    progress: dict[SubtaskId, Progress] = field(default_factory=dict)
+    pids: dict[SubtaskId, int] = field(default_factory=dict)
+    #: Why it is being cancelled.
+    failure: str | None = None
+    user_error: str | None = None
+
+
+class Supervision:
+    """Keeps one job going until it has finished, failed or been cancelled."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        config: RunConfig,
+        history: History | None,
+        cluster: Cluster,
+        chance: random.Random,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._graph, self._config, self._history, self._cluster = graph, config, history, cluster
+        self._wall_ms = wall_ms
+        self._restarts = Restarts(config.restart_strategy, chance)
+        self._lifecycle = Lifecycle()
+        self._attempt: _Attempt | None = None
+        self._restart_at_ms: int | None = None
+        self._attempts = 0
+        self._refused: dict[int, str] = {}
+        self._stop_wanted = False
+        self._last_failure = ""
+        self._finished_stats: list[CheckpointStats] = []
+        self._heartbeat_ms = milliseconds(config.heartbeat_timeout)
+        self.history_of_failures: list[str] = []
+        #: Checkpoints that attempts were restored from; 0 for an empty start.
+        self.restored_from: list[int] = []
+        self.results: dict[str, list[Any]] = {}
+        self.error: MoorlineError | None = None
+
+    # --- views -----------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> JobStatus:
+        return self._lifecycle.status
+
+    @property
+    def attempt(self) -> int:
+        return self._attempt.deployment.attempt if self._attempt else 0
+
+    @property
+    def checkpoints(self) -> list[CheckpointStats]:
+        return self._finished_stats + (self._attempt.checkpoints.stats if self._attempt else [])
+
+    @property
+    def progress(self) -> dict[SubtaskId, Progress]:
+        return dict(self._attempt.progress) if self._attempt else {}
+
+    @property
+    def pids(self) -> dict[SubtaskId, int]:
+        return dict(self._attempt.pids) if self._attempt else {}
+
+    @property
+    def plan(self) -> Any:
+        return self._attempt.deployment.plan if self._attempt else None
+
+    def next_wakeup_ms(self) -> int | None:
+        """When :meth:`time_passed` is due at the latest."""
+        if self._restart_at_ms is not None:
+            return self._restart_at_ms
+        if self._attempt is None or self.status is JobStatus.STARTING:
+            return None
+        return self._attempt.checkpoints.next_wakeup_ms()
+
+    # --- wishes ----------------------------------------------------------------------------------
+
+    def start(self, now_ms: int) -> None:
+        self._launch(now_ms, fresh=self._config.restore is None)
+
+    def stop(self, now_ms: int) -> None:
+        """End well: a final checkpoint, everything committed."""
+        self._stop_wanted = True
+        self._maybe_stop(now_ms)
+
+    def cancel(self, now_ms: int) -> None:
+        """End now. What no checkpoint covers is not committed."""
+        if self.status.is_terminal or self.status is JobStatus.CANCELLING:
+            return
+        self._lifecycle.move(JobStatus.CANCELLING, "cancelled by the user")
+        if self._attempt is None:
+            self._end(JobStatus.CANCELLED, JobCancelled(self._graph.job))
+        else:
+            self._cluster.cancel()
+
+    def abandon(self) -> None:
+        """The loop around us has failed: take the running attempt down."""
+        if self._attempt is not None:
+            self._cluster.cancel()
+
+    # --- facts -----------------------------------------------------------------------------------
+
+    def reported(self, attempt: int, subtask: SubtaskId, report: Report, now_ms: int) -> None:
+        """A subtask has said something. What comes from another attempt is dropped."""
+        current = self._attempt
+        if current is None or attempt != current.deployment.attempt or current.failure is not None:
+            return
+        current.heard_ms[subtask] = now_ms
+        try:
+            self._take(current, subtask, report, now_ms)
+        except Fenced as error:
+            self._fenced(error)
+        self._after(current)
+
+    def line_lost(self, attempt: int, subtask: SubtaskId) -> None:
+        """The control line to a subtask has broken before the job's end."""
+        current = self._attempt
+        if current is not None and attempt == current.deployment.attempt and not self._is_over(current):
+            self._fail(current, f"subtask {subtask} was lost")
+
+    def attempt_ended(self, attempt: int, results: dict[str, list[Any]] | None, error: str | None, now_ms: int) -> None:
+        """The cluster says that nothing of the attempt runs any more."""
+        current = self._attempt
+        if current is None or attempt != current.deployment.attempt:
+            return
+        self._finished_stats += current.checkpoints.stats
+        self._attempt = None
+        if self.status is JobStatus.CANCELLING:
+            self._end(JobStatus.CANCELLED, JobCancelled(self._graph.job))
+        elif error is None and current.failure is None and results is not None:
+            self.results = results
+            self._clean_up()
+            self._end(JobStatus.FINISHED, None)
+        else:
+            self._consider_restart(current, current.failure or error or "the attempt ended early", now_ms)
+
+    def time_passed(self, now_ms: int) -> None:
+        if self._restart_at_ms is not None and now_ms >= self._restart_at_ms:
+            self._restart_at_ms = None
+            self._launch(now_ms, fresh=False)
+        current = self._attempt
+        if current is None or current.failure is not None or self.status is JobStatus.CANCELLING:
+            return
+        if self.status in (JobStatus.RUNNING, JobStatus.STOPPING):
+            for subtask, heard in current.heard_ms.items():
+                if now_ms - heard > self._heartbeat_ms and not self._is_over(current):
+                    self._fail(current, f"subtask {subtask} has not been heard of for {now_ms - heard} ms")
+                    return
+            try:
+                current.checkpoints.time_passed(now_ms)
+            except Fenced as error:
+                self._fenced(error)
+            self._after(current)
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _launch(self, now_ms: int, fresh: bool) -> None:
+        self._attempts += 1
+        self._lifecycle.move(JobStatus.STARTING, f"start number {self._attempts}")
+        try:
+            start = self._prepare(fresh)
+        except StorageError as error:
+            self._last_failure = str(error)
+            self._schedule_restart(Failure(now_ms, None, 0), str(error))
+            return
+        except MoorlineError as error:
+            self._end(JobStatus.FAILED, error)
+            return
+        deployment = start.deployment
+        self.restored_from.append(deployment.restored or 0)
+        checkpoints = AttemptCheckpoints(
+            deployment,
+            self._config.checkpoints,
+            self._history,
+            start.next_checkpoint,
+            start.completed,
+            self._cluster.send,
+            now_ms,
+            self._wall_ms,
+        )
+        self._attempt = _Attempt(deployment, checkpoints, now_ms)
+        self._cluster.launch(deployment)
+
+    def _prepare(self, fresh: bool) -> Start:
+        failpoint("driver.restore")
+        if self._history is None:
+            return start_empty(self._graph, Attempt(self._attempts))
+        return start_from_storage(self._graph, self._history, fresh, self._refused, self._wall_ms())
+
+    def _take(self, current: _Attempt, subtask: SubtaskId, report: Report, now_ms: int) -> None:
+        match report:
+            case Running(pid=pid):
+                current.running.add(subtask)
+                current.pids[subtask] = pid
+                self._maybe_running(current, now_ms)
+            case Acknowledged():
+                current.checkpoints.acknowledged(subtask, report, now_ms)
+            case Declined():
+                current.checkpoints.declined(subtask, report, now_ms)
+            case InputEnded():
+                current.checkpoints.input_ended(subtask)
+            case Progress():
+                current.progress[subtask] = report
+            case Failed():
+                self._subtask_failed(current, subtask, report)
+            case _:
+                assert_never(report)
+
+    def _maybe_running(self, current: _Attempt, now_ms: int) -> None:
+        if self.status is JobStatus.STARTING and len(current.running) == len(list(current.deployment.plan.subtasks())):
+            self._lifecycle.move(JobStatus.RUNNING, f"all subtasks of attempt {current.deployment.attempt} run")
+            for subtask in current.running:
+                current.heard_ms[subtask] = now_ms
+            self._maybe_stop(now_ms)
+
+    def _maybe_stop(self, now_ms: int) -> None:
+        if self._stop_wanted and self.status is JobStatus.RUNNING and self._attempt is not None:
+            self._lifecycle.move(JobStatus.STOPPING, "stopped by the user")
+            self._attempt.checkpoints.stop()
+            self.time_passed(now_ms)
+
+    def _fenced(self, error: Fenced) -> None:
+        """Another driver owns the job now: stop, and change nothing."""
+        self.error = error
+        if self._attempt is not None:
+            self._fail(self._attempt, str(error))
+
+    def _after(self, current: _Attempt) -> None:
+        if current.checkpoints.failure is not None and current.failure is None:
+            self._fail(current, current.checkpoints.failure)
+
+    def _is_over(self, current: _Attempt) -> bool:
+        """Is the final checkpoint complete? Then subtasks may go as they like."""
+        stats = current.checkpoints.stats
+        return bool(stats) and stats[-1].final
+
+    def _subtask_failed(self, current: _Attempt, subtask: SubtaskId, report: Failed) -> None:
+        where = f" in operator {report.uid!r} ({report.name})" if report.uid else ""
+        at = f", record {report.position} of the attempt: {report.record}" if report.position >= 0 else ""
+        if report.corrupt and current.deployment.restored is not None:
+            self._refused[current.deployment.restored] = report.error
+        if report.user:
+            current.user_error = f"{report.uid} {report.error}"
+        self._fail(current, f"{report.error}{where}, subtask {subtask.index}{at}\n{report.traceback}")
+
+    def _fail(self, current: _Attempt, why: str) -> None:
+        if current.failure is None and self.status is not JobStatus.CANCELLING:
+            current.failure = why
+            log.warning("attempt %d fails: %s", current.deployment.attempt, why)
+            self._cluster.cancel()
+
+    def _consider_restart(self, ended: _Attempt, why: str, now_ms: int) -> None:
+        self._last_failure = why
+        first_line = why.strip().splitlines()[0] if why.strip() else "unknown"
+        self.history_of_failures.append(f"attempt {ended.deployment.attempt}: {first_line}")
+        if isinstance(self.error, Fenced):
+            self._end(JobStatus.FAILED, self.error)
+            return
+        last = ended.checkpoints.last_completed
+        if self._refused and ended.deployment.restored in self._refused:
+            # Not the job's fault: go back to the next older checkpoint at once.
+            self._lifecycle.move(JobStatus.RESTARTING, "the restored checkpoint is damaged")
+            self._restart_at_ms = now_ms
+            return
+        self._schedule_restart(Failure(now_ms, ended.user_error, last), first_line)
+
+    def _schedule_restart(self, failure: Failure, why: str) -> None:
+        decision = self._restarts.handle(failure)
+        log.warning("%s (%s)", decision, why)
+        if isinstance(decision, GiveUp):
+            error = JobFailed(self._graph.job, decision.reason, self._last_failure, self.history_of_failures)
+            self._end(JobStatus.FAILED, error)
+        else:
+            self._lifecycle.move(JobStatus.RESTARTING, why)
+            self._restart_at_ms = failure.now_ms + decision.delay_ms
+
+    def _clean_up(self) -> None:
+        for operator in self._graph.operators:
+            if isinstance(operator.function, Sink):
+                operator.function.clean_up(self._graph.job, operator.uid)
+
+    def _end(self, status: JobStatus, error: MoorlineError | None) -> None:
+        self.error = error
+        config = self._config.checkpoints
+        if self._history is not None and config and config.at_end == "delete" and status is not JobStatus.FAILED:
+            try:
+                self._history.remove(own_checkpoints(self._history))
+            except (StorageError, Fenced) as failure:
+                log.warning("checkpoints could not be deleted: %s", failure)
+        self._lifecycle.move(status, str(error) if error else "all done")

@@ -1,0 +1,405 @@
+"""Every exception a user can meet, grouped by who has to act.
+
+    JobError      the author, before anything runs
+    StateError    the author, at run time
+    RestoreError  the author or the operator, when a job starts from a snapshot
+    StorageError  the operator
+    SparkError    the operator: this Spark cannot carry a job
+    JobFailed     the operator: the job gave up
+    InvalidTransition  us: it is a bug
+
+Fields come first and the sentence last, so callers and tests read attributes instead of parsing text.
+What happens daily (declined, expired, a late acknowledgement) is a value, not an exception:
+see :class:`FailureReason`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+
+
+class MoorlineError(Exception):
+    """Base of all of them."""
+
+    def __reduce__(self) -> tuple[type[MoorlineError], tuple[object, ...]]:
+        # Exceptions cross from Spark tasks to the driver, so they must survive pickling.
+        if is_dataclass(self):
+            return type(self), tuple(getattr(self, f.name) for f in fields(self))
+        return type(self), self.args
+
+
+class FailureReason(Enum):
+    """Why a checkpoint did not complete, and whether that counts as a failure."""
+
+    EXPIRED = ("it did not finish within the checkpoint timeout", True)
+    DECLINED = ("a subtask declined it", True)
+    UPLOAD_FAILED = ("a subtask could not write its files", True)
+    PUBLISH_FAILED = ("its manifest could not be published", True)
+    SUBSUMED = ("a newer checkpoint completed first", False)
+    ATTEMPT_ENDED = ("the attempt ended before it was complete", False)
+
+    def __init__(self, sentence: str, counts: bool):
+        self.sentence, self.counts = sentence, counts
+
+
+# --- the author, before anything runs ---------------------------------------------------------
+
+
+class JobError(MoorlineError):
+    """The job cannot be built as written."""
+
+
+@dataclass(eq=False)
+class DuplicateUid(JobError):
+    """Two operators of a job share a uid."""
+
+    uid: str
+
+    def __str__(self) -> str:
+        return (
+            f"two operators have the uid {self.uid!r}. State is found again by uid, "
+            f"so each operator needs its own: change one of them."
+        )
+
+
+@dataclass(eq=False)
+class ParallelismTooHigh(JobError):
+    """An operator wants more subtasks than there are key groups."""
+
+    uid: str
+    parallelism: int
+    max_parallelism: int
+
+    def __str__(self) -> str:
+        return (
+            f"operator {self.uid!r} has parallelism {self.parallelism}, above the job's max parallelism "
+            f"{self.max_parallelism}. Lower it, or build the job with a higher max_parallelism."
+        )
+
+
+@dataclass(eq=False)
+class InvalidArgument(JobError):
+    """A value given to the API is of no use there."""
+
+    what: str
+    had: object
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: got {self.had!r}. {self.advice}"
+
+
+@dataclass(eq=False)
+class KeyedStateWithoutKey(JobError):
+    """A function with keyed state sits on a stream that has no key."""
+
+    uid: str
+    states: tuple[str, ...]
+
+    def __str__(self) -> str:
+        what = f"keyed state ({', '.join(self.states)})" if self.states else "a key"
+        return f"operator {self.uid!r} needs {what}, but its input is not keyed. Put .key_by(...) directly before it."
+
+
+@dataclass(eq=False)
+class UnconnectedStream(JobError):
+    """The output of an operator goes nowhere."""
+
+    uid: str
+
+    def __str__(self) -> str:
+        return (
+            f"nothing reads the output of operator {self.uid!r}. End it with .sink(...), "
+            f"or with .sink(mo.discard()) if its output is not wanted."
+        )
+
+
+@dataclass(eq=False)
+class NothingToRun(JobError):
+    """A job without a source."""
+
+    job: str
+
+    def __str__(self) -> str:
+        return f"job {self.job!r} has no source. Start with job.source(...)."
+
+
+@dataclass(eq=False)
+class FunctionNotShippable(JobError):
+    """A function cannot travel to the workers."""
+
+    uid: str
+    cause: str
+
+    def __str__(self) -> str:
+        return (
+            f"the function of operator {self.uid!r} cannot be sent to the workers: {self.cause}. "
+            f"Open files, locks and connections in open(), not when the function is made."
+        )
+
+
+# --- the author, at run time ------------------------------------------------------------------
+
+
+class StateError(MoorlineError):
+    """State was used in a way that cannot work."""
+
+
+@dataclass(eq=False)
+class StateNotBound(StateError):
+    """A state was used outside of a running operator."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return (
+            f"state {self.name!r} is declared but not bound: states can be used in open() and later, "
+            f"inside a running operator (or in moorline.testing.OperatorHarness)."
+        )
+
+
+@dataclass(eq=False)
+class NoCurrentKey(StateError):
+    """Keyed state was touched while no record was being processed."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return (
+            f"keyed state {self.name!r} was used with no current key. It belongs to the key of the record "
+            f"in process_element; open() and close() have none."
+        )
+
+
+@dataclass(eq=False)
+class StateRegisteredLate(StateError):
+    """A state was asked for after the first record."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"state {self.name!r} was asked for after open(). Ask for every state in open()."
+
+
+@dataclass(eq=False)
+class StateTypeMismatch(StateError):
+    """A value does not fit the declared type of its state."""
+
+    state: str
+    type: str
+    cause: str
+
+    def __str__(self) -> str:
+        return (
+            f"a value in state {self.state!r} does not fit its declared type {self.type}: {self.cause}. "
+            f"Store values of that type, or declare the type that is stored."
+        )
+
+
+@dataclass(eq=False)
+class UnsupportedType(StateError):
+    """A state's declared type has no stored form."""
+
+    type: str
+    where: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.where}: {self.type} cannot be stored. Use int, float, bool, str, bytes, date and time types, UUID, "
+            f"Decimal, Enum, and list, dict, set, tuple, dataclass or msgspec.Struct of these, or leave the type out."
+        )
+
+
+@dataclass(eq=False)
+class InvalidKey(StateError):
+    """A record has no usable key."""
+
+    uid: str
+    key: str
+    record: str
+    cause: str
+
+    def __str__(self) -> str:
+        return (
+            f"operator {self.uid!r} was given the key {self.key} by record {self.record}: {self.cause}. "
+            f"A key is an int, str, bytes, bool, float, date, datetime, time, UUID, Enum, a frozen dataclass, "
+            f"or a tuple of these, and never None."
+        )
+
+
+@dataclass(eq=False)
+class UserCodeFailed(MoorlineError):
+    """User code raised; the traceback is the user's own."""
+
+    uid: str
+    name: str
+    subtask: int
+    position: int
+    record: str
+    error: str
+    traceback: str
+
+    def __str__(self) -> str:
+        where = f"operator {self.uid!r} ({self.name}), subtask {self.subtask}"
+        at = f", record {self.position} of this attempt: {self.record}" if self.position >= 0 else ""
+        return f"{self.error} in {where}{at}\n{self.traceback}"
+
+
+# --- starting from a snapshot -----------------------------------------------------------------
+
+
+class RestoreError(MoorlineError):
+    """A snapshot cannot be restored into this job."""
+
+
+@dataclass(eq=False)
+class OperatorNotFound(RestoreError):
+    """A snapshot holds state for an operator that the job no longer has."""
+
+    uid: str
+    snapshot: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.snapshot} holds state for operator {self.uid!r}, but the job has no operator with that uid. "
+            f"Give the operator its old uid back."
+        )
+
+
+@dataclass(eq=False)
+class MaxParallelismChanged(RestoreError):
+    """The number of key groups is fixed by the snapshot."""
+
+    uid: str
+    snapshot: int
+    job: int
+
+    def __str__(self) -> str:
+        return (
+            f"operator {self.uid!r} has {self.snapshot} key groups in the snapshot and {self.job} in the job. "
+            f"Set max_parallelism={self.snapshot} (or leave it unset), and a parallelism not above it."
+        )
+
+
+@dataclass(eq=False)
+class StateIncompatible(RestoreError):
+    """A state's stored form does not fit its declaration."""
+
+    uid: str
+    state: str
+    stored: str
+    declared: str
+
+    def __str__(self) -> str:
+        return (
+            f"state {self.state!r} of operator {self.uid!r} was stored as {self.stored} and is now declared "
+            f"as {self.declared}. Declare it as it was stored, or give it another name."
+        )
+
+
+@dataclass(eq=False)
+class SnapshotCorrupt(RestoreError):
+    """A file of a snapshot is not what its manifest says."""
+
+    path: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"{self.path} is damaged: {self.cause}. The snapshot it belongs to cannot be used."
+
+
+@dataclass(eq=False)
+class NothingToRestore(RestoreError):
+    """A snapshot was asked for that is not there."""
+
+    location: str
+
+    def __str__(self) -> str:
+        return f"there is no usable checkpoint in {self.location}."
+
+
+# --- the operator -----------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class StorageError(MoorlineError):
+    """Storage did not do what was asked."""
+
+    path: str
+    operation: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"could not {self.operation} {self.path}: {self.cause}"
+
+
+@dataclass(eq=False)
+class BlobMissing(StorageError):
+    """A file that was asked for is not there."""
+
+
+@dataclass(eq=False)
+class Fenced(MoorlineError):
+    """Another driver has taken over this job's storage."""
+
+    location: str
+    ours: int
+    theirs: int
+
+    def __str__(self) -> str:
+        return (
+            f"attempt {self.theirs} of another driver has taken over {self.location} from our attempt {self.ours}. "
+            f"This driver stops and changes nothing; give each running job a name or a location of its own."
+        )
+
+
+@dataclass(eq=False)
+class SparkUnsuitable(MoorlineError):
+    """This Spark cannot carry a streaming job as it is set up."""
+
+    problems: list[str]
+
+    def __str__(self) -> str:
+        return "Spark cannot run this job:\n" + "\n".join(f"  - {p}" for p in self.problems)
+
+
+@dataclass(eq=False)
+class JobFailed(MoorlineError):
+    """The job gave up."""
+
+    job: str
+    reason: str
+    last: str
+    history: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        told = "".join(f"\n  {line}" for line in self.history)
+        return f"job {self.job!r} failed: {self.reason}{told}\n{self.last}"
+
+
+@dataclass(eq=False)
+class JobCancelled(MoorlineError):
+    """The job was cancelled while somebody waited for its result."""
+
+    job: str
+
+    def __str__(self) -> str:
+        return f"job {self.job!r} was cancelled."
+
+
+# --- us ---------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class InvalidTransition(MoorlineError):
+    """A machine of ours met an event that cannot happen. Please report it with the story."""
+
+    machine: str
+    state: str
+    event: str
+    story: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        told = "".join(f"\n  {line}" for line in self.story)
+        return f"{self.machine} in state {self.state} cannot take: {self.event}{told}"

@@ -1,0 +1,88 @@
+"""Named points at which a test makes the process fail, exactly there.
+
+A point does nothing unless ``MOORLINE_FAILPOINTS`` is set, for example
+
+    ckpt.uploaded@3:kill,sink.commit:raise
+
+which kills the process with SIGKILL the third time it reaches ``ckpt.uploaded`` and raises the first
+time it reaches ``sink.commit``. Actions: ``kill``, ``kill_parent`` (the executor or the driver's JVM),
+``raise``, ``stop`` (SIGSTOP: a zombie in the making), ``sleep(seconds)``, ``enospc``.
+
+A point fires once per *machine*, not once per process, when ``MOORLINE_FAILPOINTS_DIR`` names a folder:
+the first process to reach it leaves a mark there, so that the restarted attempt is not hit again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+_counts: dict[str, int] = {}
+
+
+def _parse(text: str) -> dict[str, tuple[int, str]]:
+    plan = {}
+    for part in filter(None, text.split(",")):
+        found = re.fullmatch(r"([\w.]+)(?:@(\d+))?:([\w.()]+)", part.strip())
+        if not found:
+            raise ValueError(f"MOORLINE_FAILPOINTS: cannot read {part!r}; write point@count:action")
+        plan[found[1]] = (int(found[2] or 1), found[3])
+    return plan
+
+
+_plan = _parse(os.environ.get("MOORLINE_FAILPOINTS", ""))
+
+
+def arm(text: str) -> None:
+    """Set the plan of this process, as ``MOORLINE_FAILPOINTS`` would."""
+    global _plan
+    _plan = _parse(text)
+    _counts.clear()
+
+
+def failpoint(name: str) -> None:
+    """Fail here if the plan says so."""
+    if not _plan:
+        return
+    planned = _plan.get(name)
+    if planned is None:
+        return
+    _counts[name] = _counts.get(name, 0) + 1
+    count, action = planned
+    if _counts[name] == count and _is_first(name):
+        _act(name, action)
+
+
+def _is_first(name: str) -> bool:
+    folder = os.environ.get("MOORLINE_FAILPOINTS_DIR")
+    if not folder:
+        return True
+    try:
+        with open(Path(folder) / name, "x") as mark:
+            mark.write(str(os.getpid()))
+    except FileExistsError:
+        return False
+    return True
+
+
+def _act(name: str, action: str) -> None:
+    if action == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif action == "kill_parent":
+        # A Python worker's parent is the daemon that forked it; the executor's JVM is the daemon's parent.
+        daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
+        os.kill(int(daemon.rpartition(")")[2].split()[1]), signal.SIGKILL)
+    elif action == "raise":
+        raise RuntimeError(f"failpoint {name}")
+    elif action == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif action == "enospc":
+        raise OSError(errno.ENOSPC, f"failpoint {name}: no space left on device")
+    elif action.startswith("sleep("):
+        time.sleep(float(action[6:-1]))
+    else:
+        raise ValueError(f"MOORLINE_FAILPOINTS: no action {action!r}")

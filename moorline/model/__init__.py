@@ -1,0 +1,1 @@
+"""Nouns: what the layers talk about. Nothing here decides or performs anything."""

@@ -1,0 +1,155 @@
+"""How a job is to run: checkpoints and restarts, as the user configures them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from moorline.errors import InvalidArgument
+from moorline.model.durations import Duration, milliseconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoints:
+    """Take a checkpoint now and then, and restart from the newest one after a failure.
+
+    >>> Checkpoints("file:///data/checkpoints", interval="10s", retained=3).interval_ms
+    10000
+
+    ``location`` may hold the checkpoints of many jobs: each gets a folder of its own name.
+    """
+
+    location: str = field(kw_only=False)
+    interval: Duration = "10s"
+    #: From the completion of one checkpoint to the start of the next.
+    min_pause: Duration = 0
+    timeout: Duration = "10min"
+    #: How many checkpoints in a row may fail before the job does.
+    tolerable_failures: int = 0
+    max_concurrent: int = 1
+    retained: int = 1
+    #: What becomes of them when the job has finished or was cancelled. After a failure they are always kept.
+    at_end: Literal["keep", "delete"] = "keep"
+
+    def __post_init__(self) -> None:
+        if self.interval_ms < 10:
+            raise InvalidArgument("checkpoint interval", self.interval, "The shortest interval is 10 ms.")
+        for name, low in (("tolerable_failures", 0), ("max_concurrent", 1), ("retained", 1)):
+            if getattr(self, name) < low:
+                raise InvalidArgument(name, getattr(self, name), f"It is at least {low}.")
+        if self.at_end not in ("keep", "delete"):
+            raise InvalidArgument("at_end", self.at_end, "Write 'keep' or 'delete'.")
+        milliseconds(self.min_pause, "min_pause"), milliseconds(self.timeout, "timeout")
+
+    @property
+    def interval_ms(self) -> int:
+        return milliseconds(self.interval, "checkpoint interval")
+
+    @property
+    def min_pause_ms(self) -> int:
+        return milliseconds(self.min_pause)
+
+    @property
+    def timeout_ms(self) -> int:
+        return milliseconds(self.timeout)
+
+
+@dataclass(frozen=True)
+class NoRestart:
+    """The first failure ends the job."""
+
+
+@dataclass(frozen=True)
+class FixedDelay:
+    """Restart up to ``attempts`` times, each after the same delay.
+
+    >>> FixedDelay(attempts=3, delay="5s").delay_ms
+    5000
+    """
+
+    attempts: int = 1
+    delay: Duration = "1s"
+
+    @property
+    def delay_ms(self) -> int:
+        return milliseconds(self.delay, "delay")
+
+
+@dataclass(frozen=True)
+class FailureRate:
+    """Restart as long as no more than ``failures`` happen within ``interval``.
+
+    >>> FailureRate(failures=3, interval="5min").interval_ms
+    300000
+    """
+
+    failures: int = 1
+    interval: Duration = "1min"
+    delay: Duration = "1s"
+
+    @property
+    def interval_ms(self) -> int:
+        return milliseconds(self.interval, "interval")
+
+    @property
+    def delay_ms(self) -> int:
+        return milliseconds(self.delay, "delay")
+
+
+@dataclass(frozen=True)
+class ExponentialDelay:
+    """Restart after a delay that grows with every failure and is forgotten after a healthy while.
+
+    >>> ExponentialDelay(initial="2s").initial_ms
+    2000
+    """
+
+    initial: Duration = "1s"
+    multiplier: float = 1.5
+    maximum: Duration = "1min"
+    reset_after: Duration = "1h"
+    jitter: float = 0.1
+    #: None: without limit.
+    attempts: int | None = None
+
+    @property
+    def initial_ms(self) -> int:
+        return milliseconds(self.initial, "initial delay")
+
+    @property
+    def maximum_ms(self) -> int:
+        return milliseconds(self.maximum, "maximum delay")
+
+    @property
+    def reset_after_ms(self) -> int:
+        return milliseconds(self.reset_after, "reset_after")
+
+
+RestartStrategy = NoRestart | FixedDelay | FailureRate | ExponentialDelay
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Everything about a run beside the job itself."""
+
+    checkpoints: Checkpoints | None = None
+    #: None: as in Flink, exponential delay if there are checkpoints, else no restart.
+    restart: RestartStrategy | None = None
+    restore: Literal["latest"] | None = None
+    #: A subtask that has not been heard of for so long is lost.
+    heartbeat_timeout: Duration = "50s"
+    #: How long a record may wait for others to share a frame with.
+    flush: Duration = "4ms"
+
+    def __post_init__(self) -> None:
+        if self.restore not in (None, "latest"):
+            raise InvalidArgument("restore", self.restore, "Write 'latest' or None.")
+        if self.restore is not None and self.checkpoints is None:
+            raise InvalidArgument("restore", self.restore, "Give checkpoints= as well: they say where to look.")
+        milliseconds(self.heartbeat_timeout, "heartbeat_timeout"), milliseconds(self.flush, "flush")
+
+    @property
+    def restart_strategy(self) -> RestartStrategy:
+        if self.restart is not None:
+            return self.restart
+        return ExponentialDelay() if self.checkpoints else NoRestart()

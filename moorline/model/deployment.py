@@ -1,0 +1,41 @@
+"""What an attempt is told when it starts, and what each of its subtasks restores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from moorline.model.graph import Plan
+from moorline.model.ids import Attempt, CheckpointId, SubtaskId
+from moorline.model.manifest import ElementsHandle, KeyedHandle
+
+
+@dataclass(frozen=True)
+class ElementsSlice:
+    """Elements ``[start,stop)`` behind a handle."""
+
+    handle: ElementsHandle
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class OperatorRestore:
+    """What one operator of one subtask gets back."""
+
+    #: Every file with rows in the subtask's key-group range; it reads just those rows.
+    keyed: tuple[KeyedHandle, ...] = ()
+    elements: dict[str, tuple[ElementsSlice, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """One attempt of a job."""
+
+    plan: Plan
+    attempt: Attempt
+    #: The checkpoint it starts from; None: empty.
+    restored: CheckpointId | None = None
+    #: The parts of that checkpoint, by subtask and operator uid.
+    restores: dict[SubtaskId, dict[str, OperatorRestore]] = field(default_factory=dict)
+    #: Where snapshots go: the job's folder as a URL; None: nowhere.
+    location: str | None = None

@@ -1,0 +1,102 @@
+"""What travels between subtasks, and its bytes.
+
+A frame is one row of the exchange: a head that says where it goes and where it comes from, and a body.
+
+    0     1        5      6     8     10      12
+    kind  attempt  stage  slot  link  sender  body …
+    u8    u32      u8     u16   u16   u16
+
+    kind       body
+    1 batch    records: any number of u32 length + pickle of a list
+    2 barrier  checkpoint u64, triggered at (ms) i64, final u8
+    3 end      nothing: no more records on this channel
+    4 result   records for the driver: u16 length + name, pickle of a list; passed on to the last stage
+
+Pickle is for records between subtasks of one job only: the bytes never leave Spark's own shuffle.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from moorline.model.ids import CheckpointId
+
+HEAD = struct.Struct(">BIBHHH")
+_BARRIER = struct.Struct(">QqB")
+_NAME = struct.Struct(">H")
+_LENGTH = struct.Struct(">I")
+
+BATCH, BARRIER, END, RESULT = 1, 2, 3, 4
+
+#: A result has no slot: it goes on until there is no further stage.
+NO_STAGE = 255
+
+
+class Head(NamedTuple):
+    """Where a frame goes and where it comes from."""
+
+    kind: int
+    attempt: int
+    stage: int
+    slot: int
+    link: int
+    sender: int
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Everything before it belongs to the checkpoint, nothing after it does."""
+
+    checkpoint: CheckpointId
+    triggered_ms: int
+    #: After this one no record follows: the job ends when the checkpoint is complete.
+    final: bool = False
+
+
+def head(frame: bytes) -> Head:
+    return Head._make(HEAD.unpack_from(frame))
+
+
+def pack_records(records: list[Any]) -> bytes:
+    """Records as a part of a batch's body."""
+    pickled = pickle.dumps(records, 5)
+    return _LENGTH.pack(len(pickled)) + pickled
+
+
+def unpack_batch(frame: bytes) -> Iterator[list[Any]]:
+    """The parts of a batch, one after the other: each is worked off while it is in the processor's cache."""
+    body, at = memoryview(frame), HEAD.size
+    while at < len(frame):
+        (length,) = _LENGTH.unpack_from(frame, at)
+        at += _LENGTH.size + length
+        yield pickle.loads(body[at - length : at])
+
+
+def pack_barrier(head: bytes, barrier: Barrier) -> bytes:
+    return head + _BARRIER.pack(barrier.checkpoint, barrier.triggered_ms, barrier.final)
+
+
+def unpack_barrier(frame: bytes) -> Barrier:
+    checkpoint, triggered_ms, final = _BARRIER.unpack_from(frame, HEAD.size)
+    return Barrier(CheckpointId(checkpoint), triggered_ms, bool(final))
+
+
+def pack_result(attempt: int, sender: int, name: str, records: list[Any]) -> bytes:
+    head = HEAD.pack(RESULT, attempt, NO_STAGE, 0, 0, sender)
+    encoded = name.encode()
+    return head + _NAME.pack(len(encoded)) + encoded + pickle.dumps(records, 5)
+
+
+def unpack_results(frames: list[bytes]) -> dict[str, list[Any]]:
+    """All results by name, in the order of the subtasks they come from."""
+    found: dict[str, list[Any]] = {}
+    for frame in sorted(frames, key=lambda frame: head(frame).sender):
+        (length,) = _NAME.unpack_from(frame, HEAD.size)
+        at = HEAD.size + _NAME.size
+        records = pickle.loads(memoryview(frame)[at + length :])
+        found.setdefault(frame[at : at + length].decode(), []).extend(records)
+    return found

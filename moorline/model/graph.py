@@ -1,0 +1,142 @@
+"""A job as data: the operators a user wrote, and the subtasks and channels they become.
+
+The logical :class:`Graph` is built by ``api``; ``protocol/lowering.py`` turns it into a :class:`Plan`:
+
+    operator   what the user wrote, found again by its uid
+    vertex     operators that need no exchange between them, run as one subtask after another
+    stage      all vertices on one level; stages form one chain, because Spark joins them so
+    slot       a place in a stage: one Spark task, one subtask
+    link       an edge between two vertices; it has a channel from every sender to every receiver
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+from moorline.model.ids import SubtaskId
+
+
+class Partitioning(Enum):
+    """Which subtask downstream gets a record."""
+
+    FORWARD = "forward"  # the one with the same index
+    REBALANCE = "rebalance"  # all of them in turn
+    HASH = "hash"  # the owner of the record's key group
+
+
+@dataclass(frozen=True)
+class Input:
+    """Where an operator's records come from."""
+
+    upstream: str
+    tag: str | None
+    partitioning: Partitioning
+    #: The key selector, for HASH.
+    key: Any = None
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One step of a job as the user wrote it."""
+
+    uid: str
+    name: str
+    #: source, map, filter, flat_map, process or sink
+    kind: str
+    parallelism: int
+    #: The user's function, source or sink.
+    function: Any
+    inputs: tuple[Input, ...] = ()
+
+    @property
+    def is_keyed(self) -> bool:
+        return any(i.partitioning is Partitioning.HASH for i in self.inputs)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """All operators of a job, each after those it reads from."""
+
+    job: str
+    operators: tuple[Operator, ...]
+    max_parallelism: int
+    #: Did the user choose the number of key groups? If not, a snapshot's number wins.
+    max_parallelism_is_set: bool = False
+
+    @cached_property
+    def by_uid(self) -> dict[str, Operator]:
+        return {o.uid: o for o in self.operators}
+
+
+@dataclass(frozen=True)
+class Link:
+    """An edge between vertices."""
+
+    id: int
+    #: The operator whose output it carries, and which output.
+    source_operator: str
+    tag: str | None
+    source: int
+    target: int
+    partitioning: Partitioning
+
+
+@dataclass(frozen=True)
+class Vertex:
+    """Operators chained into one subtask."""
+
+    id: int
+    #: The first is the root: it reads the vertex's input. Each comes after the one that feeds it.
+    operators: tuple[str, ...]
+    parallelism: int
+    stage: int
+    #: Its subtasks take the slots from here on.
+    first_slot: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a graph runs: vertices in slots of stages, joined by links."""
+
+    graph: Graph
+    vertices: tuple[Vertex, ...]
+    links: tuple[Link, ...]
+    #: Number of slots in each stage.
+    widths: tuple[int, ...]
+
+    def subtasks(self) -> Iterator[SubtaskId]:
+        for vertex in self.vertices:
+            for index in range(vertex.parallelism):
+                yield SubtaskId(vertex.id, index)
+
+    def source_subtasks(self) -> Iterator[SubtaskId]:
+        for vertex in self.vertices:
+            if self.graph.by_uid[vertex.operators[0]].kind == "source":
+                for index in range(vertex.parallelism):
+                    yield SubtaskId(vertex.id, index)
+
+    def at(self, stage: int, slot: int) -> SubtaskId:
+        """The subtask in a slot."""
+        for vertex in self.vertices:
+            if vertex.stage == stage and 0 <= slot - vertex.first_slot < vertex.parallelism:
+                return SubtaskId(vertex.id, slot - vertex.first_slot)
+        raise LookupError(f"no subtask in slot {slot} of stage {stage}")
+
+    def slot(self, subtask: SubtaskId) -> tuple[int, int]:
+        """The stage and the slot of a subtask."""
+        vertex = self.vertices[subtask.vertex]
+        return vertex.stage, vertex.first_slot + subtask.index
+
+    def channels_into(self, subtask: SubtaskId) -> list[tuple[int, int]]:
+        """The channels that end at ``subtask``: pairs of link and sending subtask's index."""
+        return [
+            (link.id, sender)
+            for link in self.links
+            if link.target == subtask.vertex
+            for sender in range(self.vertices[link.source].parallelism)
+            if link.partitioning is not Partitioning.FORWARD or sender == subtask.index
+        ]

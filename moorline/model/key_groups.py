@@ -1,0 +1,55 @@
+"""Which subtask owns which key.
+
+A key hashes to one of ``max_parallelism`` key groups, for the life of the job.
+A subtask owns one contiguous range of key groups, for the life of an attempt.
+Rescaling moves ranges, never keys, so a snapshot can be split without reading all of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: A key group is stored in 16 bits.
+MAX_KEY_GROUPS = 1 << 15
+
+
+@dataclass(frozen=True, slots=True)
+class KeyGroupRange:
+    """Key groups ``first`` up to, not including, ``end``."""
+
+    first: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.first
+
+    def __contains__(self, key_group: int) -> bool:
+        return self.first <= key_group < self.end
+
+    def __and__(self, other: KeyGroupRange) -> KeyGroupRange:
+        first = max(self.first, other.first)
+        return KeyGroupRange(first, max(first, min(self.end, other.end)))
+
+    def __str__(self) -> str:
+        return f"[{self.first},{self.end})"
+
+
+def owner(key_group: int, parallelism: int, max_parallelism: int) -> int:
+    """The subtask that owns ``key_group``."""
+    return key_group * parallelism // max_parallelism
+
+
+def owned(subtask: int, parallelism: int, max_parallelism: int) -> KeyGroupRange:
+    """The key groups that ``subtask`` owns: the exact inverse of :func:`owner`."""
+
+    # Same rounding as Flink's KeyGroupRangeAssignment; owned() and owner() must agree for every shape.
+    def first(i: int) -> int:
+        return -(-i * max_parallelism // parallelism)
+
+    return KeyGroupRange(first(subtask), first(subtask + 1))
+
+
+def default_max_parallelism(parallelism: int) -> int:
+    """One and a half times the parallelism, rounded up to a power of two, between 128 and 32,768."""
+    wanted = parallelism + parallelism // 2
+    return min(max(1 << max(wanted - 1, 0).bit_length(), 128), MAX_KEY_GROUPS)

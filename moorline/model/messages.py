@@ -1,0 +1,127 @@
+"""What subtasks and the driver tell each other. A closed set of typed messages, as msgpack.
+
+    subtask to driver: Running, Acknowledged, Declined, InputEnded, Progress, Failed
+    driver to subtask: Trigger, Confirm, Abort
+
+Reports are past tense, orders imperative. Every line is opened by a handshake that settles job, attempt and
+subtask (``model/handshake.py``), so a message need not repeat them; a message of another attempt has no line
+to come in by.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from moorline.model.manifest import OperatorHandles
+
+
+class Running(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """The subtask has its state back, its functions are open, records may come."""
+
+    pid: int = 0
+
+
+class Acknowledged(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """The subtask's part of a checkpoint is durable."""
+
+    checkpoint: int
+    operators: list[OperatorHandles]
+    align_ms: int = 0
+    sync_ms: int = 0
+    async_ms: int = 0
+    spilled_bytes: int = 0
+
+
+class Declined(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """The subtask could not take its part of a checkpoint."""
+
+    checkpoint: int
+    #: The name of a FailureReason.
+    reason: str
+    detail: str = ""
+
+
+class InputEnded(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """A source has read its input to the end."""
+
+
+class Progress(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """How far the subtask is: also its sign of life."""
+
+    records_in: int
+    records_out: int
+    keys: int = 0
+    blocked_bytes: int = 0
+    #: Time spent working and time spent waiting for the next stage, since the last report.
+    busy_ms: int = 0
+    backpressured_ms: int = 0
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """The subtask is about to die of this."""
+
+    error: str
+    traceback: str
+    uid: str = ""
+    name: str = ""
+    position: int = -1
+    record: str = ""
+    #: Would it happen again? True for what user code raises.
+    user: bool = False
+    #: The file of the restored snapshot that turned out to be damaged.
+    corrupt: str = ""
+
+
+class Trigger(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Sources: emit the barrier of this checkpoint now."""
+
+    checkpoint: int
+    triggered_ms: int
+    #: Read no further: nothing follows this barrier.
+    final: bool = False
+
+
+class Confirm(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """The checkpoint is complete: commit what it covers."""
+
+    checkpoint: int
+    #: The job ends here.
+    final: bool = False
+
+
+class Abort(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """The checkpoint will never be complete. Its data is covered by the next one."""
+
+    checkpoint: int
+
+
+T = TypeVar("T")
+Report = Running | Acknowledged | Declined | InputEnded | Progress | Failed
+Order = Trigger | Confirm | Abort
+
+_encoder = msgspec.msgpack.Encoder()
+_reports = msgspec.msgpack.Decoder(Report)
+_orders = msgspec.msgpack.Decoder(Order)
+
+
+def encode(message: Report | Order) -> bytes:
+    return _encoder.encode(message)
+
+
+def decode_report(data: bytes) -> Report:
+    """Raises ``msgspec.DecodeError`` for anything else."""
+    return _decode(_reports, data)
+
+
+def decode_order(data: bytes) -> Order:
+    """Raises ``msgspec.DecodeError`` for anything else."""
+    return _decode(_orders, data)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
+    try:
+        return decoder.decode(data)
+    except (UnicodeDecodeError, RecursionError) as error:  # which msgspec lets through
+        raise msgspec.DecodeError(str(error)) from None

@@ -1,0 +1,1 @@
+"""Decisions, sans I/O: no clock, no thread, no file, no log. Facts go in, actions come out."""

@@ -1,0 +1,98 @@
+"""Who gets what when a snapshot is restored, at the old parallelism or at another.
+
+- Keyed state: a subtask gets every file with rows in its key-group range, and reads just those rows.
+- Operator state, even split: unchanged parallelism leaves every element where it was. Otherwise, per state, the
+  elements of all old subtasks in order are cut into contiguous slices, as even as can be; the ones with an element
+  more go to the subtasks after those that got one more of the state before, so remainders spread.
+- Operator state, union: every subtask gets every element.
+
+Agrees with Flink 2.3 (``tests/golden``). ``driver/restore.py`` calls it.
+"""
+
+from __future__ import annotations
+
+from moorline.errors import MaxParallelismChanged, OperatorNotFound
+from moorline.model.deployment import ElementsSlice, OperatorRestore
+from moorline.model.graph import Graph, Operator, Plan
+from moorline.model.ids import SubtaskId
+from moorline.model.key_groups import KeyGroupRange, owned
+from moorline.model.manifest import ElementsHandle, Manifest, OperatorEntry
+
+
+def key_groups_of(manifest: Manifest, graph: Graph) -> int:
+    """The number of key groups to run with: the snapshot's, unless the user set another one. Raises."""
+    snapshot = {o.max_parallelism for o in manifest.operators}
+    if not snapshot:
+        return graph.max_parallelism
+    stored = snapshot.pop()
+    for operator in graph.operators:
+        if operator.parallelism > stored or (graph.max_parallelism_is_set and graph.max_parallelism != stored):
+            raise MaxParallelismChanged(operator.uid, stored, max(graph.max_parallelism, operator.parallelism))
+    return stored
+
+
+def redistribute(manifest: Manifest, plan: Plan, snapshot: str) -> dict[SubtaskId, dict[str, OperatorRestore]]:
+    """The restore plan of every subtask. Raises if the snapshot holds state that the job has no operator for."""
+    vertex_of = {uid: v.id for v in plan.vertices for uid in v.operators}
+    restores: dict[SubtaskId, dict[str, OperatorRestore]] = {}
+    for entry in manifest.operators:
+        operator = plan.graph.by_uid.get(entry.uid)
+        if operator is None:
+            if any(h.keyed or any(e.count for e in h.elements) for h in entry.subtasks):
+                raise OperatorNotFound(entry.uid, snapshot)
+            continue
+        for index, part in enumerate(_operator(entry, operator, plan.graph.max_parallelism)):
+            restores.setdefault(SubtaskId(vertex_of[entry.uid], index), {})[entry.uid] = part
+    return restores
+
+
+def _operator(entry: OperatorEntry, operator: Operator, max_parallelism: int) -> list[OperatorRestore]:
+    elements = _elements(entry, operator.parallelism)
+    parts = []
+    for index in range(operator.parallelism):
+        mine = owned(index, operator.parallelism, max_parallelism)
+        keyed = tuple(k for h in entry.subtasks for k in h.keyed if mine & KeyGroupRange(k.first, k.end))
+        parts.append(OperatorRestore(keyed, elements[index]))
+    return parts
+
+
+def _elements(entry: OperatorEntry, parallelism: int) -> list[dict[str, tuple[ElementsSlice, ...]]]:
+    handles: dict[str, list[tuple[int, ElementsHandle]]] = {}
+    for old, subtask in enumerate(entry.subtasks):
+        for handle in subtask.elements:
+            handles.setdefault(handle.state, []).append((old, handle))
+    parts: list[dict[str, tuple[ElementsSlice, ...]]] = [{} for _ in range(parallelism)]
+    start = 0
+    for state in sorted(handles):
+        parts_of_state: list[list[ElementsSlice]] = [[] for _ in range(parallelism)]
+        if handles[state][0][1].mode == "union":
+            for mine in parts_of_state:
+                mine += [ElementsSlice(h, 0, h.count) for _, h in handles[state]]
+        elif parallelism == entry.parallelism:
+            for old, h in handles[state]:
+                parts_of_state[old].append(ElementsSlice(h, 0, h.count))
+        else:
+            start = _split(handles[state], parts_of_state, start)
+        for part, slices in zip(parts, parts_of_state, strict=True):
+            if slices:
+                part[state] = tuple(slices)
+    return parts
+
+
+def _split(handles: list[tuple[int, ElementsHandle]], parts: list[list[ElementsSlice]], start: int) -> int:
+    """Deal the elements out; returns the subtask that the next state starts at."""
+    parallelism = len(parts)
+    share, extra = divmod(sum(h.count for _, h in handles), parallelism)
+    rest = iter(handles)
+    handle, at = None, 0
+    for number in range(parallelism):
+        wanted = share + (number < extra)
+        receiver = parts[(start + number) % parallelism]
+        while wanted:
+            if handle is None or at == handle.count:
+                (_, handle), at = next(rest), 0
+                continue
+            taken = min(wanted, handle.count - at)
+            receiver.append(ElementsSlice(handle, at, at + taken))
+            at, wanted = at + taken, wanted - taken
+    return (start + extra) % parallelism

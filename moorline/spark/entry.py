@@ -1,0 +1,247 @@
+"""What runs in a Spark task: one subtask, with threads around it that bring its input and orders.
+
+    Spark's batches --reader thread--> mailbox (bounded)   --+
+    the driver's orders --control thread--> mailbox        --+--> the task's generator: Subtask, then yield rows
+    finished uploads --upload thread--> mailbox            --+
+
+The generator is the only thread that touches the subtask. Yielding blocks when the next stage does not keep up, the
+mailbox fills, the reader thread stops reading, and Spark holds the stages before back.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+import pyarrow as pa
+from pyspark import TaskContext
+
+from moorline.failpoints import failpoint
+from moorline.model.deployment import Deployment
+from moorline.model.messages import Order
+from moorline.spark.exchange import ARROW_SCHEMA
+from moorline.storage.open import open_store
+from moorline.subtask.control import ControlLine
+from moorline.subtask.environment import Environment
+from moorline.subtask.loop import Subtask
+from moorline.subtask.output import Rows
+
+#: Frames read ahead of the subtask.
+READ_AHEAD = 4
+PROGRESS_SECONDS = 0.5
+#: How soon a source that had nothing is asked again.
+IDLE_SECONDS = 0.001
+
+
+class DriverLost(RuntimeError):
+    """The control line broke: the driver is gone, or has given this attempt up."""
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """What every task of an attempt is told."""
+
+    address: tuple[str, int]
+    secret: bytes
+    flush_ms: int
+    #: The deployment, as cloudpickle: user code among it.
+    deployment: bytes
+
+
+class Mailbox:
+    """Where the threads meet. Calls (orders, finished uploads) go before frames and are never held back."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._frames: deque[bytes] = deque()
+        self._calls: deque[Callable[[], None]] = deque()
+        self.input_ended = False
+        self._error: BaseException | None = None
+        self._closed = False
+
+    def put_frame(self, frame: bytes) -> bool:
+        """False: nobody will read it any more."""
+        with self._changed:
+            while len(self._frames) >= READ_AHEAD and not self._closed:
+                self._changed.wait()
+            self._frames.append(frame)
+            self._changed.notify_all()
+            return not self._closed
+
+    def put_call(self, call: Callable[[], None]) -> None:
+        with self._changed:
+            self._calls.append(call)
+            self._changed.notify_all()
+
+    def end_input(self, error: BaseException | None) -> None:
+        with self._changed:
+            self.input_ended, self._error = True, error
+            self._changed.notify_all()
+
+    def take_calls(self) -> list[Callable[[], None]]:
+        if not self._calls:
+            return []
+        with self._changed:
+            calls, self._calls = list(self._calls), deque()
+            return calls
+
+    def take_frame(self) -> bytes | None:
+        if not self._frames:
+            if self._error is not None:
+                raise self._error
+            return None
+        with self._changed:
+            frame = self._frames.popleft()
+            self._changed.notify_all()
+            return frame
+
+    def wait(self, seconds: float) -> None:
+        """Wait until there is something to take, but no longer than ``seconds``."""
+        with self._changed:
+            if not self._frames and not self._calls and not self.input_ended:
+                self._changed.wait(seconds)
+
+    def wait_for_calls(self, seconds: float) -> None:
+        with self._changed:
+            if not self._calls:
+                self._changed.wait(seconds)
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._frames.clear()
+            self._changed.notify_all()
+
+
+def run_task(spec: TaskSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The function that Spark runs in every slot of a stage."""
+    # Records come and go by the thousand and hardly ever form cycles: collecting as often as by default would
+    # scan the whole state again and again.
+    gc.set_threshold(200_000, 20, 50)
+    deployment: Deployment = cloudpickle.loads(spec.deployment)
+    context = TaskContext.get()
+    assert context is not None
+    subtask_id = deployment.plan.at(stage, context.partitionId())
+    mailbox = Mailbox()
+    reader = threading.Thread(target=_read, args=(batches, stage, mailbox), name="moorline-reader", daemon=True)
+    uploads = ThreadPoolExecutor(1, thread_name_prefix="moorline-upload")
+    line: ControlLine | None = None
+    subtask: Subtask | None = None
+
+    def ordered(order: Order) -> None:
+        mailbox.put_call(lambda: subtask.order(order) if subtask else None)
+
+    def lost() -> None:
+        def fail() -> None:
+            raise DriverLost("the control line to the driver is broken")
+
+        mailbox.put_call(fail)
+
+    def background(work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        def finished(future: Future[Any]) -> None:
+            error = future.exception()
+            result = None if error else future.result()
+            mailbox.put_call(lambda: done(result, error))
+
+        uploads.submit(work).add_done_callback(finished)
+
+    try:
+        line = ControlLine(
+            spec.address, spec.secret, deployment.plan.graph.job, deployment.attempt, subtask_id, ordered, lost
+        )
+        store = open_store(deployment.location) if deployment.location else None
+        environment = Environment(_now_ms, line.report, background, store, spec.flush_ms)
+        subtask = Subtask(deployment, subtask_id, environment)
+        subtask.start(os.getpid())
+        reader.start()
+        yield from _drive(subtask, mailbox, line)
+        yield from _drain(subtask, mailbox)
+    except Exception as error:
+        if line is not None and subtask is not None and not isinstance(error, DriverLost):
+            line.report(subtask.describe_failure(error))
+        raise
+    finally:
+        mailbox.close()
+        uploads.shutdown(wait=False, cancel_futures=True)
+        if subtask is not None:
+            subtask.close()
+        if line is not None:
+            line.close()
+
+
+def _now_ms() -> float:
+    return time.monotonic_ns() / 1e6
+
+
+def _read(batches: Iterator[pa.RecordBatch], stage: int, mailbox: Mailbox) -> None:
+    try:
+        for batch in batches:
+            if stage == 0:
+                continue  # what Spark's range made up
+            for frame in batch.column(1):
+                data = frame.as_py()
+                if data and not mailbox.put_frame(data):
+                    return
+        mailbox.end_input(None)
+    except BaseException as error:
+        mailbox.end_input(error)
+
+
+def _drive(subtask: Subtask, mailbox: Mailbox, line: ControlLine) -> Iterator[pa.RecordBatch]:
+    """Until the job is done: orders first, then input, then whatever the subtask has to do of its own."""
+    output = subtask.output
+    report_at = time.monotonic() + PROGRESS_SECONDS
+    while True:
+        for call in mailbox.take_calls():
+            call()
+        if subtask.is_done:
+            return
+        frame = None if subtask.holds_input_back else mailbox.take_frame()
+        if frame is not None:
+            subtask.frame(frame)
+            failpoint("frame")
+            worked = True
+        else:
+            worked = subtask.work()
+        rows = output.take(is_idle=not worked)
+        if rows:
+            yield _batch(rows)
+        now = time.monotonic()
+        if now >= report_at:
+            line.report(subtask.progress())
+            report_at = now + PROGRESS_SECONDS
+        if not worked and not rows:
+            wait_ms = output.wait_ms()
+            seconds = report_at - now if wait_ms is None else min(wait_ms / 1000, report_at - now)
+            if subtask.is_reading:
+                seconds = min(seconds, IDLE_SECONDS)
+            if seconds > 0:
+                (mailbox.wait_for_calls if mailbox.input_ended else mailbox.wait)(seconds)
+
+
+def _drain(subtask: Subtask, mailbox: Mailbox) -> Iterator[pa.RecordBatch]:
+    """The subtask is done; later stages may still be sent results through it, and Spark wants its input read."""
+    while True:
+        rows = subtask.output.take_rest()
+        if rows:
+            yield _batch(rows)
+        frame = mailbox.take_frame()
+        if frame is not None:
+            subtask.frame(frame)
+        elif mailbox.input_ended:
+            return
+        else:
+            mailbox.wait(1.0)
+
+
+def _batch(rows: Rows) -> pa.RecordBatch:
+    slots, frames = zip(*rows)
+    return pa.record_batch([pa.array(slots, pa.int32()), pa.array(frames, pa.binary())], schema=ARROW_SCHEMA)

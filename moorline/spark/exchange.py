@@ -1,0 +1,57 @@
+"""Everything private that we use of Spark, in one place. Each item is listed in ``docs/internals/spark.md``.
+
+A batch plan's exchanges become pipelined when ``ShuffleExchangeExec.pipelined`` is set on the very plan that the
+action will run. Spark then starts all stages together and records flow between them as they are produced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA = "slot int, frame binary"
+ARROW_SCHEMA = pa.schema([pa.field("slot", pa.int32()), pa.field("frame", pa.binary())])
+
+StageFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def pipeline(spark: SparkSession, widths: tuple[int, ...], stages: Sequence[StageFunction]) -> DataFrame:
+    """A chain of Python stages with a pipelined exchange between each two."""
+    frames = spark.range(0, widths[0], 1, widths[0]).mapInArrow(stages[0], SCHEMA)
+    for width, stage in zip(widths[1:], stages[1:], strict=True):
+        frames = frames.repartitionById(width, "slot").mapInArrow(stage, SCHEMA)
+    marked = _make_pipelined(frames)
+    if marked != len(widths) - 1:
+        raise RuntimeError(f"expected {len(widths) - 1} exchanges in the plan and found {marked}")
+    return frames
+
+
+def _make_pipelined(frames: DataFrame) -> int:
+    """Set the flag on every exchange of the plan; returns how many there are."""
+    nodes, marked = [frames._jdf.queryExecution().executedPlan()], 0
+    while nodes:
+        node = nodes.pop()
+        if node.getClass().getSimpleName() == "ShuffleExchangeExec":
+            flag = node.getClass().getDeclaredField("pipelined")
+            flag.setAccessible(True)
+            flag.setBoolean(node, True)
+            marked += 1
+        children = node.children().iterator()
+        while children.hasNext():
+            nodes.append(children.next())
+    return marked
+
+
+def free_slots(spark: SparkSession) -> int:
+    """How many tasks Spark could run at once, with the executors it has now."""
+    context: Any = spark.sparkContext._jsc.sc()
+    profile = context.resourceProfileManager().defaultResourceProfile()
+    return int(context.maxNumConcurrentTasks(profile))
+
+
+def cancel(spark: SparkSession, group: str) -> None:
+    """End the jobs of a group, also one that is just about to start."""
+    spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group, "moorline ends this attempt")

@@ -1,0 +1,319 @@
+"""``mo.run`` and ``mo.start``: a job on Spark, and the handle to it."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import random
+import threading
+import time
+import uuid
+from contextlib import ExitStack
+from typing import Any, Literal
+
+import cloudpickle
+from pyspark.sql import SparkSession
+
+from moorline.api.job import Job
+from moorline.driver.checkpoints import CheckpointStats
+from moorline.driver.control import ControlServer
+from moorline.driver.loop import DriverLoop
+from moorline.driver.supervision import Supervision
+from moorline.errors import InvalidArgument, SparkUnsuitable
+from moorline.model.config import Checkpoints, RestartStrategy, RunConfig
+from moorline.model.deployment import Deployment
+from moorline.model.durations import Duration, milliseconds
+from moorline.model.elements import unpack_results
+from moorline.model.graph import Graph
+from moorline.model.handshake import new_secret
+from moorline.model.ids import SubtaskId
+from moorline.model.messages import Order
+from moorline.protocol.lifecycle import JobStatus
+from moorline.protocol.lowering import lower
+from moorline.spark import exchange, session
+from moorline.spark.entry import TaskSpec, run_task
+from moorline.storage.checkpoints import History
+from moorline.storage.open import open_store
+
+log = logging.getLogger("moorline")
+
+#: How long an attempt waits for Spark to have enough executors, after one has died for example.
+SLOTS_SECONDS = 120.0
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class SparkCluster:
+    """Runs attempts as Spark jobs."""
+
+    def __init__(self, spark: SparkSession, loop: DriverLoop, job: str, flush_ms: int) -> None:
+        self._spark, self._loop, self._job, self._flush_ms = spark, loop, job, flush_ms
+        self._session = session.own_session(spark)
+        self._server: ControlServer | None = None
+        self._group = ""
+        self._cancelled = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def launch(self, deployment: Deployment) -> None:
+        attempt = deployment.attempt
+        secret = new_secret()
+        bind, advertise = session.control_host(self._spark)
+        loop = self._loop
+        self._server = ControlServer(
+            bind,
+            self._job,
+            attempt,
+            secret,
+            set(deployment.plan.subtasks()),
+            lambda subtask, report: loop.post(lambda s, now: s.reported(attempt, subtask, report, now)),
+            lambda subtask: loop.post(lambda s, now: s.line_lost(attempt, subtask)),
+        )
+        spec = TaskSpec((advertise, self._server.address[1]), secret, self._flush_ms, cloudpickle.dumps(deployment))
+        self._group = f"moorline-{self._job}-{attempt}-{uuid.uuid4().hex[:8]}"
+        self._cancelled = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run,
+            args=(deployment, spec, self._server, self._group, self._cancelled),
+            name=f"moorline-spark-{attempt}",
+            daemon=True,
+        )
+        self._thread.start()
+
+    def send(self, subtask: SubtaskId, order: Order) -> None:
+        if self._server is not None:
+            self._server.send(subtask, order)
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+        exchange.cancel(self._spark, self._group)
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._thread.join(timeout=60)
+
+    def _run(
+        self, deployment: Deployment, spec: TaskSpec, server: ControlServer, group: str, cancelled: threading.Event
+    ) -> None:
+        results, error = None, None
+        try:
+            self._wait_for_slots(sum(deployment.plan.widths), cancelled)
+            # Threads of py4j are pinned, so the group holds for this thread's job alone.
+            self._spark.sparkContext.setJobGroup(group, f"moorline job {self._job}, attempt {deployment.attempt}")
+            stages = [functools.partial(run_task, spec, stage) for stage in range(len(deployment.plan.widths))]
+            frames = exchange.pipeline(self._session, deployment.plan.widths, stages)
+            if cancelled.is_set():
+                raise RuntimeError("cancelled before it started")
+            rows = frames.collect()
+            results = unpack_results([bytes(row.frame) for row in rows if row.frame])
+        except Exception as failure:  # whatever Spark, py4j or the plan raises: the attempt has ended
+            error = f"{type(failure).__name__}: {failure}"
+        finally:
+            server.close()
+            attempt = deployment.attempt
+            self._loop.post(lambda s, now: s.attempt_ended(attempt, results, error, now))
+
+    def _wait_for_slots(self, wanted: int, cancelled: threading.Event) -> None:
+        deadline = time.monotonic() + SLOTS_SECONDS
+        while (free := exchange.free_slots(self._spark)) < wanted and not cancelled.is_set():
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the job needs {wanted} slots and Spark has {free}")
+            time.sleep(0.1)
+
+
+class Result:
+    """What a finished job leaves behind in the driver."""
+
+    def __init__(self, supervision: Supervision) -> None:
+        self._results = supervision.results
+        #: Every complete checkpoint of the run.
+        self.checkpoints: list[CheckpointStats] = supervision.checkpoints
+        #: One line per failed attempt.
+        self.failures: list[str] = supervision.history_of_failures
+        #: The checkpoint each attempt started from; 0: empty.
+        self.restored_from: list[int] = supervision.restored_from
+
+    def collected(self, name: str) -> list[Any]:
+        """What the sink ``mo.collect(name)`` got."""
+        if name not in self._results:
+            raise InvalidArgument("collected", name, f"The job's collect sinks are {sorted(self._results)}.")
+        return self._results[name]
+
+
+class Handle:
+    """A running job.
+
+    ``status`` says where it stands, ``wait()`` gives its result, ``stop()`` ends it well (a final checkpoint,
+    everything committed), ``cancel()`` ends it at once.
+    """
+
+    def __init__(self, graph: Graph, loop: DriverLoop, cluster: SparkCluster, resources: ExitStack) -> None:
+        self._graph, self._loop, self._cluster, self._resources = graph, loop, cluster, resources
+        self._closing = threading.Lock()
+        threading.Thread(target=self._close_at_end, name="moorline-handle", daemon=True).start()
+        self._closed = threading.Event()
+
+    @property
+    def job(self) -> str:
+        return self._graph.job
+
+    @property
+    def status(self) -> JobStatus:
+        return self._loop.status
+
+    @property
+    def is_active(self) -> bool:
+        return not self.status.is_terminal
+
+    @property
+    def attempt(self) -> int:
+        """The number of the running attempt; 0 between two."""
+        return self._loop.supervision.attempt
+
+    @property
+    def checkpoints(self) -> list[CheckpointStats]:
+        """The checkpoints completed so far."""
+        return list(self._loop.supervision.checkpoints)
+
+    @property
+    def failures(self) -> list[str]:
+        """One line per failed attempt."""
+        return list(self._loop.supervision.history_of_failures)
+
+    @property
+    def restored_from(self) -> list[int]:
+        """The checkpoint each attempt started from; 0: empty."""
+        return list(self._loop.supervision.restored_from)
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        """Records in and out per operator of this attempt, and how many keys have state."""
+        plan, reports = self._loop.supervision.plan, self._loop.supervision.progress
+        if plan is None:
+            return {"operators": {}, "records_in": 0, "keys": 0}
+        operators: dict[str, dict[str, int]] = {}
+        for subtask, report in reports.items():
+            root = plan.vertices[subtask.vertex].operators[0]
+            sums = operators.setdefault(root, {"records_in": 0, "records_out": 0, "keys": 0, "held_bytes": 0})
+            sums["records_in"] += report.records_in
+            sums["records_out"] += report.records_out
+            sums["keys"] += report.keys
+            sums["held_bytes"] += report.blocked_bytes
+        sources = {plan.vertices[s.vertex].operators[0] for s in plan.source_subtasks()}
+        return {
+            "operators": operators,
+            "records_in": sum(o["records_in"] for uid, o in operators.items() if uid in sources),
+            "keys": sum(o["keys"] for o in operators.values()),
+        }
+
+    @property
+    def worker_pids(self) -> dict[str, int]:
+        """The process of each subtask of the running attempt, by ``vertex/index``."""
+        return {str(s): pid for s, pid in self._loop.supervision.pids.items()}
+
+    def wait(self, timeout: float | None = None) -> Result | None:
+        """Wait for the end and return the result; ``None`` if ``timeout`` seconds were not enough.
+
+        Raises what the job failed of, or :class:`JobCancelled`.
+        """
+        if not self._loop.wait(timeout):
+            return None
+        self._closed.wait(60)
+        error = self._loop.error
+        if error is not None:
+            raise error
+        return Result(self._loop.supervision)
+
+    def stop(self, timeout: float | None = None) -> Result | None:
+        """End well: a final checkpoint, everything committed, then the result."""
+        self._loop.post(lambda supervision, now: supervision.stop(now))
+        return self.wait(timeout)
+
+    def cancel(self) -> None:
+        """End at once, and wait for it. What no checkpoint covers is not committed."""
+        self._loop.post(lambda supervision, now: supervision.cancel(now))
+        self._loop.wait()
+        self._closed.wait(60)
+
+    def _close_at_end(self) -> None:
+        self._loop.wait()
+        self._cluster.close()
+        self._resources.close()
+        self._closed.set()
+
+
+def start(
+    job: Job,
+    spark: SparkSession | None = None,
+    *,
+    checkpoints: Checkpoints | None = None,
+    restart: RestartStrategy | None = None,
+    restore: Literal["latest"] | None = None,
+    parallelism: int | None = None,
+    heartbeat_timeout: Duration = "50s",
+    flush: Duration = "4ms",
+) -> Handle:
+    """Start a job and return a handle to it at once.
+
+    Without ``spark`` a local Spark is started for the job and ended with it. ``parallelism`` overrides the job's.
+    ``restore="latest"`` goes on from the newest checkpoint of the job in ``checkpoints``, if there is one.
+    """
+    config = RunConfig(
+        checkpoints=checkpoints, restart=restart, restore=restore, heartbeat_timeout=heartbeat_timeout, flush=flush
+    )
+    graph = job.graph(parallelism)
+    history = None
+    if checkpoints is not None:
+        location = f"{checkpoints.location.rstrip('/')}/{graph.job}"
+        history = History(open_store(location), graph.job)
+    slots = sum(lower(graph).widths)
+    resources = ExitStack()
+    try:
+        if spark is None:
+            spark = resources.enter_context(session.embedded(slots))
+        session.check(spark)
+        _check_slots(spark, slots)
+        loop = DriverLoop(graph.job)
+        cluster = SparkCluster(spark, loop, graph.job, milliseconds(flush))
+        supervision = Supervision(graph, config, history, cluster, random.Random(), _wall_ms)
+        loop.start(supervision)
+    except BaseException:
+        resources.close()
+        raise
+    return Handle(graph, loop, cluster, resources)
+
+
+def run(job: Job, spark: SparkSession | None = None, **options: Any) -> Result:
+    """Run a job to its end and return its result. Takes the options of :func:`start`.
+
+    >>> import moorline as mo
+    >>> job = mo.Job("double")
+    >>> job.source(mo.from_items([1, 2, 3])).map(lambda n: 2 * n).sink(mo.collect("out"))
+    >>> mo.run(job).collected("out")  # doctest: +SKIP
+    [2, 4, 6]
+    """
+    handle = start(job, spark, **options)
+    try:
+        result = handle.wait()
+    except KeyboardInterrupt:
+        handle.cancel()
+        raise
+    assert result is not None
+    return result
+
+
+def _check_slots(spark: SparkSession, wanted: int) -> None:
+    """Executors may still be starting, so give them a while."""
+    deadline = time.monotonic() + 30
+    while (free := exchange.free_slots(spark)) < wanted:
+        if time.monotonic() > deadline:
+            raise SparkUnsuitable(
+                [
+                    f"the job needs {wanted} slots at the same time and Spark has {free}; lower the parallelism, "
+                    f"give it more executor cores, or, in local mode, a master of local[{wanted}]"
+                ]
+            )
+        if (spark.sparkContext.master or "").startswith("local["):
+            deadline = 0
+        time.sleep(0.1)

@@ -1,0 +1,154 @@
+"""The Spark a job runs on: what must be set, checked before anything starts, and the embedded default.
+
+Some settings can only be given when a session is made; :func:`spark_config` has them all. Those that belong to SQL
+are set on a session of our own, so the user's own session keeps its.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyspark
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from moorline.errors import SparkUnsuitable
+
+SUPPORTED = "4.3"
+
+#: Without these frames sit in buffers, or pile up by the hundred megabytes in front of a slow subtask.
+CORE_SETTINGS = {
+    "spark.python.udf.pipelined.enabled": "true",
+    "spark.python.udf.pipelined.queueDepth": "1",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.buffer.size": "256",
+    "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
+    "spark.shuffle.streaming.readerMaxMemory": "1048576",
+    "spark.shuffle.streaming.writerMaxMemory": "1048576",
+}
+#: One row is one frame, so a batch of one costs nothing and waits for nobody.
+SQL_SETTINGS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
+}
+#: A subtask lost is an attempt lost: Spark must neither retry it alone nor shun the machine.
+FAILURE_SETTINGS = {
+    "spark.task.maxFailures": "1",
+    "spark.stage.maxConsecutiveAttempts": "1",
+    "spark.excludeOnFailure.enabled": "false",
+    "spark.deploy.maxExecutorRetries": "-1",
+}
+
+
+def spark_config() -> dict[str, str]:
+    """The settings that a Spark session needs to carry Moorline jobs.
+
+    >>> import moorline as mo
+    >>> from pyspark.sql import SparkSession
+    >>> builder = SparkSession.builder.appName("orders").config(map=mo.spark_config())
+    """
+    return {**CORE_SETTINGS, **FAILURE_SETTINGS}
+
+
+def own_session(spark: SparkSession) -> SparkSession:
+    """A session of our own on the user's Spark, with the SQL settings a job needs."""
+    if "PYSPARK_PYTHON" not in os.environ and (spark.sparkContext.master or "").startswith("local"):
+        # On this machine workers are to see what the driver sees; PySpark would take the first python3 of the PATH.
+        spark.sparkContext.pythonExec = sys.executable
+    session = spark.newSession()
+    for name, value in SQL_SETTINGS.items():
+        session.conf.set(name, value)
+    return session
+
+
+def check(spark: Any) -> None:
+    """Raises :class:`SparkUnsuitable` with everything that is wrong at once."""
+    if "connect" in type(spark).__module__:
+        raise SparkUnsuitable(
+            ["it is a Spark Connect session; start the driver in classic mode (spark.api.mode=classic, spark-submit)"]
+        )
+    problems = []
+    if not spark.version.startswith(SUPPORTED + "."):
+        problems.append(f"it is Spark {spark.version}; this version of Moorline runs on Spark {SUPPORTED}.x")
+    conf = spark.sparkContext.getConf()
+    for name, wanted in CORE_SETTINGS.items():
+        found = conf.get(name)
+        if found is None or (wanted in ("true", "false") and found.lower() != wanted):
+            problems.append(f'{name} is {found or "not set"}; make the session with .config("{name}", "{wanted}")')
+    for name in ("spark.dynamicAllocation.enabled", "spark.speculation"):
+        if (conf.get(name) or "false").lower() == "true":
+            problems.append(f"{name} is true; a pipelined job needs it off")
+    if problems:
+        problems.append("mo.spark_config() returns all settings: SparkSession.builder.config(map=mo.spark_config())")
+        raise SparkUnsuitable(problems)
+
+
+def control_host(spark: SparkSession) -> tuple[str, str]:
+    """The address the control server binds to, and the one that subtasks connect to."""
+    conf = spark.sparkContext.getConf()
+    if (conf.get("spark.master") or "").startswith("local["):
+        return "127.0.0.1", "127.0.0.1"
+    host = conf.get("spark.driver.host") or "127.0.0.1"
+    return conf.get("spark.driver.bindAddress") or host, host
+
+
+@contextmanager
+def embedded(slots: int) -> Iterator[SparkSession]:
+    """A local Spark for one job, gone without a trace afterwards; or the one that is running already."""
+    if SparkContext._active_spark_context is not None:
+        yield SparkSession.builder.getOrCreate()
+        return
+    require_java()
+    builder = (
+        SparkSession.builder.master(f"local[{slots}]")
+        .appName("moorline")
+        .config(map={**spark_config(), "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"})
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+    )
+    spark = builder.getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+        _end_jvm()
+
+
+def require_java() -> None:
+    """Raises unless there is a Java to run Spark with."""
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if not java or not os.path.exists(java):
+        raise SparkUnsuitable(
+            ["no Java was found; install Java 17 (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"]
+        )
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = told.split('"')[1].split(".")[0] if '"' in told else "0"
+    if version.isdigit() and int(version) < 17:
+        raise SparkUnsuitable([f"{java} is Java {version}; Spark {pyspark.__version__} needs Java 17 or newer"])
+
+
+def _end_jvm() -> None:
+    """PySpark keeps its JVM for the next session; a job's embedded one is to leave nothing behind."""
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    process = getattr(gateway, "proc", None)
+    gateway.shutdown()
+    if process is not None:
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    SparkContext._gateway = None
+    SparkContext._jvm = None

@@ -1,0 +1,1 @@
+"""Durable snapshots: where they lie and how they are written and read. Reports facts, decides nothing."""

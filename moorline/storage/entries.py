@@ -1,0 +1,94 @@
+"""What an entry of the history looks like in its file, and what makes one unfit to be believed.
+
+    {
+      "xxh3": "0123456789abcdef",      over the bytes of the entry exactly as they stand here
+      "writer": "5f0c...",             random, one per driver: tells our own bytes from a twin's
+      "after": "fedcba9876543210",     the digest of the file one number below, as the writer saw it
+      "entry": {"kind": "claim" | "checkpoint", "format": 1, "job": ..., "attempt": ..., ...}
+    }
+
+Readable, so that a person can look; typed, so that nothing in it can run; bounded, so that a file of 10 GB is refused
+and not loaded. Pure: ``checkpoints.py`` does the reading and writing.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import xxhash
+
+from moorline.errors import SnapshotCorrupt
+from moorline.model.manifest import FORMAT, Entry, Manifest
+from moorline.storage.layout import check_path
+
+#: Larger ones are neither written nor read.
+MAX_ENTRY_BYTES = 256 << 20
+
+
+class _Envelope(msgspec.Struct):
+    xxh3: str
+    entry: msgspec.Raw
+    writer: str = ""
+    after: str = ""
+
+
+class _Head(msgspec.Struct):
+    """What every version of the format has."""
+
+    format: int
+    job: str
+
+
+_encoder = msgspec.json.Encoder()
+_envelopes = msgspec.json.Decoder(_Envelope)
+_heads = msgspec.json.Decoder(_Head)
+_entries = msgspec.json.Decoder(Entry)
+
+
+def encode(entry: Entry, writer: str, after: str) -> bytes:
+    """The bytes of the file."""
+    pretty = msgspec.json.format(_encoder.encode(entry), indent=2)
+    # JSON writes a line break inside a string as \\n, so each one here is layout and may be indented.
+    body = pretty.replace(b"\n", b"\n  ")
+    head = f'{{\n  "xxh3": "{digest(body)}",\n  "writer": "{writer}",\n  "after": "{after}",\n  "entry": '
+    return head.encode() + body + b"\n}\n"
+
+
+def digest(data: bytes) -> str:
+    """The checksum of an entry, and the name by which the next one says what it comes after."""
+    return xxhash.xxh3_64_hexdigest(data)
+
+
+def decode(data: bytes, job: str, number: int) -> Entry:
+    """The entry of ``job`` in a file. Raises SnapshotCorrupt, with no path in it, if it is not one we may use."""
+    try:
+        envelope = _envelopes.decode(data)
+        body = bytes(envelope.entry)
+        if digest(body) != envelope.xxh3:
+            raise SnapshotCorrupt("", "it is not what was written (checksum)")
+        # The head first: a newer format may differ in everything else.
+        head = _heads.decode(body)
+        if head.format > FORMAT:
+            raise SnapshotCorrupt(
+                "", f"it has format {head.format}, and this version of Moorline reads up to {FORMAT}: use a newer one"
+            )
+        if head.job != job:
+            raise SnapshotCorrupt("", f"it belongs to job {head.job!r}, not to {job!r}")
+        entry: Entry = _entries.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise SnapshotCorrupt("", f"it cannot be read: {error}") from error
+    # Attempts count claims and each claim takes a number, so an attempt is never above its number.
+    if not 1 <= entry.attempt <= number:
+        raise SnapshotCorrupt("", f"it says attempt {entry.attempt}, which cannot stand at number {number}")
+    if isinstance(entry, Manifest):
+        for file in entry.files():
+            check_path(file.path)
+    return entry
+
+
+def origin(data: bytes) -> tuple[str, str] | None:
+    """Who wrote a file and after which one, as far as it can be told."""
+    try:
+        envelope = _envelopes.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return envelope.writer, envelope.after

@@ -1,0 +1,107 @@
+"""Where things lie in a job's folder, and which paths are fit to be followed.
+
+    <location>/<job>/                                     the root of the job's BlobStore
+      history/0000000001.json                             claims and manifests, numbered without a gap as written
+      data/chk-<checkpoint>/<operator uid>/
+        <state>-<subtask>-<attempt>-<unique>.parquet      the rows of one state of one subtask
+
+Names are for people and for sweeping up: which file belongs to which checkpoint is said by manifests alone. No name
+is used twice, so a late writer of an old attempt cannot hit a file of a new one. Pure; everything in ``storage/``
+and the subtask's snapshot ask here.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+import xxhash
+
+from moorline.errors import SnapshotCorrupt
+
+HISTORY = "history/"
+DATA = "data/"
+
+_PATH = re.compile(r"[A-Za-z0-9._-]{1,200}(/[A-Za-z0-9._-]{1,200}){0,6}")
+_PLAIN = re.compile(r"[A-Za-z0-9_-]{1,48}")
+_UNIQUE = re.compile(r"[A-Za-z0-9]{1,40}")
+_ENTRY_PATH = re.compile(r"history/([0-9]{10})\.json")
+# Read from the right, because a state's name may itself end in numbers.
+_DATA_PATH = re.compile(r"data/chk-[0-9]+/[^/]+/[^/]+-[0-9]+-([0-9]+)-[A-Za-z0-9]+\.parquet")
+
+
+def check_path(path: str) -> str:
+    """``path`` itself, if it is one of ours. Manifests come from storage, so what they name is checked before use.
+
+    >>> check_path("data/chk-1/count/sum-0-1-c0ffee.parquet")
+    'data/chk-1/count/sum-0-1-c0ffee.parquet'
+    >>> check_path("../other-job/data")
+    Traceback (most recent call last):
+    moorline.errors.SnapshotCorrupt: '../other-job/data' is damaged: no file of ours can have this path. ...
+    """
+    if not _PATH.fullmatch(path) or any(part in (".", "..") for part in path.split("/")):
+        shown = path if len(path) <= 100 else path[:100] + "..."
+        raise SnapshotCorrupt(ascii(shown), "no file of ours can have this path")
+    return path
+
+
+def safe_name(text: str) -> str:
+    """A file name for a uid, a state or a job: the text itself if it can be, else what is readable of it and a hash.
+
+    >>> safe_name("count"), safe_name("Zähler / Tag")
+    ('count', 'Z-hler-Tag-7f930cea')
+    """
+    if _PLAIN.fullmatch(text):
+        return text
+    readable = re.sub(r"[^A-Za-z0-9_]+", "-", text)[:39].strip("-")
+    # 32 bits do for telling apart what a person looks at: names end in something unique anyway.
+    digest = xxhash.xxh3_64_hexdigest(text.encode("utf-8", "surrogatepass"))[:8]
+    return f"{readable}-{digest}" if readable else digest
+
+
+def job_url(location: str, job: str) -> str:
+    """The folder of a job below the location its checkpoints were configured with.
+
+    >>> job_url("file:///data/checkpoints/", "average")
+    'file:///data/checkpoints/average'
+    """
+    return f"{location.rstrip('/')}/{safe_name(job)}"
+
+
+def entry_path(number: int) -> str:
+    """Where entry ``number`` of the history lies.
+
+    >>> entry_path(7)
+    'history/0000000007.json'
+    """
+    if not 1 <= number < 10**10:
+        raise ValueError(f"the history has no number {number}")
+    return f"{HISTORY}{number:010d}.json"
+
+
+def entry_number(path: str) -> int | None:
+    """The inverse of :func:`entry_path`; None for a file that is no entry."""
+    found = _ENTRY_PATH.fullmatch(path)
+    return int(found[1]) if found else None
+
+
+def data_path(checkpoint: int, uid: str, state: str, subtask: int, attempt: int, *, unique: str = "") -> str:
+    """A path that nobody has used before, for a file of one state of one subtask.
+
+    >>> data_path(7, "count", "sum", subtask=0, attempt=2, unique="c0ffee")
+    'data/chk-7/count/sum-0-2-c0ffee.parquet'
+    """
+    unique = unique or uuid.uuid4().hex
+    if not _UNIQUE.fullmatch(unique):
+        raise ValueError(f"the unique part of a path is letters and digits, not {unique!r}")
+    return f"{DATA}chk-{checkpoint}/{safe_name(uid)}/{safe_name(state)}-{subtask}-{attempt}-{unique}.parquet"
+
+
+def attempt_of(path: str) -> int | None:
+    """Which attempt wrote a data file; None if it is not one of ours.
+
+    >>> attempt_of("data/chk-7/count/sum-0-2-c0ffee.parquet")
+    2
+    """
+    found = _DATA_PATH.fullmatch(path)
+    return int(found[1]) if found else None

@@ -1,0 +1,1 @@
+"""Effects on the worker's side: one subtask, from frames in to frames out."""

@@ -1,0 +1,86 @@
+"""The subtask's end of its control line: a socket, and a thread that reads orders from it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+
+from moorline.model import handshake, messages
+from moorline.model.handshake import FRAME_LIMIT, HANDSHAKE_LIMIT, LENGTH, MAC_SIZE, Challenge, Line, Refused
+from moorline.model.ids import Attempt, SubtaskId
+from moorline.model.messages import Order, Report
+
+
+class ControlLine:
+    """Connects to the driver, proves who it is, and makes sure that it is talking to the driver."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        secret: bytes,
+        job: str,
+        attempt: Attempt,
+        subtask: SubtaskId,
+        ordered: Callable[[Order], None],
+        lost: Callable[[], None],
+    ) -> None:
+        self._ordered, self._lost = ordered, lost
+        self._socket = socket.create_connection(address, timeout=10)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        hello = handshake.hello(job, attempt, subtask)
+        self._send_plain(msgspec.msgpack.encode(hello))
+        challenge = msgspec.msgpack.decode(self._receive_plain(), type=Challenge)
+        self._send_plain(msgspec.msgpack.encode(handshake.answer(secret, hello, challenge)))
+        self._line = Line(secret, hello, challenge.nonce, is_driver=False)
+        self._socket.settimeout(None)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._read, name="moorline-control", daemon=True)
+        self._thread.start()
+
+    def report(self, report: Report) -> None:
+        """Send a report. That the line is broken shows at the other end of it: the reading thread says so."""
+        with self._lock, suppress(OSError):
+            self._socket.sendall(self._line.seal(messages.encode(report)))
+
+    def close(self) -> None:
+        self._closed = True
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join(timeout=5)
+
+    def _read(self) -> None:
+        try:
+            while True:
+                head = self._receive(LENGTH.size + MAC_SIZE)
+                (length,) = LENGTH.unpack_from(head)
+                if length > FRAME_LIMIT:
+                    raise Refused(f"a frame of {length} bytes is over the limit")
+                payload = self._line.open(head[LENGTH.size :], self._receive(length))
+                self._ordered(messages.decode_order(payload))
+        except (OSError, EOFError, Refused, msgspec.MsgspecError):
+            if not self._closed:
+                self._lost()
+
+    def _receive(self, size: int) -> bytes:
+        received = bytearray()
+        while len(received) < size:
+            data = self._socket.recv(size - len(received))
+            if not data:
+                raise EOFError
+            received += data
+        return bytes(received)
+
+    def _send_plain(self, payload: bytes) -> None:
+        self._socket.sendall(LENGTH.pack(len(payload)) + payload)
+
+    def _receive_plain(self) -> bytes:
+        (length,) = LENGTH.unpack(self._receive(LENGTH.size))
+        if length > HANDSHAKE_LIMIT:
+            raise Refused("the driver's challenge is too long")
+        return self._receive(length)

@@ -1,0 +1,34 @@
+"""What a subtask needs from the world: time, storage, someone to report to, someone to do slow work.
+
+On Spark it is made by ``spark/entry.py``; in a simulation everything in it is simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from moorline.model.messages import Report
+from moorline.storage.blobs import BlobStore
+
+
+class Background(Protocol):
+    """Does slow work elsewhere."""
+
+    def __call__(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        """Run ``work`` off the subtask's thread; then, on the subtask's thread, ``done`` with result or error."""
+        ...
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The world around one subtask."""
+
+    #: Milliseconds of a clock that never goes back.
+    now_ms: Callable[[], float]
+    report: Callable[[Report], None]
+    background: Background
+    #: Where snapshots go; None: nowhere.
+    store: BlobStore | None
+    flush_ms: int = 4

@@ -1,0 +1,244 @@
+"""One subtask: what it does with each frame, each order, and when there is nothing else to do.
+
+Everything runs on one thread, so a snapshot is atomic with respect to records. The loop never blocks and never
+sleeps; ``spark/entry.py`` (or the simulator) calls it and carries its rows away:
+
+    start()        restore, open, report Running
+    frame(f)       a frame from the exchange: for a later stage, or for us through the gate
+    order(o)       from the driver
+    work()         held frames that may pass now, else a batch from the source; False: nothing to do
+    output.take()  rows to yield
+    is_done        the final checkpoint is complete and committed
+
+What is raised here ends the attempt; :meth:`describe_failure` puts it into words for the driver.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any, assert_never
+
+from moorline.errors import FailureReason, MoorlineError, SnapshotCorrupt, StateError, UserCodeFailed
+from moorline.failpoints import failpoint
+from moorline.model import elements
+from moorline.model.deployment import Deployment
+from moorline.model.elements import BATCH, Barrier
+from moorline.model.ids import CheckpointId, SubtaskId
+from moorline.model.key_groups import owned
+from moorline.model.manifest import OperatorHandles
+from moorline.model.messages import (
+    Abort,
+    Acknowledged,
+    Confirm,
+    Declined,
+    Failed,
+    InputEnded,
+    Order,
+    Progress,
+    Running,
+    Trigger,
+)
+from moorline.protocol.lowering import relay_slot
+from moorline.subtask import snapshot
+from moorline.subtask.ends import SinkOperator, SourceOperator
+from moorline.subtask.environment import Environment
+from moorline.subtask.gate import Gate
+from moorline.subtask.operator import ChainedOperator
+from moorline.subtask.output import Output
+from moorline.subtask.restore import open_chain
+
+
+class Subtask:
+    """One subtask of one attempt."""
+
+    def __init__(self, deployment: Deployment, subtask: SubtaskId, environment: Environment) -> None:
+        self._deployment, self.id, self._env = deployment, subtask, environment
+        self._plan = deployment.plan
+        self._stage, self._slot = self._plan.slot(subtask)
+        self._operators: list[ChainedOperator] = []
+        self._source: SourceOperator | None = None
+        self.output = Output(deployment.attempt, environment.flush_ms, environment.now_ms)
+        channels = self._plan.channels_into(subtask)
+        self._channel = {pair: number for number, pair in enumerate(channels)}
+        self._open_channels = len(channels)
+        self._gate = Gate(len(channels), self._deliver, self._barrier, self._give_up, lambda: int(environment.now_ms()))
+        self._has_stopped = False
+        self.is_done = False
+
+    # --- what the world calls --------------------------------------------------------------------
+
+    def start(self, pid: int = 0) -> None:
+        """Restore, open, and say so."""
+        self._operators = open_chain(self._deployment, self.id, self._env.store, self.output)
+        if isinstance(self._operators[0], SourceOperator):
+            self._source = self._operators[0]
+        failpoint("restore.open")
+        self._env.report(Running(pid=pid))
+
+    def frame(self, frame: bytes) -> None:
+        """A frame has come in from the stage before."""
+        head = elements.head(frame)
+        if head.attempt != self._deployment.attempt:
+            return  # cannot happen inside one Spark job; if it did, it would not be ours to read
+        if head.stage != self._stage:
+            self._pass_on(head.slot, frame)
+        else:
+            self._gate.take(self._channel[head.link, head.sender], frame)
+
+    def order(self, order: Order) -> None:
+        """The driver wants something."""
+        match order:
+            case Trigger(checkpoint=checkpoint, triggered_ms=at, final=final):
+                if self._source is not None:
+                    self._has_stopped = self._has_stopped or final
+                    self._barrier(Barrier(CheckpointId(checkpoint), at, final), 0)
+                    failpoint("ckpt.barrier")
+            case Confirm(checkpoint=checkpoint, final=final):
+                self._confirmed(checkpoint, final)
+            case Abort(checkpoint=checkpoint):
+                self._gate.abort(checkpoint)
+            case _:
+                assert_never(order)
+
+    def work(self) -> bool:
+        """Do a bounded piece of the work that is there. False if there was none."""
+        if self._gate.has_released():
+            self._gate.pass_released()
+            return True
+        if self._source is None or not self.is_reading:
+            return False
+        did = self._source.read()
+        if self._source.has_ended:
+            self.output.end()
+            self._env.report(InputEnded())
+        return did
+
+    @property
+    def attempt(self) -> int:
+        return self._deployment.attempt
+
+    @property
+    def is_reading(self) -> bool:
+        """Is it a source that may have more?"""
+        return self._source is not None and not self._source.has_ended and not self._has_stopped
+
+    @property
+    def holds_input_back(self) -> bool:
+        """Are held frames to be worked off before new input is taken?"""
+        return self._gate.has_released()
+
+    def progress(self) -> Progress:
+        return Progress(
+            records_in=self._operators[0].records_in if self._operators else 0,
+            records_out=self.output.records_out,
+            keys=sum(o.backend.entries() for o in self._operators if o.backend is not None),
+            blocked_bytes=self._gate.held_bytes(),
+        )
+
+    def close(self) -> None:
+        """Close what was opened, from head to tail. One that fails does not keep the others from closing."""
+        self._gate.close()
+        for operator in self._operators:
+            try:
+                operator.close()
+            except Exception:
+                traceback.print_exc()
+
+    def describe_failure(self, error: BaseException) -> Failed:
+        told = "".join(traceback.format_exception(error))
+        if isinstance(error, UserCodeFailed):
+            return Failed(
+                error=error.error,
+                traceback=error.traceback,
+                uid=error.uid,
+                name=error.name,
+                position=error.position,
+                record=error.record,
+                user=True,
+            )
+        if isinstance(error, SnapshotCorrupt):
+            return Failed(error=str(error), traceback=told, corrupt=error.path)
+        # What the author has to mend will not mend itself by a restart.
+        return Failed(error=f"{type(error).__name__}: {error}", traceback=told, user=isinstance(error, StateError))
+
+    # --- records and barriers --------------------------------------------------------------------
+
+    def _pass_on(self, target_slot: int, frame: bytes) -> None:
+        widths = self._plan.widths
+        if self._stage + 1 == len(widths):  # a result, at the end of its way
+            self.output.pass_on(0, frame)
+            return
+        next_is_target = frame[5] == self._stage + 1
+        slot = target_slot if next_is_target else relay_slot(self._slot, target_slot, widths[self._stage + 1])
+        self.output.pass_on(slot, frame)
+
+    def _deliver(self, channel: int, frame: bytes) -> None:
+        if frame[0] == BATCH:
+            process = self._operators[0].process
+            for records in elements.unpack_batch(frame):
+                process(records)
+            return
+        self._open_channels -= 1
+        if not self._open_channels:
+            self.output.end()
+
+    def _barrier(self, barrier: Barrier, align_ms: int) -> None:
+        """Every record before the barrier has been processed: take the snapshot."""
+        self.output.broadcast(barrier)
+        checkpoint = barrier.checkpoint
+        began = time.perf_counter()
+        taken = snapshot.take(self._operators, checkpoint)
+        sync_ms = round(1000 * (time.perf_counter() - began))
+        if self._env.store is None:
+            snapshot.release(taken)
+            self._env.report(Acknowledged(checkpoint=checkpoint, operators=[], align_ms=align_ms, sync_ms=sync_ms))
+            return
+        operator = self._operators[0].operator
+        mine = owned(self.id.index, operator.parallelism, self._plan.graph.max_parallelism)
+        write = snapshot.writer(self._env.store, taken, checkpoint, self.id.index, self._deployment.attempt, mine)
+        self._env.background(write, self._written(checkpoint, taken, align_ms, sync_ms))
+
+    def _written(
+        self, checkpoint: int, taken: list[snapshot.Taken], align_ms: int, sync_ms: int
+    ) -> Callable[[Any, BaseException | None], None]:
+        began = time.perf_counter()
+
+        def done(handles: list[OperatorHandles], error: BaseException | None) -> None:
+            snapshot.release(taken)
+            if isinstance(error, StateError):
+                raise error  # a value that cannot be stored: every further checkpoint would meet it again
+            if error is not None:
+                reason = FailureReason.UPLOAD_FAILED.name
+                self._env.report(Declined(checkpoint=checkpoint, reason=reason, detail=str(error)))
+                return
+            async_ms = round(1000 * (time.perf_counter() - began))
+            self._env.report(
+                Acknowledged(
+                    checkpoint=checkpoint, operators=handles, align_ms=align_ms, sync_ms=sync_ms, async_ms=async_ms
+                )
+            )
+
+        return done
+
+    def _give_up(self, checkpoint: int) -> None:
+        reason = FailureReason.DECLINED.name
+        self._env.report(Declined(checkpoint=checkpoint, reason=reason, detail="a newer barrier arrived first"))
+
+    def _confirmed(self, checkpoint: int, final: bool) -> None:
+        for operator in reversed(self._operators):
+            if isinstance(operator, (SinkOperator, SourceOperator)):
+                try:
+                    operator.confirmed(checkpoint)
+                except MoorlineError:
+                    raise
+                except Exception as error:
+                    raise RuntimeError(f"{operator.operator.uid}: could not commit {checkpoint}: {error}") from error
+        if final:
+            for operator in self._operators:
+                result = operator.results() if isinstance(operator, SinkOperator) else None
+                if result is not None:
+                    frame = elements.pack_result(self._deployment.attempt, self.id.index, *result)
+                    self._pass_on(self._slot, frame)
+            self.is_done = True

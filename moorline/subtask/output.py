@@ -1,0 +1,272 @@
+"""From records to frames on their way: partitioning, batching, flushing.
+
+Records wait in one buffer per receiving subtask. A few hundred of them are pickled at a time, while the processor
+still has them in its cache, and wait as bytes until there are enough for a frame, or until ``flush_ms`` have passed.
+The loop takes the rows (slot, frame) that are ready and yields them to Spark.
+
+Spark hands a row to the next worker only when another row follows it, so a row with an empty frame, a *chaser*,
+follows the last frame to each slot, unless more frames are coming anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import compress
+from typing import Any
+
+import numpy as np
+
+from moorline.errors import InvalidKey, MoorlineError
+from moorline.model import elements, keys
+from moorline.model.elements import BATCH, END, HEAD, Barrier
+from moorline.model.graph import Link, Operator, Partitioning, Plan
+from moorline.model.ids import SubtaskId
+from moorline.model.key_groups import owner
+from moorline.protocol.lowering import relay_slot
+from moorline.subtask.operator import user_code_failed
+
+#: A frame should be about this large under load.
+FRAME_BYTES = 256 << 10
+#: So many records are pickled together: few enough for the processor's cache, enough for pickle to get going.
+PART_RECORDS = 256
+#: How many times longer a record may wait while there is other work to do.
+BUSY_FACTOR = 25
+#: How many routes are remembered before they are looked up anew.
+ROUTES = 1 << 18
+
+Rows = list[tuple[int, bytes]]
+
+
+class Channel:
+    """The way to one receiving subtask."""
+
+    __slots__ = ("head", "parts", "records", "size", "slot")
+
+    def __init__(self, plan: Plan, link: Link, sender: SubtaskId, receiver: int, attempt: int) -> None:
+        stage, here = plan.slot(sender)
+        target_stage, target = plan.slot(SubtaskId(link.target, receiver))
+        # A receiver further on is reached through the stages between, by the same slots every time.
+        self.slot = target if target_stage == stage + 1 else relay_slot(here, target, plan.widths[stage + 1])
+        self.head = HEAD.pack(0, attempt, target_stage, target, link.id, sender.index)[1:]
+        self.records: list[Any] = []
+        #: Pickled already, and how many bytes that is.
+        self.parts: list[bytes] = []
+        self.size = 0
+
+
+class LinkOutput:
+    """One link's sending end in one subtask. ``process`` is called with batches, like an operator's."""
+
+    def __init__(self, channels: list[Channel], output: Output) -> None:
+        self.channels, self._output = channels, output
+
+    def process(self, records: list[Any]) -> None:
+        raise NotImplementedError
+
+    def _added(self) -> None:
+        output = self._output
+        output.has_buffered = True
+        for channel in self.channels:
+            if len(channel.records) >= PART_RECORDS:
+                output.pack(channel)
+                if channel.size >= FRAME_BYTES:
+                    output.send(channel)
+
+
+class ForwardOutput(LinkOutput):
+    """To the one subtask with the same index."""
+
+    def process(self, records: list[Any]) -> None:
+        self.channels[0].records += records
+        self._added()
+
+
+class RebalanceOutput(LinkOutput):
+    """To all in turn, record by record: whole batches would leave some idle when batches are few."""
+
+    _next = 0
+
+    def process(self, records: list[Any]) -> None:
+        count = len(self.channels)
+        for number, channel in enumerate(self.channels):
+            channel.records += records[(number - self._next) % count :: count]
+        self._next = (self._next + len(records)) % count
+        self._added()
+
+
+class HashOutput(LinkOutput):
+    """To the owner of each record's key group."""
+
+    def __init__(
+        self,
+        channels: list[Channel],
+        output: Output,
+        key_of: Callable[[Any], Any],
+        operator: Operator,
+        sender: int,
+        max_parallelism: int,
+    ) -> None:
+        super().__init__(channels, output)
+        self._key_of, self._operator, self._max_parallelism = key_of, operator, max_parallelism
+        self._sender = sender
+        #: Whole batches are picked apart once per receiver, which pays while there are few of them.
+        self._ints = len(channels) <= 8
+        #: From key to the ``append`` of its receiver's buffer.
+        self._routes: dict[Any, Callable[[Any], None]] = {}
+
+    def process(self, records: list[Any]) -> None:
+        iterator: Any = iter(records)
+        try:
+            if not (self._ints and self._route_ints(records)):
+                self._route_each(iterator)
+        except MoorlineError:
+            raise
+        except Exception as error:  # of the user's key selector
+            at = len(records) - iterator.__length_hint__() - 1
+            raise user_code_failed(self._operator, self._sender, error, -1, f"{records[at]!r:.500}") from error
+        self._added()
+
+    def _route_each(self, records: Iterator[Any]) -> None:
+        key_of, routes = self._key_of, self._routes
+        for record in records:
+            key = key_of(record)
+            try:
+                append = routes[key]
+            except (KeyError, TypeError):
+                append = self._route(key, record)
+            append(record)
+
+    def _route_ints(self, records: list[Any]) -> bool:
+        """Route a whole batch at once if its keys are all ints. False: they are not, and nothing has happened."""
+        found = list(map(self._key_of, records))
+        if set(map(type, found)) != {int}:
+            self._ints = not found  # and do not try again: keys are of one kind
+            return False
+        try:
+            groups = keys.int_key_groups(np.array(found, np.int64), self._max_parallelism)
+        except OverflowError:
+            return False
+        receivers = groups * len(self.channels) // self._max_parallelism  # what owner() says, for a column
+        for number, channel in enumerate(self.channels):
+            channel.records += compress(records, (receivers == number).tolist())
+        return True
+
+    def _route(self, key: Any, record: Any) -> Callable[[Any], None]:
+        try:
+            group = keys.key_group(key, self._max_parallelism)
+            receiver = owner(group, len(self.channels), self._max_parallelism)
+            append = self.channels[receiver].records.append
+            if len(self._routes) >= ROUTES:
+                self._routes.clear()
+            self._routes[key] = append
+        except (keys.NotAKey, TypeError) as error:
+            raise InvalidKey(self._operator.uid, f"{key!r:.200}", f"{record!r:.500}", str(error)) from None
+        return append
+
+
+class Output:
+    """Everything a subtask sends."""
+
+    def __init__(self, attempt: int, flush_ms: int, now_ms: Callable[[], float]) -> None:
+        self._attempt, self._flush_ms, self._now_ms = attempt, flush_ms, now_ms
+        self.links: list[LinkOutput] = []
+        self.records_out = 0
+        self.has_buffered = False
+        self._rows: Rows = []
+        self._unchased: set[int] = set()
+        self._flushed_ms = 0.0
+
+    def pack(self, channel: Channel) -> None:
+        """Pickle what waits for one receiver."""
+        records = channel.records
+        part = elements.pack_records(records)
+        self.records_out += len(records)
+        records.clear()  # in place: the routes hold on to this list
+        channel.parts.append(part)
+        channel.size += len(part)
+
+    def send(self, channel: Channel) -> None:
+        """Make a frame of what is packed for one receiver."""
+        self._rows.append((channel.slot, b"".join((bytes((BATCH,)), channel.head, *channel.parts))))
+        channel.parts.clear()
+        channel.size = 0
+
+    def send_all(self) -> None:
+        """Make frames of everything that waits."""
+        for link in self.links:
+            for channel in link.channels:
+                if channel.records:
+                    self.pack(channel)
+                if channel.parts:
+                    self.send(channel)
+        self.has_buffered = False
+
+    def broadcast(self, barrier: Barrier) -> None:
+        """Everything so far, then the barrier, on every channel."""
+        self.send_all()
+        for link in self.links:
+            for channel in link.channels:
+                head = bytes((elements.BARRIER,)) + channel.head
+                self._rows.append((channel.slot, elements.pack_barrier(head, barrier)))
+
+    def end(self) -> None:
+        """Everything so far, then the end, on every channel."""
+        self.send_all()
+        for link in self.links:
+            for channel in link.channels:
+                self._rows.append((channel.slot, bytes((END,)) + channel.head))
+
+    def pass_on(self, slot: int, frame: bytes) -> None:
+        """A frame for a later stage."""
+        self._rows.append((slot, frame))
+
+    def take(self, is_idle: bool) -> Rows:
+        """The rows to yield now. ``is_idle``: nothing else is about to be sent."""
+        if self.has_buffered or self._unchased or self._rows:
+            now = self._now_ms()
+            if now - self._flushed_ms >= self._flush_ms and (
+                is_idle or now - self._flushed_ms >= BUSY_FACTOR * self._flush_ms
+            ):
+                if self.has_buffered:
+                    self.send_all()
+                self._flushed_ms = now
+                rows, self._rows = self._rows, []
+                chased = self._unchased.union([slot for slot, _ in rows])
+                self._unchased.clear()
+                return rows + [(slot, b"") for slot in chased]
+        if self._rows:
+            rows, self._rows = self._rows, []
+            self._unchased.update([slot for slot, _ in rows])
+            return rows
+        return []
+
+    def take_rest(self) -> Rows:
+        """All rows there are: nothing follows them, and the end of the stream carries them over."""
+        self.send_all()
+        rows, self._rows = self._rows, []
+        return rows
+
+    def wait_ms(self) -> float | None:
+        """How long until :meth:`take` has something to do; None: it has nothing."""
+        if self.has_buffered or self._unchased or self._rows:
+            return max(0.0, self._flushed_ms + self._flush_ms - self._now_ms())
+        return None
+
+
+def link_output(plan: Plan, link: Link, sender: SubtaskId, output: Output, attempt: int) -> LinkOutput:
+    """The sending end of ``link`` in ``sender``."""
+    target = plan.vertices[link.target]
+    graph = plan.graph
+    receivers = [sender.index] if link.partitioning is Partitioning.FORWARD else range(target.parallelism)
+    channels = [Channel(plan, link, sender, receiver, attempt) for receiver in receivers]
+    match link.partitioning:
+        case Partitioning.FORWARD:
+            made: LinkOutput = ForwardOutput(channels, output)
+        case Partitioning.REBALANCE:
+            made = RebalanceOutput(channels, output)
+        case Partitioning.HASH:
+            root = graph.by_uid[target.operators[0]]
+            (edge,) = (i for i in root.inputs if (i.upstream, i.tag) == (link.source_operator, link.tag))
+            made = HashOutput(channels, output, edge.key, root, sender.index, graph.max_parallelism)
+    output.links.append(made)
+    return made

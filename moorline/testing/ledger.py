@@ -1,0 +1,127 @@
+"""A sink and a source for tests: output that can be audited, and input with crashes in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moorline.api.sinks import Sink, SinkContext, SinkWriter
+from moorline.api.sources import Source, SourceContext, SourceReader
+
+
+class Ledger:
+    """The outside world: what was committed, entry by entry, and by which attempt.
+
+    An entry is booked once, however often it is committed.
+    """
+
+    _open: dict[str, Ledger] = {}
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.entries: dict[str, list[Any]] = {}
+        #: Which attempt wrote an entry.
+        self.attempts: dict[str, int] = {}
+
+    @classmethod
+    def of(cls, name: str) -> Ledger:
+        """The ledger of that name in this process."""
+        return cls._open.setdefault(name, cls(name))
+
+    @classmethod
+    def forget(cls, name: str) -> None:
+        cls._open.pop(name, None)
+
+    def records(self) -> list[Any]:
+        return [r for records in self.entries.values() for r in records]
+
+
+class LedgerSink(Sink):
+    """Stages in the committables themselves and books them in a :class:`Ledger` of this process."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def open(self, ctx: SinkContext) -> SinkWriter:
+        return _LedgerWriter(ctx)
+
+    def commit(self, committables: list[Any]) -> None:
+        ledger = Ledger.of(self.name)
+        for entry, attempt, records in committables:
+            ledger.entries.setdefault(entry, records)
+            ledger.attempts.setdefault(entry, attempt)
+
+
+class _LedgerWriter(SinkWriter):
+    def __init__(self, ctx: SinkContext) -> None:
+        self._ctx = ctx
+        self._records: list[Any] = []
+
+    def write(self, records: list[Any]) -> None:
+        self._records += records
+
+    def prepare(self, checkpoint: int) -> list[Any]:
+        if not self._records:
+            return []
+        records, self._records = self._records, []
+        entry = f"{self._ctx.uid}-{checkpoint}-{self._ctx.subtask}-{self._ctx.attempt}"
+        return [(entry, self._ctx.attempt, records)]
+
+
+class _Crash:
+    """Stands among the items of a :class:`ScriptedSource`: fail here, once."""
+
+    def __repr__(self) -> str:
+        return "CRASH"
+
+
+CRASH = _Crash()
+
+
+class ScriptedCrash(RuntimeError):
+    """The script says so."""
+
+
+class ScriptedSource(Source):
+    """Items with crashes among them: the n-th ``CRASH`` fails the job in its n-th attempt, and only then.
+
+    >>> source = ScriptedSource([1, 2, CRASH, 3])
+    """
+
+    def __init__(self, items: list[Any], *, batch: int = 1) -> None:
+        # Markers are told apart by where they stand, not by what they are: they are pickled on the way.
+        self._items = [item for item in items if not isinstance(item, _Crash)]
+        self._crashes = []
+        seen = 0
+        for item in items:
+            if isinstance(item, _Crash):
+                self._crashes.append(seen)
+            else:
+                seen += 1
+        self._batch = batch
+
+    def open(self, ctx: SourceContext) -> SourceReader:
+        return _ScriptedReader(self._items, self._crashes, self._batch, ctx)
+
+
+class _ScriptedReader(SourceReader):
+    def __init__(self, items: list[Any], crashes: list[int], batch: int, ctx: SourceContext) -> None:
+        self._items, self._batch, self._mine = items, batch, ctx.owns(0)
+        self._at: int = ctx.positions.get(0, 0)
+        # Attempt n goes through the crashes of the attempts before it unharmed.
+        self._crash = crashes[ctx.attempt - 1] if ctx.attempt <= len(crashes) else None
+
+    def read(self, limit: int) -> list[Any] | None:
+        if not self._mine:
+            return None
+        if self._at == self._crash:
+            raise ScriptedCrash(f"scripted crash after {self._at} items")
+        if self._at == len(self._items):
+            return None
+        end = min(self._at + min(limit, self._batch), len(self._items))
+        if self._crash is not None and self._at < self._crash:
+            end = min(end, self._crash)
+        records, self._at = self._items[self._at : end], end
+        return records
+
+    def positions(self) -> dict[int | str, Any]:
+        return {0: self._at} if self._mine else {}

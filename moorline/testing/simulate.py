@@ -1,0 +1,20 @@
+"""``python -m moorline.testing.simulate SEED``: run one seed of the simulator and say what happened."""
+
+from __future__ import annotations
+
+import sys
+
+from moorline.testing.simulator import Simulation
+
+
+def main() -> None:
+    seed = int(sys.argv[1]) if len(sys.argv) > 1 else 0
+    simulation = Simulation(seed).run()
+    faults = ", ".join(f"{count} x {name}" for name, count in sorted(simulation.injected.items())) or "none"
+    print(f"seed {seed}: exactly once after {simulation.steps} steps")
+    print(f"  faults: {faults}")
+    print(f"  {simulation.checkpoints} checkpoints complete, restored from {simulation.restored}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,408 @@
+"""Whole jobs in one thread from one seed: the real protocol, subtask and driver code in a simulated world.
+
+Simulated are the exchange (first in, first out per pair of slots, nothing else is certain), the control lines, the
+threads that upload, the clock and the storage. A seed decides who moves next and what goes wrong:
+
+    a worker dies            at any step, also half-way through an upload
+    a driver dies            and another one takes over, at another parallelism, from storage alone
+    zombies                  workers and drivers that were given up go on for a while as if nothing had happened
+    messages                 reports come late; confirmations and aborts get lost or come twice
+    storage                  fails before or after having done what it was asked; damaged newest checkpoint
+
+At the end the ledger must hold what a plain loop makes of the input, no more and no less. A failing seed is the whole
+bug report: ``Simulation(seed).run()``.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import cloudpickle
+
+from moorline.driver.supervision import Supervision
+from moorline.errors import StorageError
+from moorline.model.config import Checkpoints, ExponentialDelay, RunConfig
+from moorline.model.deployment import Deployment
+from moorline.model.elements import unpack_results
+from moorline.model.ids import SubtaskId
+from moorline.model.messages import Confirm, Order, Report
+from moorline.protocol.lifecycle import JobStatus
+from moorline.storage.blobs import Blob, BlobStore
+from moorline.storage.checkpoints import History
+from moorline.storage.memory import MemoryStore
+from moorline.subtask.environment import Environment
+from moorline.subtask.loop import Subtask
+from moorline.testing.ledger import Ledger
+from moorline.testing.simulated_jobs import LostOrDoubled, counting_job
+
+
+class WorkerDied(BaseException):
+    """The simulated worker is killed at this very step."""
+
+
+@dataclass
+class Faults:
+    """How likely each fault is, per chance it gets."""
+
+    worker_death: float = 0.002
+    driver_death: float = 0.0007
+    death_in_upload: float = 0.01
+    storage_error: float = 0.01
+    lost_notification: float = 0.1
+    repeated_order: float = 0.05
+    zombie: float = 0.3
+
+
+class UnsureStore:
+    """A store that fails now and then, before or after having done what it was asked."""
+
+    def __init__(self, store: BlobStore, world: Simulation, may_kill: bool) -> None:
+        self._store, self._world, self._may_kill = store, world, may_kill
+
+    @property
+    def url(self) -> str:
+        return self._store.url
+
+    def _unsure(self, path: str, step: Callable[[], Any]) -> Any:
+        world = self._world
+        if self._may_kill and world.happens(world.faults.death_in_upload):
+            raise WorkerDied
+        if not world.happens(world.faults.storage_error):
+            return step()
+        if world.chance.random() < 0.5:
+            step()
+        raise StorageError(path, "reach", "simulated failure")
+
+    def put(self, path: str, data: bytes) -> None:
+        self._unsure(path, lambda: self._store.put(path, data))
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        return bool(self._unsure(path, lambda: self._store.put_if_absent(path, data)))
+
+    def get(self, path: str) -> bytes:
+        return bytes(self._unsure(path, lambda: self._store.get(path)))
+
+    def get_range(self, path: str, offset: int, size: int) -> bytes:
+        return bytes(self._unsure(path, lambda: self._store.get_range(path, offset, size)))
+
+    def list(self, prefix: str = "") -> list[Blob]:
+        return self._store.list(prefix)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        wanted = [*paths]
+        self._unsure(str(wanted[:1]), lambda: self._store.delete(wanted))
+
+
+@dataclass
+class _Worker:
+    """One simulated Spark task."""
+
+    id: SubtaskId
+    subtask: Subtask
+    orders: deque[Order] = field(default_factory=deque)
+    #: Slow work that was handed to another thread, and results on their way back.
+    uploads: deque[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]] = field(default_factory=deque)
+    finished: deque[Callable[[], None]] = field(default_factory=deque)
+    reports: deque[Report] = field(default_factory=deque)
+    has_started: bool = False
+
+
+class _Attempt:
+    """One simulated Spark job."""
+
+    def __init__(self, world: Simulation, driver: _Driver, deployment: Deployment) -> None:
+        self.world, self.driver, self.deployment = world, driver, deployment
+        self.plan = deployment.plan
+        self.links: dict[tuple[int, int, int], deque[bytes]] = {}
+        self.results: list[bytes] = []
+        self.is_over = False
+        shipped = cloudpickle.dumps(deployment)
+        self.workers: dict[SubtaskId, _Worker] = {}
+        for subtask in self.plan.subtasks():
+            self.workers[subtask] = self._worker(cloudpickle.loads(shipped), subtask)
+        self.alive = set(self.workers)
+
+    def _worker(self, deployment: Deployment, subtask: SubtaskId) -> _Worker:
+        worker: _Worker
+
+        def report(message: Report) -> None:
+            worker.reports.append(message)
+
+        def background(work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+            worker.uploads.append((work, done))
+
+        store = UnsureStore(self.world.store, self.world, may_kill=True) if deployment.location else None
+        environment = Environment(lambda: self.world.now_ms, report, background, store, flush_ms=2)
+        worker = _Worker(subtask, Subtask(deployment, subtask, environment))
+        return worker
+
+    def step(self, worker: _Worker) -> None:
+        """Let one worker do one thing. Raises what it dies of."""
+        chance, subtask = self.world.chance, worker.subtask
+        if not worker.has_started:
+            worker.has_started = True
+            subtask.start()
+        elif worker.finished and chance.random() < 0.6:
+            worker.finished.popleft()()
+        elif worker.uploads and chance.random() < 0.3:
+            self._upload(worker)
+        elif worker.orders and chance.random() < 0.5:
+            subtask.order(worker.orders.popleft())
+        else:
+            self._input_or_work(worker)
+        self._carry(worker, subtask.output.take(is_idle=chance.random() < 0.5))
+
+    def _upload(self, worker: _Worker) -> None:
+        work, done = worker.uploads.popleft()
+        try:
+            result = work()
+        except Exception as error:
+            failure = error
+            worker.finished.append(lambda: done(None, failure))
+        else:
+            worker.finished.append(lambda: done(result, None))
+
+    def _input_or_work(self, worker: _Worker) -> None:
+        stage, slot = self.plan.slot(worker.id)
+        ready = [q for (s, _, to), q in self.links.items() if (s, to) == (stage, slot) and q]
+        if ready and not worker.subtask.holds_input_back:
+            worker.subtask.frame(self.world.chance.choice(ready).popleft())
+        else:
+            worker.subtask.work()
+
+    def _carry(self, worker: _Worker, rows: list[tuple[int, bytes]]) -> None:
+        stage, slot = self.plan.slot(worker.id)
+        for target, frame in rows:
+            if not frame:
+                continue
+            if stage + 1 == len(self.plan.widths):
+                self.results.append(frame)
+            else:
+                self.links.setdefault((stage + 1, slot, target), deque()).append(frame)
+
+    def finish_done(self) -> None:
+        """Workers whose subtask is done pass on what is left and go, stage by stage."""
+        for worker in sorted(self.workers.values(), key=lambda w: self.plan.slot(w.id)):
+            stage, slot = self.plan.slot(worker.id)
+            for (s, _, to), queue in list(self.links.items()):
+                while (s, to) == (stage, slot) and queue:
+                    worker.subtask.frame(queue.popleft())
+            self._carry(worker, worker.subtask.output.take_rest())
+
+
+class _Driver:
+    """One simulated driver: a supervision and the cluster it commands."""
+
+    def __init__(self, world: Simulation, parallelism: int, restore: bool) -> None:
+        self.world = world
+        simulated = counting_job(world.seed, random.Random(world.seed), parallelism, world.records)
+        config = RunConfig(
+            checkpoints=Checkpoints(
+                "memory://",
+                interval=0.04,
+                min_pause=world.settings.choice([0, 0.01]),
+                timeout=world.settings.choice([1.0, 4.0]),
+                tolerable_failures=3,
+                max_concurrent=world.settings.choice([1, 2]),
+                retained=world.settings.choice([1, 2, 3]),
+            ),
+            restart=ExponentialDelay(initial=0.005, maximum=0.02, reset_after=1),
+            restore="latest" if restore else None,
+            heartbeat_timeout="1h",
+        )
+        history = History(UnsureStore(world.store, world, may_kill=False), simulated.job.name)
+        self.expected = simulated.expected
+        self.attempt: _Attempt | None = None
+        self.zombies: list[_Attempt] = []
+        self.supervision = Supervision(
+            simulated.job.graph(), config, history, self, world.chance, lambda: int(world.now_ms)
+        )
+
+    # What a Cluster does.
+
+    def launch(self, deployment: Deployment) -> None:
+        self.attempt = _Attempt(self.world, self, deployment)
+
+    def send(self, subtask: SubtaskId, order: Order) -> None:
+        world = self.world
+        if self.attempt is None:
+            return
+        if not (isinstance(order, Confirm) and order.final):
+            # The final confirmation cannot be lost: a line that breaks fails the attempt.
+            if not hasattr(order, "triggered_ms") and world.happens(world.faults.lost_notification):
+                return
+            if not hasattr(order, "triggered_ms") and world.happens(world.faults.repeated_order):
+                self.attempt.workers[subtask].orders.append(order)
+        self.attempt.workers[subtask].orders.append(order)
+
+    def cancel(self) -> None:
+        if self.attempt is not None and not self.attempt.is_over:
+            self.attempt.is_over = True
+            self.world.give_up(self, self.attempt)
+
+    def step(self) -> None:
+        """Deliver one report, or let time pass for the supervision."""
+        world, attempt = self.world, self.attempt
+        if attempt is not None and attempt.is_over:
+            self.attempt = None
+            self.supervision.attempt_ended(attempt.deployment.attempt, None, "cancelled", int(world.now_ms))
+        elif attempt is not None and all(w.subtask.is_done for w in attempt.workers.values()):
+            attempt.finish_done()
+            self.attempt = None
+            results = unpack_results(attempt.results)
+            self.supervision.attempt_ended(attempt.deployment.attempt, results, None, int(world.now_ms))
+        else:
+            waiting = [w for a in (attempt, *self.zombies) if a for w in a.workers.values() if w.reports]
+            if waiting:
+                worker = world.chance.choice(waiting)
+                number = worker.subtask.attempt
+                self.supervision.reported(number, worker.id, worker.reports.popleft(), int(world.now_ms))
+        self.supervision.time_passed(int(world.now_ms))
+
+
+class Simulation:
+    """One world. ``run()`` it; afterwards the counters say what happened in it."""
+
+    def __init__(self, seed: int, *, records: int = 40, faults: Faults | None = None, fault_steps: int = 4000) -> None:
+        self.seed, self.records = seed, records
+        self.chance, self.settings = random.Random(seed), random.Random(~seed)
+        self.faults = faults or Faults()
+        self.now_ms = 0.0
+        self.steps = 0
+        self.store = MemoryStore(f"sim-{seed}")
+        self._fault_steps = fault_steps
+        self.injected: Counter[str] = Counter()
+        self.zombie_drivers: list[_Driver] = []
+        self.zombie_steps = 0
+        self.checkpoints = 0
+        self.restored: list[int] = []
+        self.driver = _Driver(self, self._parallelism(), restore=False)
+
+    def _parallelism(self) -> int:
+        return self.chance.randint(1, 4)
+
+    def happens(self, probability: float) -> bool:
+        return self.steps < self._fault_steps and self.chance.random() < probability
+
+    def run(self) -> Simulation:
+        """Run to the end. Raises :class:`LostOrDoubled`, or whatever else went wrong."""
+        for ledger in self.driver.expected:
+            Ledger.forget(ledger)
+        previous = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
+        try:
+            self.driver.supervision.start(0)
+            while not self.driver.supervision.status.is_terminal:
+                self._step()
+                if self.steps > 100_000:
+                    raise AssertionError(
+                        f"seed {self.seed}: still {self.driver.supervision.status} after 100,000 steps"
+                    )
+            self._note(self.driver)
+            self._audit()
+        finally:
+            logging.disable(previous)
+            for ledger in self.driver.expected:
+                Ledger.forget(ledger)
+        return self
+
+    def _step(self) -> None:
+        self.steps += 1
+        self.now_ms += 1
+        chance = self.chance
+        if self.happens(self.faults.driver_death):
+            self._kill_driver()
+            return
+        attempt = self.driver.attempt
+        if attempt is not None and not attempt.is_over and chance.random() < 0.75:
+            worker = attempt.workers[chance.choice(list(attempt.workers))]
+            if self.happens(self.faults.worker_death):
+                self._kill(attempt, worker)
+            elif not worker.subtask.is_done:
+                self._move(attempt, worker)
+        elif self.zombie_steps and chance.random() < 0.5:
+            self._move_zombies()
+        else:
+            self.driver.step()
+
+    def _move(self, attempt: _Attempt, worker: _Worker) -> None:
+        try:
+            attempt.step(worker)
+        except WorkerDied:
+            self._kill(attempt, worker)
+        except LostOrDoubled:
+            raise
+        except Exception as error:
+            if attempt in self.driver.zombies:
+                raise
+            worker.reports.append(worker.subtask.describe_failure(error))
+            if "LostOrDoubled" in worker.reports[-1].error:  # type: ignore[union-attr]
+                raise LostOrDoubled(f"seed {self.seed}: {error}") from error
+
+    def _kill(self, attempt: _Attempt, worker: _Worker) -> None:
+        self.injected["worker"] += 1
+        attempt.alive.discard(worker.id)
+        self.driver.supervision.line_lost(attempt.deployment.attempt, worker.id)
+        attempt.is_over = True  # Spark ends the job at the first lost task, whatever the supervision thinks
+
+    def give_up(self, driver: _Driver, attempt: _Attempt) -> None:
+        """An attempt was cancelled. Some of its workers may not have noticed yet."""
+        if self.happens(self.faults.zombie):
+            self.injected["zombie workers"] += 1
+            driver.zombies.append(attempt)
+            self.zombie_steps += self.chance.randrange(200)
+
+    def _kill_driver(self) -> None:
+        """The driver is gone, or seems to be; another one takes over."""
+        self.injected["driver"] += 1
+        old = self.driver
+        self._note(old)
+        # One that never got as far as to claim the job would come back as a second driver, not as a zombie.
+        if old.supervision.restored_from and self.happens(self.faults.zombie):
+            self.injected["zombie drivers"] += 1
+            self.zombie_drivers.append(old)
+            self.zombie_steps += self.chance.randrange(400)
+        self.driver = _Driver(self, self._parallelism(), restore=True)
+        self.driver.supervision.start(int(self.now_ms))
+
+    def _move_zombies(self) -> None:
+        """Those that were given up go on: they may do what they like, and nothing may come of it."""
+        self.zombie_steps -= 1
+        attempts = [a for d in (self.driver, *self.zombie_drivers) for a in d.zombies]
+        attempts += [d.attempt for d in self.zombie_drivers if d.attempt is not None]
+        try:
+            if self.zombie_drivers and self.chance.random() < 0.3:
+                self.chance.choice(self.zombie_drivers).step()
+            elif attempts:
+                attempt = self.chance.choice(attempts)
+                worker = attempt.workers[self.chance.choice(list(attempt.workers))]
+                if worker.id in attempt.alive and not worker.subtask.is_done:
+                    attempt.step(worker)
+        except (WorkerDied, LostOrDoubled):
+            pass  # nobody listens to a zombie's last words
+        except Exception:
+            pass
+
+    def _note(self, driver: _Driver) -> None:
+        self.checkpoints += len(driver.supervision.checkpoints)
+        self.restored += [n for n in driver.supervision.restored_from if n]
+
+    def _audit(self) -> None:
+        status = self.driver.supervision.status
+        if status is not JobStatus.FINISHED:
+            raise AssertionError(f"seed {self.seed}: ended as {status}: {self.driver.supervision.error}")
+        for name, expected in self.driver.expected.items():
+            found = Counter(_hashable(r) for r in Ledger.of(name).records())
+            if found != expected:
+                raise LostOrDoubled(
+                    f"seed {self.seed}: {name}: missing {expected - found}, too many {found - expected}"
+                )
+
+
+def _hashable(record: Any) -> Any:
+    return tuple(map(_hashable, record)) if isinstance(record, (list, tuple)) else record

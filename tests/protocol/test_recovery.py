@@ -1,0 +1,104 @@
+"""Which checkpoint an attempt starts from, told as histories."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moorline.model.manifest import Claim, Manifest
+from moorline.protocol.recovery import Found, Refuse, RestoreFrom, StartEmpty, choose, lineage, next_checkpoint
+
+
+def history(*words: str) -> list[Found]:
+    """``claim``, ``fresh``, a checkpoint's number, or ``damaged``; oldest first."""
+    records = []
+    for number, word in enumerate(words, 1):
+        path = f"history/{number}"
+        match word:
+            case "claim" | "fresh":
+                records.append(Found(path, Claim("job", number, 0, word == "fresh")))
+            case "damaged":
+                records.append(Found(path, None, "its checksum is wrong"))
+            case _:
+                records.append(Found(path, Manifest("job", 1, int(word), 0, [])))
+    return records
+
+
+def chosen(words: str, refused: dict[int, str] | None = None) -> str:
+    decision = choose(history(*words.split()), refused or {})
+    passed_over = [path for path, _ in getattr(decision, "passed_over", ())]
+    return str(decision) + (f", passing over {' '.join(passed_over)}" if passed_over else "")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("", "start with empty state"),
+        ("claim", "start with empty state"),
+        ("fresh", "start with empty state"),
+        ("fresh 1 2 3", "restore checkpoint 3"),
+        ("fresh 1 2 claim claim", "restore checkpoint 2"),
+        ("fresh 1 claim 2 claim", "restore checkpoint 2"),
+        ("fresh 1 2 fresh", "start with empty state"),
+        ("fresh 1 2 fresh 3", "restore checkpoint 3"),
+        ("fresh 1 damaged fresh", "start with empty state"),
+        ("fresh 1 2 damaged", "restore checkpoint 2, passing over history/4"),
+        ("fresh 1 damaged damaged", "restore checkpoint 1, passing over history/4 history/3"),
+        ("fresh 1 damaged 2", "restore checkpoint 2"),
+        ("fresh damaged", "refuse to start: every checkpoint is damaged, passing over history/2"),
+        ("damaged damaged", "refuse to start: every checkpoint is damaged, passing over history/2 history/1"),
+    ],
+)
+def test_the_newest_whole_checkpoint_of_the_lineage_is_restored(words, expected):
+    assert chosen(words) == expected
+
+
+def test_a_checkpoint_that_turned_out_to_be_damaged_is_passed_over_with_the_reason():
+    decision = choose(history("fresh", "1", "2", "3"), {3: "a file is missing", 2: "a checksum is wrong"})
+    assert isinstance(decision, RestoreFrom)
+    assert decision.manifest.checkpoint == 1
+    assert decision.passed_over == (("history/4", "a file is missing"), ("history/3", "a checksum is wrong"))
+
+
+def test_when_every_checkpoint_was_refused_the_job_does_not_start_empty_in_silence():
+    decision = choose(history("fresh", "1", "2"), {1: "gone", 2: "gone"})
+    assert isinstance(decision, Refuse)
+    assert len(decision.passed_over) == 2
+
+
+def test_a_refused_checkpoint_of_another_lineage_is_no_matter():
+    assert chosen("fresh 1 fresh", {1: "gone"}) == "start with empty state"
+
+
+def test_the_lineage_begins_after_the_last_fresh_claim():
+    assert [r.path for r in lineage(history("fresh", "1", "claim", "2"))] == ["history/2", "history/3", "history/4"]
+    assert [r.path for r in lineage(history("fresh", "1", "fresh", "2", "claim"))] == ["history/4", "history/5"]
+    assert [r.path for r in lineage(history("1", "claim"))] == ["history/1", "history/2"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("", 1), ("fresh", 1), ("fresh 1 2", 3), ("fresh 7", 8), ("fresh 1 2 fresh", 3), ("fresh 5 fresh 6 claim", 7)],
+)
+def test_ids_are_never_used_twice_not_even_by_a_fresh_start(words, expected):
+    assert next_checkpoint(history(*words.split())) == expected
+
+
+words = st.lists(st.sampled_from(["claim", "fresh", "manifest", "manifest", "damaged"]), max_size=12)
+
+
+@given(words, st.sets(st.integers(1, 12)))
+def test_the_decision_agrees_with_a_naive_one(kinds, refused):
+    story = [str(n) if kind == "manifest" else kind for n, kind in enumerate(kinds, 1)]
+    since = max((n for n, word in enumerate(story, 1) if word == "fresh"), default=0)
+    mine = story[since:]
+    usable = [int(w) for w in mine if w.isdigit() and int(w) not in refused]
+    decision = choose(history(*story), dict.fromkeys(refused, "bad"))
+    if usable:
+        assert isinstance(decision, RestoreFrom)
+        assert decision.manifest.checkpoint == max(usable)
+    elif any(w == "damaged" or w.isdigit() for w in mine):
+        assert isinstance(decision, Refuse)
+    else:
+        assert isinstance(decision, StartEmpty)

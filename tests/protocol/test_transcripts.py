@@ -1,0 +1,228 @@
+"""Every machine, told as a conversation. See ``transcript.py``."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+import transcript
+
+from moorline.errors import FailureReason, InvalidTransition
+from moorline.model.config import ExponentialDelay, FailureRate, FixedDelay, NoRestart
+from moorline.model.ids import SubtaskId
+from moorline.model.manifest import OperatorHandles
+from moorline.protocol import coordination as co
+from moorline.protocol.alignment import Alignment, BarrierArrived, CheckpointAborted
+from moorline.protocol.coordination import Coordination
+from moorline.protocol.lifecycle import JobStatus, Lifecycle
+from moorline.protocol.restarts import Failure, Restarts
+from moorline.protocol.triggering import Triggering
+
+
+def transcripts_of(machine: str):
+    return pytest.mark.parametrize("path", transcript.of(machine), ids=lambda path: path.stem)
+
+
+class Speaker:
+    """Turns a line of a transcript into a call of a method: ``(pattern, method)`` pairs in :attr:`lines`."""
+
+    lines: list[tuple[str, str]] = []
+
+    def __call__(self, line: str):
+        for pattern, method in self.lines:
+            if found := re.fullmatch(pattern, line):
+                return getattr(self, method)(*found.groups())
+        raise ValueError(f"the transcript says {line!r}, which nobody understands")
+
+
+class AlignmentSpeaker(Speaker):
+    lines = [
+        (r"channels ([\d ]+)", "channels"),
+        (r"barrier (\d+) on (\d+)", "barrier"),
+        (r"abort (\d+)", "abort"),
+    ]
+
+    def channels(self, numbers):
+        self.machine = Alignment(frozenset(map(int, numbers.split())))
+
+    def barrier(self, checkpoint, channel):
+        return self.machine.handle(BarrierArrived(int(channel), int(checkpoint)))
+
+    def abort(self, checkpoint):
+        return self.machine.handle(CheckpointAborted(int(checkpoint)))
+
+
+@transcripts_of("alignment")
+def test_alignment(path):
+    transcript.run(path, AlignmentSpeaker())
+
+
+class TriggeringSpeaker(Speaker):
+    lines = [
+        (r"every (\d+) ms, pause (\d+) ms, (\d+) at a time, from checkpoint (\d+)", "periodic"),
+        (r"no periodic checkpoints", "final_only"),
+        (r"at (\d+)", "at"),
+        (r"checkpoint (\d+) completed at (\d+)", "completed"),
+        (r"checkpoint (\d+) failed at (\d+)", "failed"),
+        (r"final requested", "final"),
+        (r"when is the next due\?", "due"),
+    ]
+
+    def periodic(self, interval, pause, concurrent, first):
+        self.machine = Triggering(int(interval), int(pause), int(concurrent), int(first), started_ms=0)
+
+    def final_only(self):
+        self.machine = Triggering(None, 0, 1, 1, started_ms=0)
+
+    def at(self, now):
+        start = self.machine.time_passed(int(now))
+        return [start] if start else []
+
+    def completed(self, checkpoint, now):
+        self.machine.ended(int(checkpoint), True, int(now))
+
+    def failed(self, checkpoint, now):
+        self.machine.ended(int(checkpoint), False, int(now))
+
+    def final(self):
+        self.machine.final_requested()
+
+    def due(self):
+        due = self.machine.next_due_ms()
+        return ["never" if due is None else f"at {due}"]
+
+
+@transcripts_of("triggering")
+def test_triggering(path):
+    transcript.run(path, TriggeringSpeaker())
+
+
+class CoordinationSpeaker(Speaker):
+    lines = [
+        (r"subtasks ([\d/ ]+), timeout (\d+) ms, (\d+) failures? tolerated", "subtasks"),
+        (r"start (final )?checkpoint (\d+) at (\d+)", "start"),
+        (r"(\S+) acknowledges (\d+)", "acknowledge"),
+        (r"(\S+) declines (\d+)", "decline"),
+        (r"(\S+) could not upload (\d+)", "not_uploaded"),
+        (r"at (\d+)", "at"),
+        (r"(\d+) is published", "published"),
+        (r"(\d+) could not be published", "not_published"),
+        (r"when does the next one expire\?", "expiry"),
+    ]
+
+    def subtasks(self, names, timeout, tolerable):
+        self.machine = Coordination(frozenset(map(subtask, names.split())), int(timeout), int(tolerable))
+
+    def tell(self, event):
+        try:
+            return self.machine.handle(event)
+        except InvalidTransition as error:
+            return [f"invalid: {error.machine}, {error.state}"]
+
+    def start(self, final, checkpoint, now):
+        return self.tell(co.Started(int(checkpoint), int(now), bool(final)))
+
+    def acknowledge(self, who, checkpoint):
+        return self.tell(co.Acknowledged(subtask(who), int(checkpoint), (OperatorHandles(f"op-{who}"),)))
+
+    def decline(self, who, checkpoint):
+        return self.tell(co.Declined(subtask(who), int(checkpoint), FailureReason.DECLINED))
+
+    def not_uploaded(self, who, checkpoint):
+        return self.tell(co.Declined(subtask(who), int(checkpoint), FailureReason.UPLOAD_FAILED))
+
+    def at(self, now):
+        return self.tell(co.TimePassed(int(now)))
+
+    def published(self, checkpoint):
+        return self.tell(co.Published(int(checkpoint)))
+
+    def not_published(self, checkpoint):
+        return self.tell(co.PublishFailed(int(checkpoint)))
+
+    def expiry(self):
+        expiry = self.machine.next_expiry_ms()
+        return ["never" if expiry is None else f"at {expiry}"]
+
+
+def subtask(name: str) -> SubtaskId:
+    vertex, index = name.split("/")
+    return SubtaskId(int(vertex), int(index))
+
+
+@transcripts_of("coordination")
+def test_coordination(path):
+    transcript.run(path, CoordinationSpeaker())
+
+
+class RestartsSpeaker(Speaker):
+    lines = [
+        (r"no restart", "never"),
+        (r"fixed delay, (\d+) attempts, (\S+)", "fixed"),
+        (r"failure rate, (\d+) within (\S+), (\S+)", "rate"),
+        (r"exponential delay, seed (\d+)", "exponential"),
+        (r"exponential delay without jitter", "exponential_steady"),
+        (r"exponential delay without jitter, (\d+) attempts", "exponential_limited"),
+        (r"failure at (\d+) s", "failure"),
+        (r"(\w+Error) at (\d+) s, after checkpoint (\d+)", "user_error"),
+    ]
+
+    def never(self):
+        self.use(NoRestart())
+
+    def fixed(self, attempts, delay):
+        self.use(FixedDelay(int(attempts), delay))
+
+    def rate(self, failures, interval, delay):
+        self.use(FailureRate(int(failures), interval, delay))
+
+    def exponential(self, seed):
+        self.use(ExponentialDelay(), int(seed))
+
+    def exponential_steady(self):
+        self.use(ExponentialDelay(jitter=0))
+
+    def exponential_limited(self, attempts):
+        self.use(ExponentialDelay(jitter=0, attempts=int(attempts)))
+
+    def use(self, strategy, seed=0):
+        self.machine = Restarts(strategy, random.Random(seed))
+
+    def failure(self, seconds):
+        return [self.machine.handle(Failure(1000 * int(seconds), None, 0))]
+
+    def user_error(self, error, seconds, checkpoint):
+        return [self.machine.handle(Failure(1000 * int(seconds), error, int(checkpoint)))]
+
+
+@transcripts_of("restarts")
+def test_restarts(path):
+    transcript.run(path, RestartsSpeaker())
+
+
+class LifecycleSpeaker(Speaker):
+    lines = [(r"(\w+): (.+)", "move"), (r"is it over\?", "is_over")]
+
+    def __init__(self):
+        self.machine = Lifecycle()
+
+    def move(self, to, why):
+        try:
+            self.machine.move(JobStatus(to), why)
+        except InvalidTransition as error:
+            return [f"invalid: {error.machine} in state {error.state} cannot take {error.event}"]
+        return self.machine.story[-1:]
+
+    def is_over(self):
+        return ["yes" if self.machine.status.is_terminal else "no"]
+
+
+@transcripts_of("lifecycle")
+def test_lifecycle(path):
+    transcript.run(path, LifecycleSpeaker())
+
+
+@pytest.mark.parametrize("machine", ["alignment", "triggering", "coordination", "restarts", "lifecycle"])
+def test_every_machine_has_its_stories(machine):
+    assert len(transcript.of(machine)) >= 3
