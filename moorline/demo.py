@@ -30,7 +30,7 @@ from moorline.storage.checkpoints import History
 from moorline.storage.open import open_store
 
 try:
-    from rich.console import Console, Group
+    from rich.console import Console
     from rich.live import Live
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -172,9 +172,10 @@ class Screen(Lines):
     def show(self, facts: dict[str, str], share: float) -> None:
         """The live part."""
         table = Table.grid(padding=(0, 2))
+        table.add_row("", ProgressBar(total=1.0, completed=share, width=50))
         for name, value in facts.items():
             table.add_row(Text(name, style="dim"), value)
-        self._live.update(Group(ProgressBar(total=1.0, completed=share, width=60), table))
+        self._live.update(table)
 
     def close(self) -> None:
         """Take the live part away; what was said stays."""

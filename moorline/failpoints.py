@@ -1,15 +1,21 @@
 """Named points at which a test makes the process fail, exactly there.
 
-A point does nothing unless ``MOORLINE_FAILPOINTS`` is set, for example
+A point does nothing unless ``MOORLINE_FAILPOINTS`` is set in the driver's environment, for example
 
-    ckpt.uploaded@3:kill,sink.commit:raise
+    ckpt.uploaded@3:kill,sink.commit.before:raise
 
-which kills the process with SIGKILL the third time it reaches ``ckpt.uploaded`` and raises the first
-time it reaches ``sink.commit``. Actions: ``kill``, ``kill_parent`` (the executor or the driver's JVM),
-``raise``, ``stop`` (SIGSTOP: a zombie in the making), ``sleep(seconds)``, ``enospc``.
+which kills the process with SIGKILL the third time it reaches ``ckpt.uploaded`` and raises the first time it reaches
+``sink.commit.before``. The driver hands the plan on to its workers. Actions:
 
-A point fires once per *machine*, not once per process, when ``MOORLINE_FAILPOINTS_DIR`` names a folder:
-the first process to reach it leaves a mark there, so that the restarted attempt is not hit again.
+    kill             SIGKILL to this process
+    kill_parent      SIGKILL to the executor's JVM that this Python worker belongs to
+    kill_file(name)  SIGKILL to the process whose number stands in <folder>/<name>.pid
+    stop             SIGSTOP to this process: a zombie in the making
+    raise, enospc    an exception
+    sleep(seconds)   a pause
+
+When ``MOORLINE_FAILPOINTS_DIR`` names a folder, a point fires once for all processes: the first to reach it leaves a
+mark there, so that the restarted attempt is not hit again.
 """
 
 from __future__ import annotations
@@ -20,6 +26,15 @@ import re
 import signal
 import time
 from pathlib import Path
+from typing import NamedTuple
+
+
+class Plan(NamedTuple):
+    """What is to fail, and the folder for marks and process numbers."""
+
+    text: str = ""
+    folder: str = ""
+
 
 _counts: dict[str, int] = {}
 
@@ -27,20 +42,21 @@ _counts: dict[str, int] = {}
 def _parse(text: str) -> dict[str, tuple[int, str]]:
     plan = {}
     for part in filter(None, text.split(",")):
-        found = re.fullmatch(r"([\w.]+)(?:@(\d+))?:([\w.()]+)", part.strip())
+        found = re.fullmatch(r"([\w.]+)(?:@(\d+))?:([\w.()-]+)", part.strip())
         if not found:
             raise ValueError(f"MOORLINE_FAILPOINTS: cannot read {part!r}; write point@count:action")
         plan[found[1]] = (int(found[2] or 1), found[3])
     return plan
 
 
-_plan = _parse(os.environ.get("MOORLINE_FAILPOINTS", ""))
+current = Plan(os.environ.get("MOORLINE_FAILPOINTS", ""), os.environ.get("MOORLINE_FAILPOINTS_DIR", ""))
+_plan = _parse(current.text)
 
 
-def arm(text: str) -> None:
-    """Set the plan of this process, as ``MOORLINE_FAILPOINTS`` would."""
-    global _plan
-    _plan = _parse(text)
+def arm(plan: Plan) -> None:
+    """Set the plan of this process."""
+    global current, _plan
+    current, _plan = plan, _parse(plan.text)
     _counts.clear()
 
 
@@ -58,11 +74,10 @@ def failpoint(name: str) -> None:
 
 
 def _is_first(name: str) -> bool:
-    folder = os.environ.get("MOORLINE_FAILPOINTS_DIR")
-    if not folder:
+    if not current.folder:
         return True
     try:
-        with open(Path(folder) / name, "x") as mark:
+        with open(Path(current.folder) / name, "x") as mark:
             mark.write(str(os.getpid()))
     except FileExistsError:
         return False
@@ -76,6 +91,8 @@ def _act(name: str, action: str) -> None:
         # A Python worker's parent is the daemon that forked it; the executor's JVM is the daemon's parent.
         daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
         os.kill(int(daemon.rpartition(")")[2].split()[1]), signal.SIGKILL)
+    elif action.startswith("kill_file("):
+        os.kill(int((Path(current.folder) / f"{action[10:-1]}.pid").read_text()), signal.SIGKILL)
     elif action == "raise":
         raise RuntimeError(f"failpoint {name}")
     elif action == "stop":

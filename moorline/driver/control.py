@@ -178,7 +178,7 @@ class ControlServer:
 
     def _shake_hands(self, connection: _Connection, payload: bytes) -> None:
         if connection.hello is None:
-            hello = msgspec.msgpack.decode(payload, type=Hello)
+            hello = handshake.read(payload, Hello)
             if (hello.job, hello.attempt) != (self._job, self._attempt) or hello.subtask not in self._subtasks:
                 raise Refused("it does not belong to this attempt")
             connection.hello, connection.challenge = hello, handshake.challenge(self._secret, hello)
@@ -186,7 +186,7 @@ class ControlServer:
             self._send(connection, LENGTH.pack(len(encoded)) + encoded)
             return
         assert connection.challenge is not None
-        proof = msgspec.msgpack.decode(payload, type=Proof)
+        proof = handshake.read(payload, Proof)
         handshake.accept(self._secret, connection.hello, connection.challenge, proof)
         if connection.hello.subtask in self._lines:
             raise Refused("this subtask has a line already")

@@ -92,6 +92,7 @@ class Supervision:
         self._attempt: _Attempt | None = None
         self._restart_at_ms: int | None = None
         self._attempts = 0
+        self._has_claimed = False
         self._refused: dict[int, str] = {}
         self._stop_wanted = False
         self._last_failure = ""
@@ -140,7 +141,7 @@ class Supervision:
     # --- wishes ----------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> None:
-        self._launch(now_ms, fresh=self._config.restore is None)
+        self._launch(now_ms)
 
     def stop(self, now_ms: int) -> None:
         """End well: a final checkpoint, everything committed."""
@@ -152,6 +153,7 @@ class Supervision:
         if self.status.is_terminal or self.status is JobStatus.CANCELLING:
             return
         self._lifecycle.move(JobStatus.CANCELLING, "cancelled by the user")
+        self._restart_at_ms = None
         if self._attempt is None:
             self._end(JobStatus.CANCELLED, JobCancelled(self._graph.job))
         else:
@@ -201,7 +203,7 @@ class Supervision:
     def time_passed(self, now_ms: int) -> None:
         if self._restart_at_ms is not None and now_ms >= self._restart_at_ms:
             self._restart_at_ms = None
-            self._launch(now_ms, fresh=False)
+            self._launch(now_ms)
         current = self._attempt
         if current is None or current.failure is not None or self.status is JobStatus.CANCELLING:
             return
@@ -218,11 +220,11 @@ class Supervision:
 
     # --- inside ----------------------------------------------------------------------------------
 
-    def _launch(self, now_ms: int, fresh: bool) -> None:
+    def _launch(self, now_ms: int) -> None:
         self._attempts += 1
         self._lifecycle.move(JobStatus.STARTING, f"start number {self._attempts}")
         try:
-            start = self._prepare(fresh)
+            start = self._prepare()
         except StorageError as error:
             self._last_failure = str(error)
             self._schedule_restart(Failure(now_ms, None, 0), str(error))
@@ -245,11 +247,15 @@ class Supervision:
         self._attempt = _Attempt(deployment, checkpoints, now_ms)
         self._cluster.launch(deployment)
 
-    def _prepare(self, fresh: bool) -> Start:
+    def _prepare(self) -> Start:
         failpoint("driver.restore")
         if self._history is None:
             return start_empty(self._graph, Attempt(self._attempts))
-        return start_from_storage(self._graph, self._history, fresh, self._refused, self._wall_ms())
+        # Fresh until a claim has succeeded: what an earlier run of the job left behind is not ours to restore.
+        fresh = self._config.restore is None and not self._has_claimed
+        start = start_from_storage(self._graph, self._history, fresh, self._refused, self._wall_ms())
+        self._has_claimed = True
+        return start
 
     def _take(self, current: _Attempt, subtask: SubtaskId, report: Report, now_ms: int) -> None:
         match report:

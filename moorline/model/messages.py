@@ -102,8 +102,8 @@ Report = Running | Acknowledged | Declined | InputEnded | Progress | Failed
 Order = Trigger | Confirm | Abort
 
 _encoder = msgspec.msgpack.Encoder()
-_reports = msgspec.msgpack.Decoder(Report)
-_orders = msgspec.msgpack.Decoder(Order)
+_reports: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
+_orders: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
 
 
 def encode(message: Report | Order) -> bytes:

@@ -24,6 +24,7 @@ import cloudpickle
 import pyarrow as pa
 from pyspark import TaskContext
 
+from moorline import failpoints
 from moorline.failpoints import failpoint
 from moorline.model.deployment import Deployment
 from moorline.model.messages import Order
@@ -54,6 +55,7 @@ class TaskSpec:
     flush_ms: int
     #: The deployment, as cloudpickle: user code among it.
     deployment: bytes
+    failpoints: failpoints.Plan
 
 
 class Mailbox:
@@ -126,6 +128,7 @@ def run_task(spec: TaskSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> I
     # Records come and go by the thousand and hardly ever form cycles: collecting as often as by default would
     # scan the whole state again and again.
     gc.set_threshold(200_000, 20, 50)
+    failpoints.arm(spec.failpoints)
     deployment: Deployment = cloudpickle.loads(spec.deployment)
     context = TaskContext.get()
     assert context is not None

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import cloudpickle
 from pyspark.sql import SparkSession
 
+from moorline import failpoints
 from moorline.api.job import Job
 from moorline.driver.checkpoints import CheckpointStats
 from moorline.driver.control import ControlServer
@@ -70,7 +71,13 @@ class SparkCluster:
             lambda subtask, report: loop.post(lambda s, now: s.reported(attempt, subtask, report, now)),
             lambda subtask: loop.post(lambda s, now: s.line_lost(attempt, subtask)),
         )
-        spec = TaskSpec((advertise, self._server.address[1]), secret, self._flush_ms, cloudpickle.dumps(deployment))
+        spec = TaskSpec(
+            (advertise, self._server.address[1]),
+            secret,
+            self._flush_ms,
+            cloudpickle.dumps(deployment),
+            failpoints.current,
+        )
         self._group = f"moorline-{self._job}-{attempt}-{uuid.uuid4().hex[:8]}"
         self._cancelled = threading.Event()
         self._thread = threading.Thread(

@@ -37,6 +37,8 @@ SQL_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
 }
+#: Workers are forked from a process that has loaded everything: attempts start in half the time.
+START_SETTINGS = {"spark.python.daemon.module": "moorline.spark.daemon"}
 #: A subtask lost is an attempt lost: Spark must neither retry it alone nor shun the machine.
 FAILURE_SETTINGS = {
     "spark.task.maxFailures": "1",
@@ -53,7 +55,7 @@ def spark_config() -> dict[str, str]:
     >>> from pyspark.sql import SparkSession
     >>> builder = SparkSession.builder.appName("orders").config(map=mo.spark_config())
     """
-    return {**CORE_SETTINGS, **FAILURE_SETTINGS}
+    return {**CORE_SETTINGS, **START_SETTINGS, **FAILURE_SETTINGS}
 
 
 def own_session(spark: SparkSession) -> SparkSession:

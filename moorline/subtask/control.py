@@ -33,7 +33,7 @@ class ControlLine:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         hello = handshake.hello(job, attempt, subtask)
         self._send_plain(msgspec.msgpack.encode(hello))
-        challenge = msgspec.msgpack.decode(self._receive_plain(), type=Challenge)
+        challenge = handshake.read(self._receive_plain(), Challenge)
         self._send_plain(msgspec.msgpack.encode(handshake.answer(secret, hello, challenge)))
         self._line = Line(secret, hello, challenge.nonce, is_driver=False)
         self._socket.settimeout(None)

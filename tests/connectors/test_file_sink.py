@@ -79,7 +79,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def disarmed() -> Iterator[None]:
     yield
-    failpoints.arm("")
+    failpoints.arm(failpoints.Plan())
 
 
 def open_writer(sink: Sink, subtask: int = 0, attempt: int = 1, job: str = "job", uid: str = "out") -> SinkWriter:
@@ -107,7 +107,7 @@ def names_below(folder: Path) -> list[str]:
 def test_a_commit_that_crashed_is_completed_by_the_next(folder: Path, point: str, disarmed: None) -> None:
     sink = write_files(folder, format="jsonl")
     committables = staged_files(sink)
-    failpoints.arm(f"sink.commit.{point}:raise")
+    failpoints.arm(failpoints.Plan(f"sink.commit.{point}:raise"))
     with pytest.raises(RuntimeError, match=f"failpoint sink.commit.{point}"):
         sink.commit(committables)
     assert published(folder) == {"before": [], "middle": [0], "after": [0, 1, 2]}[point]
@@ -117,7 +117,7 @@ def test_a_commit_that_crashed_is_completed_by_the_next(folder: Path, point: str
 
 
 def test_a_commit_of_nothing_passes_no_failpoint(folder: Path, disarmed: None) -> None:
-    failpoints.arm("sink.commit.before:raise")
+    failpoints.arm(failpoints.Plan("sink.commit.before:raise"))
     write_files(folder).commit([])
 
 

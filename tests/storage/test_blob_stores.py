@@ -54,8 +54,8 @@ def local(tmp_path: Path, request: pytest.FixtureRequest) -> LocalStore:
 
 @pytest.fixture
 def points() -> object:
-    yield failpoints.arm
-    failpoints.arm("")
+    yield lambda text: failpoints.arm(failpoints.Plan(text))
+    failpoints.arm(failpoints.Plan())
 
 
 # --- links ------------------------------------------------------------------------------------

@@ -72,12 +72,12 @@ def test_the_failpoint_lies_between_the_entry_and_its_files() -> None:
     store = MemoryStore()
     history = claimed(store)
     files = publish(history, store, 1)
-    failpoints.arm("retention.between:raise")
+    failpoints.arm(failpoints.Plan("retention.between:raise"))
     try:
         with pytest.raises(RuntimeError):
             history.remove([1])
     finally:
-        failpoints.arm("")
+        failpoints.arm(failpoints.Plan())
     assert story(store) == ["1c1", "3c1"]
     assert data_files(store) == sorted(f.path for f in files)
 
@@ -86,12 +86,12 @@ def test_the_failpoint_lies_between_the_entry_and_its_files() -> None:
 def test_the_failpoints_lie_on_both_sides_of_publishing(point: str, exists: bool) -> None:
     store = MemoryStore()
     history = claimed(store)
-    failpoints.arm(f"{point}:raise")
+    failpoints.arm(failpoints.Plan(f"{point}:raise"))
     try:
         with pytest.raises(RuntimeError):
             publish(history, store, 1)
     finally:
-        failpoints.arm("")
+        failpoints.arm(failpoints.Plan())
     assert story(store) == (["1c1", "2m1:1"] if exists else ["1c1"])
 
 

@@ -1,0 +1,88 @@
+"""All Python in the documentation runs, all relative links lead somewhere, and lists of names are complete.
+
+The blocks of a page are executed in order in one namespace and in a folder of their own. A page that begins with
+``<!-- spark -->`` gets a running Spark, which ``mo.run(job)`` then uses by itself.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from moorline.errors import FailureReason
+from moorline.model.config import Checkpoints, ExponentialDelay, FailureRate, FixedDelay, RunConfig
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+SPARK = "<!-- spark -->"
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def run_page(page: Path, monkeypatch, folder: Path) -> None:
+    """Execute the blocks of a page; a failure names the line of the page."""
+    text = page.read_text()
+    monkeypatch.chdir(folder)
+    # As in a script: what is defined in it travels to workers by value.
+    namespace = {"__name__": "__main__"}
+    for block in BLOCK.finditer(text):
+        first = text.count("\n", 0, block.start(1))
+        exec(compile("\n" * first + block[1], name(page), "exec"), namespace)
+
+
+def pages(on_spark: bool) -> list[Path]:
+    """Those with code. The pages of the protocol have sessions in them, which tests/protocol runs."""
+    texts = {p: p.read_text() for p in PAGES if p.parent.name != "protocol"}
+    return [p for p, text in texts.items() if BLOCK.search(text) and text.startswith(SPARK) is on_spark]
+
+
+@pytest.mark.parametrize("page", pages(on_spark=False), ids=name)
+def test_the_code_of_a_page_runs(page, monkeypatch, tmp_path):
+    run_page(page, monkeypatch, tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("page", pages(on_spark=True), ids=name)
+def test_the_code_of_a_page_runs_on_spark(page, monkeypatch, tmp_path, spark):
+    run_page(page, monkeypatch, tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_relative_link_leads_somewhere(page):
+    links = LINK.findall(FENCED.sub("", page.read_text()))
+    targets = [link.partition("#")[0] for link in links if "://" not in link and not link.startswith("mailto:")]
+    assert [t for t in targets if t and not (page.parent / t).exists()] == []
+
+
+def test_every_page_can_be_reached_from_the_readme():
+    seen, todo = set(), [ROOT / "README.md"]
+    while todo:
+        page = todo.pop().resolve()
+        if page in seen or page.suffix != ".md" or not page.exists():
+            continue
+        seen.add(page)
+        todo += [page.parent / link.partition("#")[0] for link in LINK.findall(page.read_text()) if "://" not in link]
+    assert {name(p) for p in PAGES} - {name(p) for p in seen} == set()
+
+
+def test_every_failpoint_is_documented():
+    used = {f for p in (ROOT / "moorline").rglob("*.py") for f in re.findall(r'failpoint\("([\w.]+)"\)', p.read_text())}
+    page = (ROOT / "docs/reference/failpoints.md").read_text()
+    assert used == set(re.findall(r"^\| `([\w.]+)` \|", page, re.MULTILINE))
+
+
+def test_every_failure_reason_is_documented():
+    page = (ROOT / "docs/reference/failure-reasons.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| (yes|no) \|", page, re.MULTILINE)
+    assert rows == [(r.name, r.sentence, "yes" if r.counts else "no") for r in FailureReason]
+
+
+@pytest.mark.parametrize("config", [Checkpoints, FixedDelay, FailureRate, ExponentialDelay, RunConfig])
+def test_every_setting_is_documented(config):
+    page = (ROOT / "docs/reference/configuration.md").read_text()
+    assert [f for f in config.__dataclass_fields__ if f"| `{f}` |" not in page] == []
