@@ -221,6 +221,7 @@ class Demo:
         #: How many payments the checkpoint covers that the running attempt started from.
         self.base = 0
         self._restored = 1
+        self._shown = 0
         self._read: list[tuple[float, int]] = []
 
     def run(self, log: Path) -> mo.Result:
@@ -253,9 +254,10 @@ class Demo:
         return f", attempt {handle.attempt}" if handle.attempt else ""
 
     def _done(self, handle: mo.Handle) -> int:
-        if handle.restored_from and len(handle.restored_from) > self._restored:
-            return self.base
-        return min(self.base + int(handle.progress["records_in"]), self.records)
+        # Between two attempts there is no progress to be had, and a new one counts from where it was restored.
+        if handle.attempt and len(handle.restored_from) <= self._restored:
+            self._shown = min(self.base + int(handle.progress["records_in"]), self.records)
+        return self._shown
 
     def _kill(self, handle: mo.Handle, done: int) -> None:
         # Vertex 0 is the source; 1 keeps the state and writes the alerts.
@@ -276,7 +278,7 @@ class Demo:
         now = time.monotonic()
         self._read = [(t, n) for t, n in self._read if t > now - 3] + [(now, done)]
         (t0, n0), (t1, n1) = self._read[0], self._read[-1]
-        rate = (n1 - n0) / (t1 - t0) if t1 - t0 > 0.5 else 0.0
+        rate = max(n1 - n0, 0) / (t1 - t0) if t1 - t0 > 0.5 else 0.0
         checkpoints = handle.checkpoints
         last = "none yet"
         if checkpoints:

@@ -3,6 +3,7 @@
     Spark's batches --reader thread--> mailbox (bounded)   --+
     the driver's orders --control thread--> mailbox        --+--> the task's generator: Subtask, then yield rows
     finished uploads --upload thread--> mailbox            --+
+    progress thread --> the driver: also the sign of life
 
 The generator is the only thread that touches the subtask. Yielding blocks when the next stage does not keep up, the
 mailbox fills, the reader thread stops reading, and Spark holds the stages before back.
@@ -38,6 +39,8 @@ from moorline.subtask.output import Rows
 #: Frames read ahead of the subtask.
 READ_AHEAD = 4
 PROGRESS_SECONDS = 0.5
+#: The longest wait without looking around.
+PATIENCE_SECONDS = 1.0
 #: How soon a source that had nothing is asked again.
 IDLE_SECONDS = 0.001
 
@@ -136,6 +139,7 @@ def run_task(spec: TaskSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> I
     mailbox = Mailbox()
     reader = threading.Thread(target=_read, args=(batches, stage, mailbox), name="moorline-reader", daemon=True)
     uploads = ThreadPoolExecutor(1, thread_name_prefix="moorline-upload")
+    ended = threading.Event()
     line: ControlLine | None = None
     subtask: Subtask | None = None
 
@@ -165,13 +169,15 @@ def run_task(spec: TaskSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> I
         subtask = Subtask(deployment, subtask_id, environment)
         subtask.start(os.getpid())
         reader.start()
-        yield from _drive(subtask, mailbox, line)
+        threading.Thread(target=_report_progress, args=(subtask, line, ended), daemon=True).start()
+        yield from _drive(subtask, mailbox)
         yield from _drain(subtask, mailbox)
     except Exception as error:
         if line is not None and subtask is not None and not isinstance(error, DriverLost):
             line.report(subtask.describe_failure(error))
         raise
     finally:
+        ended.set()
         mailbox.close()
         uploads.shutdown(wait=False, cancel_futures=True)
         if subtask is not None:
@@ -198,10 +204,15 @@ def _read(batches: Iterator[pa.RecordBatch], stage: int, mailbox: Mailbox) -> No
         mailbox.end_input(error)
 
 
-def _drive(subtask: Subtask, mailbox: Mailbox, line: ControlLine) -> Iterator[pa.RecordBatch]:
+def _report_progress(subtask: Subtask, line: ControlLine, ended: threading.Event) -> None:
+    """On a thread of its own: the generator may be held back by the next stage for longer than anybody would wait."""
+    while not ended.wait(PROGRESS_SECONDS):
+        line.report(subtask.progress())
+
+
+def _drive(subtask: Subtask, mailbox: Mailbox) -> Iterator[pa.RecordBatch]:
     """Until the job is done: orders first, then input, then whatever the subtask has to do of its own."""
     output = subtask.output
-    report_at = time.monotonic() + PROGRESS_SECONDS
     while True:
         for call in mailbox.take_calls():
             call()
@@ -217,13 +228,9 @@ def _drive(subtask: Subtask, mailbox: Mailbox, line: ControlLine) -> Iterator[pa
         rows = output.take(is_idle=not worked)
         if rows:
             yield _batch(rows)
-        now = time.monotonic()
-        if now >= report_at:
-            line.report(subtask.progress())
-            report_at = now + PROGRESS_SECONDS
         if not worked and not rows:
             wait_ms = output.wait_ms()
-            seconds = report_at - now if wait_ms is None else min(wait_ms / 1000, report_at - now)
+            seconds = PATIENCE_SECONDS if wait_ms is None else wait_ms / 1000
             if subtask.is_reading:
                 seconds = min(seconds, IDLE_SECONDS)
             if seconds > 0:

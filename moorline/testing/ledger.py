@@ -19,8 +19,10 @@ class Ledger:
     def __init__(self, name: str) -> None:
         self.name = name
         self.entries: dict[str, list[Any]] = {}
-        #: Which attempt wrote an entry.
-        self.attempts: dict[str, int] = {}
+        #: Staged and not yet booked, like files in a staging folder.
+        self.staged: dict[str, list[Any]] = {}
+        #: The checkpoint and operator of every entry.
+        self.origins: dict[str, tuple[int, str]] = {}
 
     @classmethod
     def of(cls, name: str) -> Ledger:
@@ -36,24 +38,33 @@ class Ledger:
 
 
 class LedgerSink(Sink):
-    """Stages in the committables themselves and books them in a :class:`Ledger` of this process."""
+    """Stages and books in a :class:`Ledger` of this process."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def open(self, ctx: SinkContext) -> SinkWriter:
-        return _LedgerWriter(ctx)
+        return _LedgerWriter(self.name, ctx)
 
     def commit(self, committables: list[Any]) -> None:
         ledger = Ledger.of(self.name)
-        for entry, attempt, records in committables:
-            ledger.entries.setdefault(entry, records)
-            ledger.attempts.setdefault(entry, attempt)
+        for entry in committables:
+            if entry in ledger.staged:
+                ledger.entries[entry] = ledger.staged.pop(entry)
+            elif entry not in ledger.entries:
+                raise LookupError(f"{entry} is neither staged nor booked")
+
+    def roll_back(self, job: str, uid: str, checkpoint: int) -> None:
+        ledger = Ledger.of(self.name)
+        for entry, (n, operator) in list(ledger.origins.items()):
+            if n > checkpoint and operator == uid:
+                ledger.staged.pop(entry, None)
+                ledger.entries.pop(entry, None)
 
 
 class _LedgerWriter(SinkWriter):
-    def __init__(self, ctx: SinkContext) -> None:
-        self._ctx = ctx
+    def __init__(self, name: str, ctx: SinkContext) -> None:
+        self._name, self._ctx = name, ctx
         self._records: list[Any] = []
 
     def write(self, records: list[Any]) -> None:
@@ -64,7 +75,10 @@ class _LedgerWriter(SinkWriter):
             return []
         records, self._records = self._records, []
         entry = f"{self._ctx.uid}-{checkpoint}-{self._ctx.subtask}-{self._ctx.attempt}"
-        return [(entry, self._ctx.attempt, records)]
+        ledger = Ledger.of(self._name)
+        ledger.staged[entry] = records
+        ledger.origins[entry] = (checkpoint, self._ctx.uid)
+        return [entry]
 
 
 class _Crash:

@@ -30,6 +30,7 @@ from moorline.model.config import Checkpoints, ExponentialDelay, RunConfig
 from moorline.model.deployment import Deployment
 from moorline.model.elements import unpack_results
 from moorline.model.ids import SubtaskId
+from moorline.model.manifest import Manifest
 from moorline.model.messages import Confirm, Order, Report
 from moorline.protocol.lifecycle import JobStatus
 from moorline.storage.blobs import Blob, BlobStore
@@ -56,6 +57,8 @@ class Faults:
     lost_notification: float = 0.1
     repeated_order: float = 0.05
     zombie: float = 0.3
+    #: When a driver dies: one file of its newest checkpoint is damaged, if there is an older checkpoint.
+    damage: float = 0.3
 
 
 class UnsureStore:
@@ -367,8 +370,26 @@ class Simulation:
             self.injected["zombie drivers"] += 1
             self.zombie_drivers.append(old)
             self.zombie_steps += self.chance.randrange(400)
+        elif self.happens(self.faults.damage):
+            self._damage_newest()
         self.driver = _Driver(self, self._parallelism(), restore=True)
         self.driver.supervision.start(int(self.now_ms))
+
+    def _damage_newest(self) -> None:
+        records = History(self.store, f"sim-{self.seed}").read()
+        manifests = [r.entry for r in records if isinstance(r.entry, Manifest)]
+        if len(manifests) < 2 or not manifests[-1].files():
+            return
+        path = self.chance.choice(manifests[-1].files()).path
+        data = bytearray(self.store.get(path))
+        self.store.delete([path])
+        how = self.chance.choice(["removed", "cut short", "flipped"])
+        if how == "cut short":
+            self.store.put(path, bytes(data[: len(data) // 2]))
+        elif how == "flipped":
+            data[self.chance.randrange(len(data))] ^= 0x40
+            self.store.put(path, bytes(data))
+        self.injected[f"damaged file: {how}"] += 1
 
     def _move_zombies(self) -> None:
         """Those that were given up go on: they may do what they like, and nothing may come of it."""

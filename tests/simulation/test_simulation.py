@@ -46,6 +46,7 @@ def test_thousands_of_seeds_lose_and_double_nothing():
     assert seen["zombie workers"] > SEEDS / 4
     assert seen["zombie drivers"] > SEEDS / 20
     assert seen["checkpoints"] > SEEDS
+    assert sum(n for fault, n in seen.items() if fault.startswith("damaged")) > SEEDS / 40
     assert seen["runs that restored a checkpoint"] > SEEDS / 3
 
 
@@ -59,7 +60,7 @@ def test_the_same_seed_is_the_same_story():
 
 
 def test_without_faults_nothing_is_restored():
-    calm = Faults(*[0.0] * 7)
+    calm = Faults(*[0.0] * 8)
     for seed in range(20):
         simulation = Simulation(seed, faults=calm).run()
         assert not simulation.injected
@@ -93,7 +94,7 @@ def test_it_notices_when_the_manifest_is_published_early(monkeypatch: pytest.Mon
         if pending is None or pending.publishing:
             return []
         pending.publishing = True
-        parts = {s: () for s in self.subtasks} | {subtask: handles}
+        parts = dict.fromkeys(self.subtasks, ()) | {subtask: handles}
         return [coordination.Publish(checkpoint, tuple(sorted(parts.items())))]
 
     monkeypatch.setattr(coordination.Coordination, "_acknowledged", publish_at_the_first)
