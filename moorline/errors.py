@@ -4,7 +4,7 @@
     StateError    the author, at run time
     RestoreError  the author or the operator, when a job starts from a snapshot
     StorageError  the operator
-    SparkError    the operator: this Spark cannot carry a job
+    SparkUnsuitable  the operator: this Spark cannot carry a job
     JobFailed     the operator: the job gave up
     InvalidTransition  us: it is a bug
 
@@ -34,10 +34,10 @@ class FailureReason(Enum):
 
     EXPIRED = ("it did not finish within the checkpoint timeout", True)
     DECLINED = ("a subtask declined it", True)
+    OVERTAKEN = ("the barrier of a newer checkpoint arrived first at a subtask", False)
     UPLOAD_FAILED = ("a subtask could not write its files", True)
     PUBLISH_FAILED = ("its manifest could not be published", True)
     SUBSUMED = ("a newer checkpoint completed first", False)
-    ATTEMPT_ENDED = ("the attempt ended before it was complete", False)
 
     def __init__(self, sentence: str, counts: bool):
         self.sentence, self.counts = sentence, counts
@@ -307,16 +307,6 @@ class SnapshotCorrupt(RestoreError):
 
     def __str__(self) -> str:
         return f"{self.path} is damaged: {self.cause}. The snapshot it belongs to cannot be used."
-
-
-@dataclass(eq=False)
-class NothingToRestore(RestoreError):
-    """A snapshot was asked for that is not there."""
-
-    location: str
-
-    def __str__(self) -> str:
-        return f"there is no usable checkpoint in {self.location}."
 
 
 # --- the operator -----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ Declared on the class, or asked for in ``open`` by a descriptor; both give the s
             self.seen = runtime_context.get_list_state(mo.ListStateDescriptor("seen", int))
 
 What stands here is the declaration and the interface. The live states, which know the current key,
-are made from it by ``state/keyed.py``.
+are made from it by ``state/heap_states.py``.
 """
 
 from __future__ import annotations

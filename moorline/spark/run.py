@@ -34,6 +34,7 @@ from moorline.protocol.lowering import lower
 from moorline.spark import exchange, session
 from moorline.spark.entry import TaskSpec, run_task
 from moorline.storage.checkpoints import History
+from moorline.storage.layout import job_url
 from moorline.storage.open import open_store
 
 log = logging.getLogger("moorline")
@@ -157,9 +158,8 @@ class Handle:
 
     def __init__(self, graph: Graph, loop: DriverLoop, cluster: SparkCluster, resources: ExitStack) -> None:
         self._graph, self._loop, self._cluster, self._resources = graph, loop, cluster, resources
-        self._closing = threading.Lock()
-        threading.Thread(target=self._close_at_end, name="moorline-handle", daemon=True).start()
         self._closed = threading.Event()
+        threading.Thread(target=self._close_at_end, name="moorline-handle", daemon=True).start()
 
     @property
     def job(self) -> str:
@@ -272,8 +272,11 @@ def start(
     graph = job.graph(parallelism)
     history = None
     if checkpoints is not None:
-        location = f"{checkpoints.location.rstrip('/')}/{graph.job}"
-        history = History(open_store(location), graph.job)
+        if checkpoints.location.startswith("memory:"):
+            raise InvalidArgument(
+                "checkpoints", checkpoints.location, "Workers are other processes: give a folder they all can reach."
+            )
+        history = History(open_store(job_url(checkpoints.location, graph.job)), graph.job)
     slots = sum(lower(graph).widths)
     resources = ExitStack()
     try:

@@ -223,8 +223,8 @@ class Subtask:
         return done
 
     def _give_up(self, checkpoint: int) -> None:
-        reason = FailureReason.DECLINED.name
-        self._env.report(Declined(checkpoint=checkpoint, reason=reason, detail="a newer barrier arrived first"))
+        reason = FailureReason.OVERTAKEN
+        self._env.report(Declined(checkpoint=checkpoint, reason=reason.name, detail=reason.sentence))
 
     def _confirmed(self, checkpoint: int, final: bool) -> None:
         for operator in reversed(self._operators):

@@ -18,14 +18,13 @@ from __future__ import annotations
 import logging
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import cloudpickle
 
 from moorline.driver.supervision import Supervision
-from moorline.errors import StorageError
 from moorline.model.config import Checkpoints, ExponentialDelay, RunConfig
 from moorline.model.deployment import Deployment
 from moorline.model.elements import unpack_results
@@ -33,72 +32,13 @@ from moorline.model.ids import SubtaskId
 from moorline.model.manifest import Manifest
 from moorline.model.messages import Confirm, Order, Report
 from moorline.protocol.lifecycle import JobStatus
-from moorline.storage.blobs import Blob, BlobStore
 from moorline.storage.checkpoints import History
 from moorline.storage.memory import MemoryStore
 from moorline.subtask.environment import Environment
 from moorline.subtask.loop import Subtask
+from moorline.testing.faults import Faults, UnsureStore, WorkerDied
 from moorline.testing.ledger import Ledger
 from moorline.testing.simulated_jobs import LostOrDoubled, counting_job
-
-
-class WorkerDied(BaseException):
-    """The simulated worker is killed at this very step."""
-
-
-@dataclass
-class Faults:
-    """How likely each fault is, per chance it gets."""
-
-    worker_death: float = 0.002
-    driver_death: float = 0.0007
-    death_in_upload: float = 0.01
-    storage_error: float = 0.01
-    lost_notification: float = 0.1
-    repeated_order: float = 0.05
-    zombie: float = 0.3
-    #: When a driver dies: one file of its newest checkpoint is damaged, if there is an older checkpoint.
-    damage: float = 0.3
-
-
-class UnsureStore:
-    """A store that fails now and then, before or after having done what it was asked."""
-
-    def __init__(self, store: BlobStore, world: Simulation, may_kill: bool) -> None:
-        self._store, self._world, self._may_kill = store, world, may_kill
-
-    @property
-    def url(self) -> str:
-        return self._store.url
-
-    def _unsure(self, path: str, step: Callable[[], Any]) -> Any:
-        world = self._world
-        if self._may_kill and world.happens(world.faults.death_in_upload):
-            raise WorkerDied
-        if not world.happens(world.faults.storage_error):
-            return step()
-        if world.chance.random() < 0.5:
-            step()
-        raise StorageError(path, "reach", "simulated failure")
-
-    def put(self, path: str, data: bytes) -> None:
-        self._unsure(path, lambda: self._store.put(path, data))
-
-    def put_if_absent(self, path: str, data: bytes) -> bool:
-        return bool(self._unsure(path, lambda: self._store.put_if_absent(path, data)))
-
-    def get(self, path: str) -> bytes:
-        return bytes(self._unsure(path, lambda: self._store.get(path)))
-
-    def get_range(self, path: str, offset: int, size: int) -> bytes:
-        return bytes(self._unsure(path, lambda: self._store.get_range(path, offset, size)))
-
-    def list(self, prefix: str = "") -> list[Blob]:
-        return self._store.list(prefix)
-
-    def delete(self, paths: Iterable[str]) -> None:
-        wanted = [*paths]
-        self._unsure(str(wanted[:1]), lambda: self._store.delete(wanted))
 
 
 @dataclass

@@ -36,7 +36,7 @@ def run_page(page: Path, monkeypatch, folder: Path) -> None:
 
 
 def pages(on_spark: bool) -> list[Path]:
-    """Those with code. The pages of the protocol have sessions in them, which tests/protocol runs."""
+    """Those with code. The pages of the protocol have doctests in them, which tests/protocol runs."""
     texts = {p: p.read_text() for p in PAGES if p.parent.name != "protocol"}
     return [p for p, text in texts.items() if BLOCK.search(text) and text.startswith(SPARK) is on_spark]
 

@@ -232,7 +232,7 @@ def test_only_some_reasons_count_as_failures(reason):
     machine = Coordination(frozenset(SUBTASKS), timeout_ms=50, tolerable=0)
     machine.handle(co.Started(1, 0))
     actions = machine.handle(co.Declined(SUBTASKS[0], 1, reason))
-    not_counted = {FailureReason.SUBSUMED, FailureReason.ATTEMPT_ENDED}
+    not_counted = {FailureReason.SUBSUMED, FailureReason.OVERTAKEN}
     assert any(isinstance(a, co.FailAttempt) for a in actions) == (reason not in not_counted)
 
 

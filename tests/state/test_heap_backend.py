@@ -1,7 +1,9 @@
 """The heap backend keeps the contract of all backends."""
 
+from moorline.api.states import ListStateDescriptor
 from moorline.state.heap import HeapBackend
-from moorline.testing.backend_contract import KeyedBackendContract, ListStateDescriptor, at, snapshot_of
+from moorline.testing.backend_contract import KeyedBackendContract
+from moorline.testing.backend_contract.base import at, snapshot_of
 
 
 class TestHeapBackend(KeyedBackendContract):

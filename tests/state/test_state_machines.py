@@ -21,7 +21,7 @@ from moorline.api.states import (
 from moorline.model import keys as key_codec
 from moorline.model.key_groups import owner
 from moorline.state.heap import HeapBackend
-from moorline.testing.backend_contract import MAX_PARALLELISM, Account, Collect, Colour, Saved, _within, at
+from moorline.testing.backend_contract.base import MAX_PARALLELISM, Account, Collect, Colour, Saved, at, within
 
 KEYS = [0, 1, 2, -5, "a", "b", (1, "a"), Colour.RED, Account("north", 1), 2.5]
 some_key = st.sampled_from(KEYS)
@@ -45,7 +45,7 @@ class StateMachine(RuleBasedStateMachine):
         self.backends = [HeapBackend("op", MAX_PARALLELISM) for _ in range(parallelism)]
         for index, backend in enumerate(self.backends):
             for part in saved:
-                backend.restore(part.state, part.kind, part.type, _within(part.table, index, parallelism))
+                backend.restore(part.state, part.kind, part.type, within(part.table, index, parallelism))
         self.states = [b.bind(self.descriptor) for b in self.backends]
         self.in_the_air = []
 
