@@ -9,7 +9,6 @@ at the end the published alerts are compared with what a plain loop over the sam
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import logging
 import os
@@ -19,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -196,20 +195,6 @@ class _Events(logging.Handler):
 # --- the run ----------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def _standard_error_in(path: Path) -> Iterator[None]:
-    """Processes started meanwhile write their standard error to a file. Spark tells at length of a killed worker."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    try:
-        with path.open("ab") as file:
-            os.dup2(file.fileno(), 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-
-
 class Demo:
     """One run, with what it has seen so far."""
 
@@ -224,15 +209,14 @@ class Demo:
         self._shown = 0
         self._read: list[tuple[float, int]] = []
 
-    def run(self, log: Path) -> mo.Result:
+    def run(self) -> mo.Result:
         """From the start of Spark to the result."""
         self.screen.say("starting Spark on this machine ...")
-        with _standard_error_in(log):
-            handle = mo.start(
-                build(self.records, self.alerts),
-                checkpoints=mo.Checkpoints(str(self.location), interval="1s", retained=3),
-                restart=mo.FixedDelay(attempts=3, delay="1s"),
-            )
+        handle = mo.start(
+            build(self.records, self.alerts),
+            checkpoints=mo.Checkpoints(str(self.location), interval="1s", retained=3),
+            restart=mo.FixedDelay(attempts=3, delay="1s"),
+        )
         try:
             self.screen.say("Spark is up; the job starts")
             status = None
@@ -328,10 +312,10 @@ def main() -> int:
         demo = Demo(options.records, folder, screen)
         screen.say(f"{options.records:,} payments of {CARDS:,} cards; state per card; a checkpoint every second")
         try:
-            result = demo.run(folder / "spark.log")
+            result = demo.run()
         except mo.MoorlineError as error:
             screen.close()
-            print(error, *_last_lines(folder / "spark.log"), sep="\n", file=sys.stderr)
+            print(error, file=sys.stderr)
             return 1
         screen.close()
         return 0 if verdict(options.records, demo.alerts, result, screen) else 1
@@ -341,10 +325,6 @@ def main() -> int:
         screen.close()
         log.removeHandler(events)
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _last_lines(path: Path) -> list[str]:
-    return path.read_text(errors="replace").splitlines()[-20:] if path.exists() else []
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from moorline.failpoints import failpoint
 from moorline.model.config import RunConfig
 from moorline.model.deployment import Deployment
 from moorline.model.durations import milliseconds
-from moorline.model.graph import Graph
+from moorline.model.graph import Graph, Plan
 from moorline.model.ids import Attempt, SubtaskId
 from moorline.model.messages import (
     Acknowledged,
@@ -104,7 +104,7 @@ class Supervision:
         self.results: dict[str, list[Any]] = {}
         self.error: MoorlineError | None = None
 
-    # --- views -----------------------------------------------------------------------------------
+    # --- views: read by other threads, so each looks at the attempt once ---------------------------
 
     @property
     def status(self) -> JobStatus:
@@ -112,23 +112,24 @@ class Supervision:
 
     @property
     def attempt(self) -> int:
-        return self._attempt.deployment.attempt if self._attempt else 0
+        current = self._attempt
+        return current.deployment.attempt if current else 0
 
     @property
     def checkpoints(self) -> list[CheckpointStats]:
-        return self._finished_stats + (self._attempt.checkpoints.stats if self._attempt else [])
+        current = self._attempt
+        return self._finished_stats + (current.checkpoints.stats if current else [])
 
     @property
-    def progress(self) -> dict[SubtaskId, Progress]:
-        return dict(self._attempt.progress) if self._attempt else {}
+    def progress(self) -> tuple[Plan, dict[SubtaskId, Progress]] | None:
+        """The plan of the running attempt and the last report of each of its subtasks."""
+        current = self._attempt
+        return (current.deployment.plan, dict(current.progress)) if current else None
 
     @property
     def pids(self) -> dict[SubtaskId, int]:
-        return dict(self._attempt.pids) if self._attempt else {}
-
-    @property
-    def plan(self) -> Any:
-        return self._attempt.deployment.plan if self._attempt else None
+        current = self._attempt
+        return dict(current.pids) if current else {}
 
     def next_wakeup_ms(self) -> int | None:
         """When :meth:`time_passed` is due at the latest."""

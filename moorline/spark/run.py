@@ -196,9 +196,10 @@ class Handle:
     @property
     def progress(self) -> dict[str, Any]:
         """Records in and out per operator of this attempt, and how many keys have state."""
-        plan, reports = self._loop.supervision.plan, self._loop.supervision.progress
-        if plan is None:
+        running = self._loop.supervision.progress
+        if running is None:
             return {"operators": {}, "records_in": 0, "keys": 0}
+        plan, reports = running
         operators: dict[str, dict[str, int]] = {}
         for subtask, report in reports.items():
             root = plan.vertices[subtask.vertex].operators[0]

@@ -10,9 +10,10 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any
 
 import pyspark
 from pyspark import SparkContext
@@ -115,12 +116,19 @@ def embedded(slots: int) -> Iterator[SparkSession]:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
     )
-    spark = builder.getOrCreate()
-    try:
-        yield spark
-    finally:
-        spark.stop()
-        _end_jvm()
+    with tempfile.TemporaryFile(prefix="moorline-spark-") as said:
+        try:
+            with _stderr_to(said):
+                spark = builder.getOrCreate()
+        except Exception:
+            said.seek(0)
+            sys.stderr.write(said.read().decode(errors="replace"))
+            raise
+        try:
+            yield spark
+        finally:
+            spark.stop()
+            _end_jvm()
 
 
 def require_java() -> None:
@@ -135,6 +143,22 @@ def require_java() -> None:
     version = told.split('"')[1].split(".")[0] if '"' in told else "0"
     if version.isdigit() and int(version) < 17:
         raise SparkUnsuitable([f"{java} is Java {version}; Spark {pyspark.__version__} needs Java 17 or newer"])
+
+
+@contextmanager
+def _stderr_to(file: IO[bytes]) -> Iterator[None]:
+    """The JVM that is started meanwhile writes its log there: it is chatty, above all about workers that are killed.
+
+    What a user has to know of a failure is in the exception that the job raises.
+    """
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _end_jvm() -> None:
