@@ -100,7 +100,10 @@ class AttemptCheckpoints:
                 )
 
     def next_wakeup_ms(self) -> int | None:
-        times = [self._triggering.next_due_ms(), self._coordination.next_expiry_ms()]
+        triggering = self._triggering
+        # With enough in flight nothing is due, however late it is: the end of one of them wakes us.
+        is_full = len(triggering.pending) >= triggering.max_concurrent
+        times = [None if is_full else triggering.next_due_ms(), self._coordination.next_expiry_ms()]
         return min((t for t in times if t is not None), default=None)
 
     def input_ended(self, subtask: SubtaskId) -> None:

@@ -9,7 +9,7 @@ import logging
 from dataclasses import dataclass, replace
 
 from moorline.api.sinks import Sink
-from moorline.errors import SnapshotCorrupt
+from moorline.errors import MoorlineError, SnapshotCorrupt, StorageError
 from moorline.model.deployment import Deployment
 from moorline.model.graph import Graph
 from moorline.model.ids import Attempt, CheckpointId
@@ -65,14 +65,24 @@ def start_from_storage(graph: Graph, history: History, fresh: bool, refused: dic
     manifest = decision.manifest
     if decision.passed_over:
         log.error("going back to checkpoint %d; what was done after it is done again", manifest.checkpoint)
-        for operator in graph.operators:
-            if isinstance(operator.function, Sink):
-                operator.function.roll_back(graph.job, operator.uid, manifest.checkpoint)
+        _roll_back(graph, manifest.checkpoint)
     graph = replace(graph, max_parallelism=key_groups_of(manifest, graph))
     plan = lower(graph)
     restores = redistribute(manifest, plan, f"checkpoint {manifest.checkpoint} in {url}")
     restored = CheckpointId(manifest.checkpoint)
     return Start(Deployment(plan, attempt, restored, restores, url), next_checkpoint(records), completed)
+
+
+def _roll_back(graph: Graph, checkpoint: int) -> None:
+    for operator in graph.operators:
+        if isinstance(operator.function, Sink):
+            try:
+                operator.function.roll_back(graph.job, operator.uid, checkpoint)
+            except MoorlineError:
+                raise
+            except Exception as error:  # whatever a user's sink raises
+                cause = f"{type(error).__name__}: {error}"
+                raise StorageError(f"sink {operator.uid!r}", "roll back", cause) from error
 
 
 def _missing_file(manifest: Manifest, store: BlobStore) -> str | None:

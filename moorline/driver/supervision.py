@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, assert_never
@@ -41,6 +42,10 @@ from moorline.protocol.restarts import Failure, GiveUp, Restarts
 from moorline.storage.checkpoints import History
 
 log = logging.getLogger("moorline")
+
+_AT_WORK = (JobStatus.RUNNING, JobStatus.STOPPING)
+#: What differs between two messages about the same thing: addresses, counters, times.
+_VARYING = re.compile(r"(0x)?[0-9a-fA-F]*[0-9][0-9a-fA-F]*")
 
 
 class Cluster(Protocol):
@@ -135,9 +140,10 @@ class Supervision:
         """When :meth:`time_passed` is due at the latest."""
         if self._restart_at_ms is not None:
             return self._restart_at_ms
-        if self._attempt is None or self.status is JobStatus.STARTING:
+        current = self._attempt
+        if current is None or current.failure is not None or self.status not in _AT_WORK:
             return None
-        return self._attempt.checkpoints.next_wakeup_ms()
+        return current.checkpoints.next_wakeup_ms()
 
     # --- wishes ----------------------------------------------------------------------------------
 
@@ -208,7 +214,7 @@ class Supervision:
         current = self._attempt
         if current is None or current.failure is not None or self.status is JobStatus.CANCELLING:
             return
-        if self.status in (JobStatus.RUNNING, JobStatus.STOPPING):
+        if self.status in _AT_WORK:
             for subtask, heard in current.heard_ms.items():
                 if now_ms - heard > self._heartbeat_ms and not self._is_over(current):
                     self._fail(current, f"subtask {subtask} has not been heard of for {now_ms - heard} ms")
@@ -311,7 +317,7 @@ class Supervision:
         if report.corrupt and current.deployment.restored is not None:
             self._refused[current.deployment.restored] = report.error
         if report.user:
-            current.user_error = f"{report.uid} {report.error}"
+            current.user_error = f"{report.uid} {_VARYING.sub('#', report.error)}"
         self._fail(current, f"{report.error}{where}, subtask {subtask.index}{at}\n{report.traceback}")
 
     def _fail(self, current: _Attempt, why: str) -> None:
@@ -348,12 +354,16 @@ class Supervision:
     def _clean_up(self) -> None:
         for operator in self._graph.operators:
             if isinstance(operator.function, Sink):
-                operator.function.clean_up(self._graph.job, operator.uid)
+                try:
+                    operator.function.clean_up(self._graph.job, operator.uid)
+                except Exception as error:  # whatever a user's sink raises: all is committed, so the job has not failed
+                    log.warning("sink %r could not clean up: %s", operator.uid, error)
 
     def _end(self, status: JobStatus, error: MoorlineError | None) -> None:
         self.error = error
         config = self._config.checkpoints
-        if self._history is not None and config and config.at_end == "delete" and status is not JobStatus.FAILED:
+        is_unwanted = config is not None and config.at_end == "delete" and status is not JobStatus.FAILED
+        if self._history is not None and is_unwanted and self._has_claimed:
             try:
                 self._history.remove(own_checkpoints(self._history))
             except (StorageError, Fenced) as failure:

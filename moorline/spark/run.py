@@ -116,7 +116,7 @@ class SparkCluster:
             rows = frames.collect()
             results = unpack_results([bytes(row.frame) for row in rows if row.frame])
         except Exception as failure:  # whatever Spark, py4j or the plan raises: the attempt has ended
-            error = f"{type(failure).__name__}: {failure}"
+            error = _in_short(failure)
         finally:
             server.close()
             attempt = deployment.attempt
@@ -128,6 +128,14 @@ class SparkCluster:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"the job needs {wanted} slots and Spark has {free}")
             time.sleep(0.1)
+
+
+def _in_short(failure: Exception) -> str:
+    """What Spark says, without py4j's line in front, which says only that Java has failed."""
+    told = str(failure)
+    if told.startswith("An error occurred while calling ") and "\n: " in told:
+        return told.partition("\n: ")[2]
+    return f"{type(failure).__name__}: {told}"
 
 
 class Result:

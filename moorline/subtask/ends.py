@@ -10,7 +10,7 @@ from typing import Any
 
 from moorline.api.sinks import Sink, SinkContext, SinkWriter
 from moorline.api.sources import Source, SourceContext, SourceReader
-from moorline.errors import MoorlineError
+from moorline.errors import MoorlineError, SnapshotCorrupt
 from moorline.model.graph import Operator
 from moorline.subtask.operator import ChainedOperator, user_code_failed
 
@@ -18,6 +18,14 @@ from moorline.subtask.operator import ChainedOperator, user_code_failed
 READ_RECORDS = 2048
 
 Elements = list[tuple[str, str, list[Any]]]
+
+
+def _pairs(uid: str, state: str, restored: dict[str, list[Any]]) -> list[tuple[Any, Any]]:
+    """Restored elements that are pairs with a number or a name in front, if we have written them."""
+    elements = restored.get(state, [])
+    if not all(isinstance(e, list) and len(e) == 2 and isinstance(e[0], (int, str)) for e in elements):
+        raise SnapshotCorrupt("the manifest", f"state {state!r} of operator {uid!r} is not what it should be")
+    return [(first, second) for first, second in elements]
 
 
 class SourceOperator(ChainedOperator):
@@ -32,7 +40,7 @@ class SourceOperator(ChainedOperator):
 
     def open(self) -> None:
         source: Source = self.operator.function
-        positions = dict(self._restored.get("positions", []))
+        positions = dict(_pairs(self.operator.uid, "positions", self._restored))
         context = SourceContext(self.operator.uid, self.subtask, self.operator.parallelism, self._attempt, positions)
         try:
             self._reader = source.open(context)
@@ -86,7 +94,7 @@ class SinkOperator(ChainedOperator):
     def open(self) -> None:
         sink: Sink = self.operator.function
         # The checkpoint they come from is complete, and nobody knows whether they were committed.
-        again = [committable for _, committable in self._restored.get("committables", [])]
+        again = [committable for _, committable in _pairs(self.operator.uid, "committables", self._restored)]
         context = SinkContext(
             self._job,
             self.operator.uid,

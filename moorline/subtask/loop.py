@@ -20,7 +20,15 @@ import traceback
 from collections.abc import Callable
 from typing import Any, assert_never
 
-from moorline.errors import FailureReason, MoorlineError, SnapshotCorrupt, StateError, UserCodeFailed
+from moorline.errors import (
+    FailureReason,
+    JobError,
+    MoorlineError,
+    RestoreError,
+    SnapshotCorrupt,
+    StateError,
+    UserCodeFailed,
+)
 from moorline.failpoints import failpoint
 from moorline.model import elements
 from moorline.model.deployment import Deployment
@@ -47,7 +55,10 @@ from moorline.subtask.environment import Environment
 from moorline.subtask.gate import Gate
 from moorline.subtask.operator import ChainedOperator
 from moorline.subtask.output import Output
-from moorline.subtask.restore import open_chain
+from moorline.subtask.restore import close_chain, open_chain
+
+#: Of an error's text and of its traceback so much is told.
+TOLD = 100_000
 
 
 class Subtask:
@@ -74,7 +85,8 @@ class Subtask:
         self._operators = open_chain(self._deployment, self.id, self._env.store, self.output)
         if isinstance(self._operators[0], SourceOperator):
             self._source = self._operators[0]
-        failpoint("restore.open")
+        if self._deployment.restored is not None:
+            failpoint("restore.open")
         self._env.report(Running(pid=pid))
 
     def frame(self, frame: bytes) -> None:
@@ -138,30 +150,27 @@ class Subtask:
         )
 
     def close(self) -> None:
-        """Close what was opened, from head to tail. One that fails does not keep the others from closing."""
+        """Called once, at the end or after a failure."""
         self._gate.close()
-        for operator in self._operators:
-            try:
-                operator.close()
-            except Exception:
-                traceback.print_exc()
+        close_chain(self._operators)
 
     def describe_failure(self, error: BaseException) -> Failed:
-        told = "".join(traceback.format_exception(error))
+        told = _told("".join(traceback.format_exception(error)))
         if isinstance(error, UserCodeFailed):
             return Failed(
-                error=error.error,
-                traceback=error.traceback,
+                error=_told(error.error),
+                traceback=_told(error.traceback),
                 uid=error.uid,
                 name=error.name,
                 position=error.position,
-                record=error.record,
+                record=_told(error.record),
                 user=True,
             )
         if isinstance(error, SnapshotCorrupt):
-            return Failed(error=str(error), traceback=told, corrupt=error.path)
+            return Failed(error=_told(str(error)), traceback=told, corrupt=error.path)
         # What the author has to mend will not mend itself by a restart.
-        return Failed(error=f"{type(error).__name__}: {error}", traceback=told, user=isinstance(error, StateError))
+        user = isinstance(error, (JobError, StateError, RestoreError))
+        return Failed(error=_told(f"{type(error).__name__}: {error}"), traceback=told, user=user)
 
     # --- records and barriers --------------------------------------------------------------------
 
@@ -242,3 +251,10 @@ class Subtask:
                     frame = elements.pack_result(self._deployment.attempt, self.id.index, *result)
                     self._pass_on(self._slot, frame)
             self.is_done = True
+
+
+def _told(text: str) -> str:
+    """``text`` as a message can carry it: user code may raise with half a character in its text, or with megabytes."""
+    if len(text) > TOLD:
+        text = f"{text[: TOLD // 2]} ... {text[-TOLD // 2 :]}"
+    return text.encode("utf-8", "backslashreplace").decode()

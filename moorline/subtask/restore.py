@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Any
 
 from moorline.api import states
@@ -90,18 +91,34 @@ def open_chain(
         if uid != vertex.operators[0]:
             edge = operator.inputs[0]
             _attach(chain[edge.upstream], edge.tag, chain[uid])
-    failpoint("restore.read")
+    if deployment.restored is not None:
+        failpoint("restore.read")
     for link in plan.links:
         if link.source == vertex.id:
             sender = link_output(plan, link, subtask, output, deployment.attempt)
             _attach(chain[link.source_operator], link.tag, sender)
     operators = list(chain.values())
-    for chained, context in zip(reversed(operators), reversed(contexts), strict=True):
-        chained.open()
-        context.is_open = True
-        if chained.backend is not None:
-            chained.backend.check_all_bound()
+    opened: list[ChainedOperator] = []
+    try:
+        for chained, context in zip(reversed(operators), reversed(contexts), strict=True):
+            chained.open()
+            opened.insert(0, chained)
+            context.is_open = True
+            if chained.backend is not None:
+                chained.backend.check_all_bound()
+    except BaseException:
+        close_chain(opened)
+        raise
     return operators
+
+
+def close_chain(operators: list[ChainedOperator]) -> None:
+    """Close what was opened, from head to tail. One that fails does not keep the others from closing."""
+    for operator in operators:
+        try:
+            operator.close()
+        except Exception:
+            traceback.print_exc()
 
 
 def _attach(upstream: ChainedOperator, tag: str | None, target: Any) -> None:
@@ -147,5 +164,9 @@ def _read_elements(restore: OperatorRestore, store: BlobStore | None) -> dict[st
                     handle.file.path if handle.file else "the manifest",
                     f"state {state!r} should have {handle.count} elements and has {len(encoded)}",
                 )
-            found.setdefault(state, []).extend(plain.decode(e) for e in encoded[part.start : part.stop])
+            try:
+                found.setdefault(state, []).extend(plain.decode(e) for e in encoded[part.start : part.stop])
+            except ValueError as error:
+                where = handle.file.path if handle.file else "the manifest"
+                raise SnapshotCorrupt(where, f"state {state!r} has an element that cannot be read: {error}") from error
     return found

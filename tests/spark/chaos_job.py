@@ -107,6 +107,7 @@ def run_cell(spark: SparkSession, folder: Path, plan: str, restore: bool) -> dic
         checkpoints=mo.Checkpoints(str(folder / "checkpoints"), interval="400ms", timeout="60s", tolerable_failures=5),
         restart=mo.FixedDelay(attempts=8, delay="200ms"),
         restore="latest" if restore else None,
+        heartbeat_timeout="4s" if ":stop" in plan else "50s",
     )
     threading.Thread(target=note_pids, args=(handle, points), daemon=True).start()
     result = handle.wait()
