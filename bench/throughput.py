@@ -88,7 +88,7 @@ def on_spark(seconds: float, interval: str) -> tuple[float, list]:
         handle = mo.start(job, checkpoints=mo.Checkpoints(folder, interval=interval))
         try:
             done = _records(handle)
-            while done < 1_000_000:
+            while done < 10_000_000:  # until the JVM has compiled what it runs
                 time.sleep(0.1)
                 done = _records(handle)
             _next_report(handle)
