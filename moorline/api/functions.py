@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from moorline.api import states
@@ -27,6 +27,14 @@ class OutputTag:
     """
 
     name: str
+    #: Has this process any? If not, no output needs to be looked at for one.
+    exists: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        OutputTag.exists = True
+
+    def __reduce__(self) -> tuple[type[OutputTag], tuple[str]]:
+        return OutputTag, (self.name,)  # through the constructor, also in the worker
 
 
 class RuntimeContext(Protocol):

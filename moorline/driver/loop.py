@@ -76,7 +76,10 @@ class DriverLoop:
         except BaseException as error:
             log.exception("the driver loop of job %r failed", self._job)
             self._crash = error
-            supervision.abandon()
+            try:
+                supervision.abandon()
+            except Exception:
+                log.exception("the running attempt of job %r could not be ended", self._job)
         finally:
             self._ended.set()
 

@@ -49,6 +49,11 @@ FAILURE_SETTINGS = {
 }
 
 
+#: The embedded JVM starts, plans one job and passes frames on. On few cores a compiler that optimises for hours to
+#: come, and a collector with threads of its own, cost the workers more than they bring.
+EMBEDDED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
 def spark_config() -> dict[str, str]:
     """The settings that a Spark session needs to carry Moorline jobs.
 
@@ -115,6 +120,7 @@ def embedded(slots: int) -> Iterator[SparkSession]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
+        .config("spark.driver.extraJavaOptions", EMBEDDED_JVM)
     )
     with tempfile.TemporaryFile(prefix="moorline-spark-") as said:
         try:

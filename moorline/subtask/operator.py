@@ -184,7 +184,7 @@ class ProcessOperator(FunctionOperator):
         except Exception as error:
             raise self.failure(error, records, iterator) from error
         self.records_in += len(records)
-        if OutputTag in {type(v[0]) for v in out if type(v) is tuple and v}:
+        if OutputTag.exists and OutputTag in {type(v[0]) for v in out if type(v) is tuple and v}:
             out = self._divert(out)
         self.emit(out)
         if context.side:
