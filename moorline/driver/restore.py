@@ -17,6 +17,7 @@ from moorline.model.manifest import Manifest
 from moorline.protocol.lowering import lower
 from moorline.protocol.recovery import Found, RestoreFrom, StartEmpty, choose, lineage, next_checkpoint
 from moorline.protocol.redistribution import key_groups_of, redistribute
+from moorline.storage import snapshots
 from moorline.storage.blobs import BlobStore
 from moorline.storage.checkpoints import History
 
@@ -47,9 +48,12 @@ def start_from_storage(graph: Graph, history: History, fresh: bool, refused: dic
         records = [Found(r.path, r.entry, r.damage) for r in history.read()]
         decision = choose(records, refused)
         if isinstance(decision, RestoreFrom):
-            missing = _missing_file(decision.manifest, history.store)
-            if missing is not None:
-                refused[decision.manifest.checkpoint] = missing
+            damage = _missing_file(decision.manifest, history.store)
+            if damage is None and decision.passed_over:
+                # Sinks are about to take output back: not before it is certain that this one can be restored.
+                damage = _damaged_file(decision.manifest, history.store)
+            if damage is not None:
+                refused[decision.manifest.checkpoint] = damage
                 continue
         break
     completed = [r.entry.checkpoint for r in lineage(records) if isinstance(r.entry, Manifest)]
@@ -93,6 +97,16 @@ def _missing_file(manifest: Manifest, store: BlobStore) -> str | None:
             return f"its file {file.path} is missing"
         if sizes[file.path] != file.size:
             return f"its file {file.path} has {sizes[file.path]} bytes instead of {file.size}"
+    return None
+
+
+def _damaged_file(manifest: Manifest, store: BlobStore) -> str | None:
+    """A look at every byte."""
+    try:
+        for file in manifest.files():
+            snapshots.verify(store, file)
+    except SnapshotCorrupt as error:
+        return str(error)
     return None
 
 

@@ -23,6 +23,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import cloudpickle
+
 from moorline.model.ids import CheckpointId
 
 HEAD = struct.Struct(">BIBHHH")
@@ -61,9 +63,17 @@ def head(frame: bytes) -> Head:
     return Head._make(HEAD.unpack_from(frame))
 
 
+def _pickle(records: list[Any]) -> bytes:
+    try:
+        return pickle.dumps(records, 5)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        # Classes made inside a function have no name to be found by: they go along by value, at a price.
+        return bytes(cloudpickle.dumps(records, 5))
+
+
 def pack_records(records: list[Any]) -> bytes:
     """Records as a part of a batch's body."""
-    pickled = pickle.dumps(records, 5)
+    pickled = _pickle(records)
     return _LENGTH.pack(len(pickled)) + pickled
 
 
@@ -88,7 +98,7 @@ def unpack_barrier(frame: bytes) -> Barrier:
 def pack_result(attempt: int, sender: int, name: str, records: list[Any]) -> bytes:
     head = HEAD.pack(RESULT, attempt, NO_STAGE, 0, 0, sender)
     encoded = name.encode()
-    return head + _NAME.pack(len(encoded)) + encoded + pickle.dumps(records, 5)
+    return head + _NAME.pack(len(encoded)) + encoded + _pickle(records)
 
 
 def unpack_results(frames: list[bytes]) -> dict[str, list[Any]]:

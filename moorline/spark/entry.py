@@ -21,14 +21,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import cloudpickle
 import pyarrow as pa
 from pyspark import TaskContext
 
 from moorline import failpoints
 from moorline.failpoints import failpoint
-from moorline.model.deployment import Deployment
 from moorline.model.messages import Order
+from moorline.spark import shipping
 from moorline.spark.exchange import ARROW_SCHEMA
 from moorline.storage.open import open_store
 from moorline.subtask.control import ControlLine
@@ -56,7 +55,7 @@ class TaskSpec:
     address: tuple[str, int]
     secret: bytes
     flush_ms: int
-    #: The deployment, as cloudpickle: user code among it.
+    #: User code among it: see ``spark/shipping.py``.
     deployment: bytes
     failpoints: failpoints.Plan
 
@@ -132,7 +131,7 @@ def run_task(spec: TaskSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> I
     # scan the whole state again and again.
     gc.set_threshold(200_000, 20, 50)
     failpoints.arm(spec.failpoints)
-    deployment: Deployment = cloudpickle.loads(spec.deployment)
+    deployment = shipping.unpack(spec.deployment)
     context = TaskContext.get()
     assert context is not None
     subtask_id = deployment.plan.at(stage, context.partitionId())

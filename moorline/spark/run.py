@@ -11,7 +11,6 @@ import uuid
 from contextlib import ExitStack
 from typing import Any, Literal
 
-import cloudpickle
 from pyspark.sql import SparkSession
 
 from moorline import failpoints
@@ -31,7 +30,7 @@ from moorline.model.ids import SubtaskId
 from moorline.model.messages import Order
 from moorline.protocol.lifecycle import JobStatus
 from moorline.protocol.lowering import lower
-from moorline.spark import exchange, session
+from moorline.spark import exchange, session, shipping
 from moorline.spark.entry import TaskSpec, run_task
 from moorline.storage.checkpoints import History
 from moorline.storage.layout import job_url
@@ -76,7 +75,7 @@ class SparkCluster:
             (advertise, self._server.address[1]),
             secret,
             self._flush_ms,
-            cloudpickle.dumps(deployment),
+            shipping.pack(deployment),
             failpoints.current,
         )
         self._group = f"moorline-{self._job}-{attempt}-{uuid.uuid4().hex[:8]}"

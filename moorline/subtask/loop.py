@@ -197,13 +197,13 @@ class Subtask:
         """Every record before the barrier has been processed: take the snapshot."""
         self.output.broadcast(barrier)
         checkpoint = barrier.checkpoint
+        if self._env.store is None:
+            snapshot.stage(self._operators, checkpoint)
+            self._env.report(Acknowledged(checkpoint=checkpoint, operators=[], align_ms=align_ms))
+            return
         began = time.perf_counter()
         taken = snapshot.take(self._operators, checkpoint)
         sync_ms = round(1000 * (time.perf_counter() - began))
-        if self._env.store is None:
-            snapshot.release(taken)
-            self._env.report(Acknowledged(checkpoint=checkpoint, operators=[], align_ms=align_ms, sync_ms=sync_ms))
-            return
         operator = self._operators[0].operator
         mine = owned(self.id.index, operator.parallelism, self._plan.graph.max_parallelism)
         write = snapshot.writer(self._env.store, taken, checkpoint, self.id.index, self._deployment.attempt, mine)

@@ -7,7 +7,7 @@ from typing import Any
 
 from moorline.api import states
 from moorline.api.states import State, StateDescriptor, declared_states
-from moorline.errors import KeyedStateWithoutKey, SnapshotCorrupt, StateRegisteredLate
+from moorline.errors import KeyedStateWithoutKey, MoorlineError, SnapshotCorrupt, StateRegisteredLate
 from moorline.failpoints import failpoint
 from moorline.model.deployment import Deployment, OperatorRestore
 from moorline.model.graph import Operator
@@ -26,11 +26,18 @@ from moorline.subtask.output import Output, link_output
 class RuntimeContext:
     """What a function can learn, and ask for, in ``open``."""
 
-    def __init__(self, operator: Operator, subtask: int, deployment: Deployment, backend: KeyedBackend | None) -> None:
+    def __init__(
+        self,
+        operator: Operator,
+        subtask: int,
+        deployment: Deployment,
+        backend: KeyedBackend | None,
+        restore: OperatorRestore,
+    ) -> None:
         self.operator_uid, self.subtask = operator.uid, subtask
         self.parallelism, self.max_parallelism = operator.parallelism, deployment.plan.graph.max_parallelism
         self.attempt = int(deployment.attempt)
-        self._backend = backend
+        self._backend, self._restore = backend, restore
         self.is_open = False
 
     def get_index_of_this_subtask(self) -> int:
@@ -49,7 +56,17 @@ class RuntimeContext:
             raise KeyedStateWithoutKey(self.operator_uid, (descriptor.name,))
         if self.is_open:
             raise StateRegisteredLate(descriptor.name)
-        return self._backend.bind(descriptor)
+        try:
+            return self._backend.bind(descriptor)
+        except MoorlineError:
+            raise
+        except Exception as error:
+            files = [handle.file.path for handle in self._restore.keyed if handle.state == descriptor.name]
+            if not files:
+                raise
+            # Checksums fit, so no version of ours has written these rows.
+            cause = f"the rows of state {descriptor.name!r} cannot be read: {type(error).__name__}: {error}"
+            raise SnapshotCorrupt(files[0], cause) from error
 
     def get_state(self, descriptor: states.ValueStateDescriptor) -> Any:
         return self._bind(descriptor)
@@ -84,7 +101,7 @@ def open_chain(
             backend = HeapBackend(uid, plan.graph.max_parallelism)
             mine = owned(subtask.index, operator.parallelism, plan.graph.max_parallelism)
             _read_keyed(restore, mine, backend, store)
-        context = RuntimeContext(operator, subtask.index, deployment, backend)
+        context = RuntimeContext(operator, subtask.index, deployment, backend, restore)
         contexts.append(context)
         chain[uid] = _make(operator, subtask, deployment, context, _read_elements(restore, store))
         chain[uid].backend = backend

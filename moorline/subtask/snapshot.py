@@ -38,16 +38,21 @@ class Taken:
     elements: list[tuple[str, str, list[bytes]]]
 
 
+def stage(operators: list[ChainedOperator], checkpoint: int) -> None:
+    """Have the sinks stage what they were given. All there is to do where snapshots go nowhere."""
+    for operator in reversed(operators):
+        if isinstance(operator, SinkOperator):
+            operator.prepare(checkpoint)
+
+
 def take(operators: list[ChainedOperator], checkpoint: int) -> list[Taken]:
     """The synchronous part. Operators are given in chain order and asked from the tail, as Flink does."""
+    stage(operators, checkpoint)
     taken = []
     for operator in reversed(operators):
         parts = operator.backend.snapshot() if operator.backend is not None else []
         elements: Elements = []
-        if isinstance(operator, SinkOperator):
-            operator.prepare(checkpoint)
-            elements = operator.elements()
-        elif isinstance(operator, SourceOperator):
+        if isinstance(operator, (SinkOperator, SourceOperator)):
             elements = operator.elements()
         uid = operator.operator.uid
         taken.append(Taken(uid, parts, [(s, m, [_encode(uid, s, v) for v in values]) for s, m, values in elements]))

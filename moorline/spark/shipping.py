@@ -1,0 +1,33 @@
+"""How a deployment, user code included, travels to the workers.
+
+Functions and classes of the user's script are pickled by value: a worker cannot import the script. But records are
+pickled by reference between workers, which is far quicker, and that needs a name. So the script's classes are put into
+the worker's ``__main__`` under the names they have in the driver's.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import cloudpickle
+from cloudpickle import cloudpickle as internals
+
+from moorline.model.deployment import Deployment
+
+
+def pack(deployment: Deployment) -> bytes:
+    """The deployment and the classes of the driver's script that it uses."""
+    cloudpickle.dumps(deployment)  # cloudpickle notes which classes it has to send by value
+    by_value = internals._DYNAMIC_CLASS_TRACKER_BY_CLASS
+    script = vars(sys.modules["__main__"])
+    classes = {name: value for name, value in script.items() if isinstance(value, type) and value in by_value}
+    return bytes(cloudpickle.dumps((deployment, classes)))
+
+
+def unpack(data: bytes) -> Deployment:
+    """The deployment, in the worker."""
+    deployment: Deployment
+    deployment, classes = cloudpickle.loads(data)
+    # A worker may have served another version of the script before: ours counts now.
+    vars(sys.modules["__main__"]).update(classes)
+    return deployment
