@@ -35,10 +35,11 @@ demo: setup java
 	@$(BIN)/python -m moorline.demo
 
 test: setup java lint types
+	$(BIN)/python -m pytest --doctest-modules moorline
 	$(BIN)/python -m pytest
 
 test-fast: setup
-	$(BIN)/python -m pytest -m "not spark"
+	$(BIN)/python -m pytest -m "not spark and not chaos"
 
 sim: setup
 	$(BIN)/python -m moorline.testing.simulate $(or $(SEED),0)

@@ -9,6 +9,7 @@ at the end the published alerts are compared with what a plain loop over the sam
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import logging
 import os
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,20 @@ class _Events(logging.Handler):
 # --- the run ----------------------------------------------------------------------------------
 
 
+@contextlib.contextmanager
+def _standard_error_in(path: Path) -> Iterator[None]:
+    """Processes started meanwhile write their standard error to a file: a killed worker makes many words."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
 class Demo:
     """One run, with what it has seen so far."""
 
@@ -212,11 +227,12 @@ class Demo:
     def run(self) -> mo.Result:
         """From the start of Spark to the result."""
         self.screen.say("starting Spark on this machine ...")
-        handle = mo.start(
-            build(self.records, self.alerts),
-            checkpoints=mo.Checkpoints(str(self.location), interval="1s", retained=3),
-            restart=mo.FixedDelay(attempts=3, delay="1s"),
-        )
+        with _standard_error_in(self.location.parent / "spark.log"):
+            handle = mo.start(
+                build(self.records, self.alerts),
+                checkpoints=mo.Checkpoints(str(self.location), interval="1s", retained=3),
+                restart=mo.FixedDelay(attempts=3, delay="1s"),
+            )
         try:
             self.screen.say("Spark is up; the job starts")
             status = None

@@ -13,9 +13,9 @@ from moorline.errors import MoorlineError, SnapshotCorrupt, StorageError
 from moorline.model.deployment import Deployment
 from moorline.model.graph import Graph
 from moorline.model.ids import Attempt, CheckpointId
-from moorline.model.manifest import Manifest
+from moorline.model.manifest import Manifest, next_checkpoint
 from moorline.protocol.lowering import lower
-from moorline.protocol.recovery import Found, RestoreFrom, StartEmpty, choose, lineage, next_checkpoint
+from moorline.protocol.recovery import Found, RestoreFrom, StartEmpty, choose, lineage
 from moorline.protocol.redistribution import key_groups_of, redistribute
 from moorline.storage import snapshots
 from moorline.storage.blobs import BlobStore
@@ -56,11 +56,12 @@ def start_from_storage(graph: Graph, history: History, fresh: bool, refused: dic
                 refused[decision.manifest.checkpoint] = damage
                 continue
         break
+    next_number = next_checkpoint([r.entry for r in records if r.entry is not None])
     completed = [r.entry.checkpoint for r in lineage(records) if isinstance(r.entry, Manifest)]
     log.info("attempt %d: %s", attempt, decision)
     url = history.store.url
     if isinstance(decision, StartEmpty):
-        return Start(Deployment(lower(graph), attempt, location=url), next_checkpoint(records), completed)
+        return Start(Deployment(lower(graph), attempt, location=url), next_number, completed)
     for path, why in decision.passed_over:
         log.error("checkpoint %s/%s CANNOT BE USED: %s", url, path, why)
     if not isinstance(decision, RestoreFrom):
@@ -69,12 +70,13 @@ def start_from_storage(graph: Graph, history: History, fresh: bool, refused: dic
     manifest = decision.manifest
     if decision.passed_over:
         log.error("going back to checkpoint %d; what was done after it is done again", manifest.checkpoint)
-        _roll_back(graph, manifest.checkpoint)
+    # Also if nothing is known to be damaged: an entry of the history that is gone altogether leaves no trace in it.
+    _roll_back(graph, manifest.checkpoint)
     graph = replace(graph, max_parallelism=key_groups_of(manifest, graph))
     plan = lower(graph)
     restores = redistribute(manifest, plan, f"checkpoint {manifest.checkpoint} in {url}")
     restored = CheckpointId(manifest.checkpoint)
-    return Start(Deployment(plan, attempt, restored, restores, url), next_checkpoint(records), completed)
+    return Start(Deployment(plan, attempt, restored, restores, url), next_number, completed)
 
 
 def _roll_back(graph: Graph, checkpoint: int) -> None:

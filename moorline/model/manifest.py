@@ -6,6 +6,8 @@ A handle is made by the subtask that wrote the file, travels in its acknowledgem
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 #: The version of the storage format. A reader refuses what is newer.
@@ -107,7 +109,14 @@ class Claim(msgspec.Struct, frozen=True, tag="claim", tag_field="kind"):
     created_ms: int
     #: The attempt starts with no state, so checkpoints before this entry are not its own.
     fresh: bool
+    #: No checkpoint so far has had this number or a higher one, also none that has been deleted since.
+    next_checkpoint: int = 1
     format: int = FORMAT
 
 
 Entry = Manifest | Claim
+
+
+def next_checkpoint(entries: Iterable[Entry]) -> int:
+    """The first checkpoint number that none of these has used."""
+    return max((e.checkpoint + 1 if isinstance(e, Manifest) else e.next_checkpoint for e in entries), default=1)

@@ -12,7 +12,7 @@ The facts are the records of the history, oldest first: claims, manifests, and w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from moorline.model.manifest import Claim, Manifest
@@ -75,8 +75,3 @@ def choose(records: Sequence[Found], refused: dict[int, str]) -> Decision:
             passed_over.append((record.path, why))
     # A damaged record may have been a mere claim, but nobody can tell any more.
     return Refuse(tuple(passed_over)) if passed_over else StartEmpty()
-
-
-def next_checkpoint(records: Iterable[Found]) -> int:
-    """The first id that no record has used, of whatever lineage."""
-    return 1 + max((r.entry.checkpoint for r in records if isinstance(r.entry, Manifest)), default=0)

@@ -10,10 +10,11 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, Any
+from pathlib import Path
+from typing import Any
 
 import pyspark
 from pyspark import SparkContext
@@ -51,7 +52,10 @@ FAILURE_SETTINGS = {
 
 #: The embedded JVM starts, plans one job and passes frames on. On few cores a compiler that optimises for hours to
 #: come, and a collector with threads of its own, cost the workers more than they bring.
-EMBEDDED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+EMBEDDED_JVM = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+    f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2-embedded.properties').as_uri()}"
+)
 
 
 def spark_config() -> dict[str, str]:
@@ -108,33 +112,51 @@ def control_host(spark: SparkSession) -> tuple[str, str]:
 
 @contextmanager
 def embedded(slots: int) -> Iterator[SparkSession]:
-    """A local Spark for one job, gone without a trace afterwards; or the one that is running already."""
-    if SparkContext._active_spark_context is not None:
-        yield SparkSession.builder.getOrCreate()
-        return
-    require_java()
-    builder = (
-        SparkSession.builder.master(f"local[{slots}]")
-        .appName("moorline")
-        .config(map={**spark_config(), "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"})
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "ERROR")
-        .config("spark.driver.extraJavaOptions", EMBEDDED_JVM)
-    )
-    with tempfile.TemporaryFile(prefix="moorline-spark-") as said:
-        try:
-            with _stderr_to(said):
-                spark = builder.getOrCreate()
-        except Exception:
-            said.seek(0)
-            sys.stderr.write(said.read().decode(errors="replace"))
-            raise
-        try:
-            yield spark
-        finally:
-            spark.stop()
-            _end_jvm()
+    """A local Spark, gone without a trace after the last job that uses it; or the user's that is running already."""
+    with _sharing:
+        if _shared.users == 0 and SparkContext._active_spark_context is not None:
+            theirs: SparkSession | None = SparkSession.builder.getOrCreate()
+        else:
+            theirs = None
+            if _shared.users == 0:
+                _shared.open(slots)
+            _shared.users += 1
+    try:
+        yield theirs or _shared.spark
+    finally:
+        if theirs is None:
+            with _sharing:
+                _shared.users -= 1
+                if _shared.users == 0:
+                    _shared.close()
+
+
+class _Shared:
+    """The embedded Spark, while there is one, and how many jobs use it."""
+
+    users = 0
+    spark: SparkSession
+
+    def open(self, slots: int) -> None:
+        require_java()
+        builder = (
+            SparkSession.builder.master(f"local[{slots}]")
+            .appName("moorline")
+            .config(map={**spark_config(), "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"})
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.driver.extraJavaOptions", EMBEDDED_JVM)
+        )
+        self.spark = builder.getOrCreate()
+
+    def close(self) -> None:
+        self.spark.stop()
+        _end_jvm()
+
+
+_shared = _Shared()
+#: Whoever starts the embedded Spark or ends it holds this: nobody is handed one that is just being stopped.
+_sharing = threading.Lock()
 
 
 def require_java() -> None:
@@ -149,22 +171,6 @@ def require_java() -> None:
     version = told.split('"')[1].split(".")[0] if '"' in told else "0"
     if version.isdigit() and int(version) < 17:
         raise SparkUnsuitable([f"{java} is Java {version}; Spark {pyspark.__version__} needs Java 17 or newer"])
-
-
-@contextmanager
-def _stderr_to(file: IO[bytes]) -> Iterator[None]:
-    """The JVM that is started meanwhile writes its log there: it is chatty, above all about workers that are killed.
-
-    What a user has to know of a failure is in the exception that the job raises.
-    """
-    sys.stderr.flush()
-    kept = os.dup(2)
-    try:
-        os.dup2(file.fileno(), 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 def _end_jvm() -> None:

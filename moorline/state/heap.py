@@ -106,6 +106,10 @@ class _TypedTable:
 
     def fill(self, rows: pa.Table) -> None:
         """Take restored rows in."""
+        expected = {"value": self.value_type.arrow, **({"map_key": self.key_type.arrow} if self.key_type else {})}
+        for name, wanted in expected.items():
+            if not rows.schema.field(name).type.equals(wanted):
+                raise ValueError(f"column {name!r} is {rows.schema.field(name).type} instead of {wanted}")
         column = rows.column("key").combine_chunks()
         is_encoded = pa.types.is_binary(column.type)
         values = self.value_type.from_array(rows.column("value").combine_chunks())

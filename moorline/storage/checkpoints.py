@@ -40,7 +40,7 @@ from itertools import pairwise
 from moorline.errors import BlobMissing, Fenced, InvalidTransition, SnapshotCorrupt, StorageError
 from moorline.failpoints import failpoint
 from moorline.model.ids import Attempt
-from moorline.model.manifest import Claim, Entry, Manifest, SnapshotFile
+from moorline.model.manifest import Claim, Entry, Manifest, SnapshotFile, next_checkpoint
 from moorline.storage import entries
 from moorline.storage.blobs import Blob, BlobStore
 from moorline.storage.layout import DATA, HISTORY, attempt_of, check_path, entry_number, entry_path
@@ -144,7 +144,8 @@ class History:
             if any(r.damage for r in records):
                 # A damaged entry may have been a claim. Its attempt was not above its number, so ours is new.
                 attempt = number
-            claim = Claim(job=self._job, attempt=attempt, created_ms=now_ms, fresh=fresh)
+            used = next_checkpoint([r.entry for r in records if r.entry is not None])
+            claim = Claim(self._job, attempt, now_ms, fresh, used)
             data = entries.encode(claim, self._writer, after)
             if not self._append(number, data):
                 continue
@@ -253,7 +254,8 @@ class History:
         staying = [r for r in records if r not in going]
         highest = records[-1]
         if highest in going and highest.entry is not None:
-            self._write(Claim(self._job, self.attempt, highest.entry.created_ms, fresh=False))
+            used = next_checkpoint([r.entry for r in records if r.entry is not None])
+            self._write(Claim(self._job, self.attempt, highest.entry.created_ms, False, used))
         kept = _named(staying)
         for record in going:
             self._store.delete([record.path])

@@ -27,8 +27,10 @@ from moorline.subtask.operator import user_code_failed
 
 #: A frame should be about this large under load.
 FRAME_BYTES = 256 << 10
-#: So many records are pickled together: few enough for the processor's cache, enough for pickle to get going.
+#: Records are pickled when there are so many of them, in parts of about PART_BYTES: small enough for the processor's
+#: cache, large enough for pickle to get going.
 PART_RECORDS = 256
+PART_BYTES = 64 << 10
 #: How many times longer a record may wait while there is other work to do.
 BUSY_FACTOR = 25
 #: How many routes are remembered before they are looked up anew.
@@ -69,8 +71,6 @@ class LinkOutput:
         for channel in self.channels:
             if len(channel.records) >= PART_RECORDS:
                 output.pack(channel)
-                if channel.size >= FRAME_BYTES:
-                    output.send(channel)
 
 
 class ForwardOutput(LinkOutput):
@@ -117,7 +117,8 @@ class HashOutput(LinkOutput):
     def process(self, records: list[Any]) -> None:
         iterator: Any = iter(records)
         try:
-            if not (self._ints and self._route_ints(records)):
+            if not (self._ints and self._route_ints(records, iterator)):
+                iterator = iter(records)
                 self._route_each(iterator)
         except MoorlineError:
             raise
@@ -136,9 +137,9 @@ class HashOutput(LinkOutput):
                 append = self._route(key, record)
             append(record)
 
-    def _route_ints(self, records: list[Any]) -> bool:
+    def _route_ints(self, records: list[Any], iterator: Iterator[Any]) -> bool:
         """Route a whole batch at once if its keys are all ints. False: they are not, and nothing has happened."""
-        found = list(map(self._key_of, records))
+        found = list(map(self._key_of, iterator))
         if set(map(type, found)) != {int}:
             self._ints = not found  # and do not try again: keys are of one kind
             return False
@@ -171,19 +172,27 @@ class Output:
         self._attempt, self._flush_ms, self._now_ms = attempt, flush_ms, now_ms
         self.links: list[LinkOutput] = []
         self.records_out = 0
+        #: How many records make a part, going by the last one; the first is a guess.
+        self._part_records = 8
         self.has_buffered = False
         self._rows: Rows = []
         self._unchased: set[int] = set()
         self._flushed_ms = 0.0
 
     def pack(self, channel: Channel) -> None:
-        """Pickle what waits for one receiver."""
+        """Pickle what waits for one receiver, and send what is enough for a frame."""
         records = channel.records
-        part = elements.pack_records(records)
         self.records_out += len(records)
-        records.clear()  # in place: the routes hold on to this list
-        channel.parts.append(part)
-        channel.size += len(part)
+        while records:
+            count = min(self._part_records, len(records))
+            part = elements.pack_records(records[:count] if count < len(records) else records)
+            del records[:count]  # in place: the routes hold on to this list
+            channel.parts.append(part)
+            channel.size += len(part)
+            # Records of 8 bytes go by the thousand, records of a megabyte one by one.
+            self._part_records = max(1, min(PART_BYTES * count // len(part), 4096))
+            if channel.size >= FRAME_BYTES:
+                self.send(channel)
 
     def send(self, channel: Channel) -> None:
         """Make a frame of what is packed for one receiver."""

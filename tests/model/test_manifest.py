@@ -37,7 +37,15 @@ def test_an_entry_survives_json(entry):
 
 def test_the_kind_tells_a_manifest_from_a_claim():
     claim = msgspec.json.decode(msgspec.json.encode(Claim("j", 2, 5, True)))
-    assert claim == {"kind": "claim", "job": "j", "attempt": 2, "created_ms": 5, "fresh": True, "format": FORMAT}
+    assert claim == {
+        "kind": "claim",
+        "job": "j",
+        "attempt": 2,
+        "created_ms": 5,
+        "fresh": True,
+        "next_checkpoint": 1,
+        "format": FORMAT,
+    }
     manifest = msgspec.json.decode(msgspec.json.encode(Manifest("j", 2, 7, 5, [])))
     assert manifest["kind"] == "checkpoint"
     assert manifest["format"] == FORMAT == 1

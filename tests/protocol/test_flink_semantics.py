@@ -17,7 +17,7 @@ from moorline.model import keys
 from moorline.model.config import Checkpoints, ExponentialDelay, FailureRate, FixedDelay, NoRestart, RunConfig
 from moorline.model.ids import SubtaskId
 from moorline.model.key_groups import MAX_KEY_GROUPS, default_max_parallelism, owned, owner
-from moorline.model.manifest import ElementsHandle, Manifest, OperatorEntry, OperatorHandles
+from moorline.model.manifest import ElementsHandle, Manifest, OperatorEntry, OperatorHandles, next_checkpoint
 from moorline.protocol import coordination as co
 from moorline.protocol.alignment import (
     Alignment,
@@ -30,7 +30,6 @@ from moorline.protocol.alignment import (
 )
 from moorline.protocol.coordination import Coordination
 from moorline.protocol.lowering import lower
-from moorline.protocol.recovery import Found, next_checkpoint
 from moorline.protocol.redistribution import key_groups_of, redistribute
 from moorline.protocol.restarts import Failure, RestartAfter, Restarts
 from moorline.protocol.restarts import GiveUp as NoMore
@@ -149,7 +148,7 @@ def test_union_state_goes_whole_to_every_subtask_in_old_order(parallelism):
 def test_ids_start_at_1_and_go_on_after_the_restored_one():
     """Section 7: ids start at 1 and continue from the restored id + 1."""
     assert next_checkpoint([]) == 1
-    assert next_checkpoint([Found("h", Manifest("j", 1, 41, 0, []))]) == 42
+    assert next_checkpoint([Manifest("j", 1, 41, 0, [])]) == 42
 
 
 def test_min_pause_counts_from_completion():

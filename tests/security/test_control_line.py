@@ -315,18 +315,18 @@ def flipped(frame: bytes, at: int) -> bytes:
     return bytes(changed)
 
 
-def first(found: Progress = Progress(records_in=1, records_out=0)) -> Progress:  # noqa: B008
-    return found
+def unsealed(payload: bytes) -> bytes:
+    return LENGTH.pack(len(payload)) + bytes(MAC_SIZE) + payload
 
+
+FIRST, SECOND = Progress(records_in=1, records_out=0), Progress(records_in=2, records_out=0)
 
 TAMPERED: dict[str, Callable[[Sealed], bytes]] = {
-    "a flipped byte of the message": lambda s: flipped(s.frame(first()), -1),
-    "a flipped byte of the seal": lambda s: flipped(s.frame(first()), LENGTH.size + 3),
-    "a frame twice": lambda s: s.frame(first()) * 2,
-    "frames out of order": lambda s: b"".join(
-        reversed([s.frame(first()), s.frame(Progress(records_in=2, records_out=0))])
-    ),
-    "no seal": lambda s: plain(bytes(MAC_SIZE) + messages.encode(first())),
+    "a flipped byte of the message": lambda s: flipped(s.frame(FIRST), -1),
+    "a flipped byte of the seal": lambda s: flipped(s.frame(FIRST), LENGTH.size + 3),
+    "a frame twice": lambda s: s.frame(FIRST) * 2,
+    "frames out of order": lambda s: b"".join(reversed([s.frame(FIRST), s.frame(SECOND)])),
+    "no seal": lambda s: unsealed(messages.encode(FIRST)),
     "an order instead of a report": lambda s: s.line.seal(messages.encode(Trigger(checkpoint=1, triggered_ms=0))),
     "sealed garbage": lambda s: s.line.seal(b"\xc1"),
     "sealed depth": lambda s: s.line.seal(b"\x91" * 100_000),

@@ -602,7 +602,6 @@ def test_a_key_that_is_no_key_is_refused_with_the_record_that_has_it(spark, key,
     assert why in failed.value.last
 
 
-@pytest.mark.xfail(strict=True, reason="subtask/output.py does not know at which record a selector of ints failed")
 def test_an_error_of_a_key_selector_shows_the_record(spark):
     job = mo.Job("selector")
     job.source(mo.from_items([{"id": 1}, {"name": "no id"}, {"id": 3}])).key_by(lambda r: r["id"]).map(

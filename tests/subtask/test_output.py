@@ -140,7 +140,6 @@ def test_an_error_of_the_key_selector_is_the_users():
     assert failed.value.uid == "keyed"
 
 
-@pytest.mark.xfail(strict=True, reason="the way for ints does not advance the iterator that tells the place")
 def test_an_error_of_the_key_selector_names_the_record_it_failed_on():
     plan = plan_of(2, key=lambda r: 10 // r)
     with pytest.raises(UserCodeFailed) as failed:
@@ -260,7 +259,6 @@ def test_full_frames_leave_at_once_and_are_of_a_bounded_size():
     assert max(map(len, frames)) < 3 * FRAME_BYTES
 
 
-@pytest.mark.xfail(strict=True, reason="a part takes whatever the batch has, and Spark buffers frames by the dozen")
 @pytest.mark.parametrize("size", [4 << 10, 64 << 10])
 def test_frames_are_of_a_bounded_size_whatever_the_size_of_records_and_batches(size):
     world = World(plan_of(1))
