@@ -78,8 +78,10 @@ class Sink:
         """Make them visible. Called in the worker; repeating it is harmless."""
 
     def roll_back(self, job: str, uid: str, checkpoint: int) -> None:
-        """Called on the driver when newer checkpoints turned out to be damaged and the job goes back to
-        ``checkpoint``: undo what was committed for those after it, if that can be done."""
+        """Called on the driver before ``checkpoint`` is restored: undo what was committed for those after it.
+
+        There is nothing to undo unless newer checkpoints were lost or damaged and the job goes back past them.
+        """
 
     def clean_up(self, job: str, uid: str) -> None:
         """Called once on the driver when the job has ended well: remove what is staged and not committed."""

@@ -391,7 +391,7 @@ def test_a_damaged_checkpoint_is_refused_aloud_and_the_older_one_is_used_at_once
         second.end_attempt(error="cancelled")
         second.pass_time(0)
     assert second.deployment.restored == 1
-    assert rolled_back == [("small", "out", 1)]
+    assert rolled_back == [("small", "out", 2), ("small", "out", 1)]
     errors = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
     assert any("history/0000000003.json CANNOT BE USED: f.parquet is damaged" in e for e in errors), errors
     second.report(FIRST, Failed(error="g.parquet is damaged", traceback="", corrupt="g.parquet"))
