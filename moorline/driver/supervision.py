@@ -314,6 +314,8 @@ class Supervision:
     def _subtask_failed(self, current: _Attempt, subtask: SubtaskId, report: Failed) -> None:
         where = f" in operator {report.uid!r} ({report.name})" if report.uid else ""
         at = f", record {report.position} of the attempt: {report.record}" if report.position >= 0 else ""
+        if not at and report.record:
+            at = f", record {report.record}"
         if report.corrupt and current.deployment.restored is not None:
             self._refused[current.deployment.restored] = report.error
         if report.user:
