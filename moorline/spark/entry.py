@@ -40,6 +40,8 @@ READ_AHEAD = 4
 PROGRESS_SECONDS = 0.5
 #: The longest wait without looking around.
 PATIENCE_SECONDS = 1.0
+#: No batch of rows is much larger than this.
+BATCH_BYTES = 8 << 20
 #: How soon a source that had nothing is asked again.
 IDLE_SECONDS = 0.001
 
@@ -226,7 +228,7 @@ def _drive(subtask: Subtask, mailbox: Mailbox) -> Iterator[pa.RecordBatch]:
             worked = subtask.work()
         rows = output.take(is_idle=not worked)
         if rows:
-            yield _batch(rows)
+            yield from _batches(rows)
         if not worked and not rows:
             wait_ms = output.wait_ms()
             seconds = PATIENCE_SECONDS if wait_ms is None else wait_ms / 1000
@@ -241,7 +243,7 @@ def _drain(subtask: Subtask, mailbox: Mailbox) -> Iterator[pa.RecordBatch]:
     while True:
         rows = subtask.output.take_rest()
         if rows:
-            yield _batch(rows)
+            yield from _batches(rows)
         frame = mailbox.take_frame()
         if frame is not None:
             subtask.frame(frame)
@@ -249,6 +251,18 @@ def _drain(subtask: Subtask, mailbox: Mailbox) -> Iterator[pa.RecordBatch]:
             return
         else:
             mailbox.wait(1.0)
+
+
+def _batches(rows: Rows) -> Iterator[pa.RecordBatch]:
+    """The rows in batches that Arrow and Spark can carry. Nearly always that is one."""
+    start = size = 0
+    for number, (_, frame) in enumerate(rows):
+        size += len(frame)
+        if size >= BATCH_BYTES:
+            yield _batch(rows[start : number + 1])
+            start, size = number + 1, 0
+    if start < len(rows):
+        yield _batch(rows[start:])
 
 
 def _batch(rows: Rows) -> pa.RecordBatch:

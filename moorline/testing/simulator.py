@@ -320,7 +320,10 @@ class Simulation:
         manifests = [r.entry for r in records if isinstance(r.entry, Manifest)]
         if len(manifests) < 2 or not manifests[-1].files():
             return
+        there = {blob.path for blob in self.store.list("data/")}
         path = self.chance.choice(manifests[-1].files()).path
+        if path not in there:
+            return  # removed when another driver died
         data = bytearray(self.store.get(path))
         self.store.delete([path])
         how = self.chance.choice(["removed", "cut short", "flipped"])
