@@ -3,6 +3,16 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from moorline.api.connected_functions import (
+    BroadcastProcessFunction,
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+)
+from moorline.api.evictors import CountEvictor, Evictor, TimeEvictor
+from moorline.api.external import ExternalStore
 from moorline.api.functions import (
     AggregateFunction,
     FilterFunction,
@@ -16,11 +26,16 @@ from moorline.api.functions import (
     RuntimeContext,
 )
 from moorline.api.job import Job
+from moorline.api.legacy_ends import SinkFunction, SourceFunction
+from moorline.api.operator_state import CheckpointedFunction, CheckpointListener, ListCheckpointed
+from moorline.api.rekeying import Rekey
 from moorline.api.sinks import DeliveryGuarantee, Sink, SinkContext, SinkWriter
 from moorline.api.sources import Source, SourceContext, SourceReader
 from moorline.api.states import (
     AggregatingState,
     AggregatingStateDescriptor,
+    FoldingState,
+    FoldingStateDescriptor,
     ListState,
     ListStateDescriptor,
     MapState,
@@ -30,7 +45,47 @@ from moorline.api.states import (
     ValueState,
     ValueStateDescriptor,
 )
-from moorline.api.streams import KeyedStream, Stream
+from moorline.api.streams import (
+    BroadcastConnectedStream,
+    BroadcastStream,
+    ConnectedStreams,
+    KeyedStream,
+    Stream,
+)
+from moorline.api.triggers import (
+    ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
+    CountTrigger,
+    EndOfStreamTrigger,
+    EventTimeTrigger,
+    NeverTrigger,
+    ProcessingTimeTrigger,
+    PurgingTrigger,
+    Trigger,
+    TriggerResult,
+)
+from moorline.api.ttl import StateTtlConfig
+from moorline.api.watermarks import WatermarkGenerator, WatermarkStrategy
+from moorline.api.window_functions import (
+    CoGroupFunction,
+    JoinFunction,
+    ProcessJoinFunction,
+    ProcessWindowFunction,
+    WindowFunction,
+)
+from moorline.api.windowed_streams import WindowedStream
+from moorline.api.windows import (
+    EventTimeSessionWindows,
+    GlobalWindow,
+    GlobalWindows,
+    ProcessingTimeSessionWindows,
+    SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows,
+    TimeWindow,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+    WindowAssigner,
+)
 from moorline.connectors.collect import collect
 from moorline.connectors.console import discard
 from moorline.connectors.console import print_ as print
@@ -38,9 +93,14 @@ from moorline.connectors.file_sink import write_files
 from moorline.connectors.files import read_files
 from moorline.connectors.generator import generate
 from moorline.connectors.items import from_items
+from moorline.connectors.memory_state import memory_state
+from moorline.connectors.postgres_state import postgres_state
+from moorline.connectors.redis_state import redis_state
 from moorline.errors import MoorlineError
-from moorline.model.config import Checkpoints, ExponentialDelay, FailureRate, FixedDelay, NoRestart
+from moorline.model.config import Checkpoints, ExponentialDelay, FailureRate, FixedDelay, NoRestart, RocksDb
 from moorline.protocol.lifecycle import JobStatus
+from moorline.state.pickled import Pickled
+from moorline.state.types import RenamedFrom
 
 if TYPE_CHECKING:
     from moorline.spark.run import Handle, Result, run, start
@@ -68,49 +128,105 @@ __all__ = [
     "AggregateFunction",
     "AggregatingState",
     "AggregatingStateDescriptor",
+    "BroadcastConnectedStream",
+    "BroadcastProcessFunction",
+    "BroadcastStream",
+    "CheckpointListener",
+    "CheckpointedFunction",
     "Checkpoints",
+    "CoFlatMapFunction",
+    "CoGroupFunction",
+    "CoMapFunction",
+    "CoProcessFunction",
+    "ConnectedStreams",
+    "ContinuousEventTimeTrigger",
+    "ContinuousProcessingTimeTrigger",
+    "CountEvictor",
+    "CountTrigger",
     "DeliveryGuarantee",
+    "EndOfStreamTrigger",
+    "EventTimeSessionWindows",
+    "EventTimeTrigger",
+    "Evictor",
     "ExponentialDelay",
+    "ExternalStore",
     "FailureRate",
     "FilterFunction",
     "FixedDelay",
     "FlatMapFunction",
+    "FoldingState",
+    "FoldingStateDescriptor",
     "Function",
+    "GlobalWindow",
+    "GlobalWindows",
     "Handle",
     "Job",
     "JobStatus",
+    "JoinFunction",
+    "KeyedBroadcastProcessFunction",
+    "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",
+    "ListCheckpointed",
     "ListState",
     "ListStateDescriptor",
     "MapFunction",
     "MapState",
     "MapStateDescriptor",
     "MoorlineError",
+    "NeverTrigger",
     "NoRestart",
     "OutputTag",
+    "Pickled",
     "ProcessFunction",
+    "ProcessJoinFunction",
+    "ProcessWindowFunction",
+    "ProcessingTimeSessionWindows",
+    "ProcessingTimeTrigger",
+    "PurgingTrigger",
     "ReduceFunction",
     "ReducingState",
     "ReducingStateDescriptor",
+    "Rekey",
+    "RenamedFrom",
     "Result",
+    "RocksDb",
     "RuntimeContext",
     "Sink",
     "SinkContext",
+    "SinkFunction",
     "SinkWriter",
+    "SlidingEventTimeWindows",
+    "SlidingProcessingTimeWindows",
     "Source",
     "SourceContext",
+    "SourceFunction",
     "SourceReader",
+    "StateTtlConfig",
     "Stream",
+    "TimeEvictor",
+    "TimeWindow",
+    "Trigger",
+    "TriggerResult",
+    "TumblingEventTimeWindows",
+    "TumblingProcessingTimeWindows",
     "ValueState",
     "ValueStateDescriptor",
+    "WatermarkGenerator",
+    "WatermarkStrategy",
+    "WindowAssigner",
+    "WindowFunction",
+    "WindowedStream",
     "__version__",
     "collect",
     "discard",
     "from_items",
     "generate",
+    "memory_state",
+    "postgres_state",
     "print",
     "read_files",
+    "redis_state",
     "run",
     "spark_config",
     "start",

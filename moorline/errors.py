@@ -173,6 +173,88 @@ class NoCurrentKey(StateError):
 
 
 @dataclass(eq=False)
+class TimersNeedKey(StateError):
+    """A timer was set where there is no key to set it for."""
+
+    uid: str
+
+    def __str__(self) -> str:
+        return (
+            f"operator {self.uid!r} set a timer with no current key. Timers belong to a key: use them in "
+            f"process_element or on_timer of a keyed stream, not in open(), on the broadcast side, or without key_by."
+        )
+
+
+@dataclass(eq=False)
+class TimestampMissing(StateError):
+    """A record without a timestamp reached something that goes by event time."""
+
+    uid: str
+    record: str
+
+    def __str__(self) -> str:
+        return (
+            f"operator {self.uid!r} goes by event time, but this record has no timestamp: {self.record}. Put "
+            f".assign_timestamps_and_watermarks(...) before it, give the source watermarks=, or use windows of "
+            f"processing time."
+        )
+
+
+@dataclass(eq=False)
+class ReadOnlyState(StateError):
+    """Broadcast state was changed on the side that may only read it."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return (
+            f"broadcast state {self.name!r} can only be changed in process_broadcast_element: every subtask must "
+            f"make the same changes, and only broadcast records reach all of them."
+        )
+
+
+@dataclass(eq=False)
+class UnknownState(StateError):
+    """A state was asked for that the operator does not have."""
+
+    uid: str
+    name: str
+    known: tuple[str, ...]
+
+    def __str__(self) -> str:
+        has = ", ".join(map(repr, self.known)) or "none"
+        return f"operator {self.uid!r} has no state {self.name!r} of that kind (it has {has}). Declare it first."
+
+
+@dataclass(eq=False)
+class KeyClassUnknown(StateError):
+    """A restored key is needed before any record has shown what class it is of."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return (
+            f"a restored key is of class {self.name!r}, and a snapshot cannot bring a class along. No record with that "
+            f"key has come yet, but it is needed now (a timer of it is due, or all keys are asked for). "
+            f"Declare the class of the keys: key_by(selector, key_type=...)."
+        )
+
+
+@dataclass(eq=False)
+class TtlNotEnabled(StateError):
+    """One write was given a time to live in a state that has none."""
+
+    name: str
+    ttl: object
+
+    def __str__(self) -> str:
+        return (
+            f"a value of state {self.name!r} was written with ttl={self.ttl!r}, but the state has no time to live, so "
+            f"nothing would remove it. Declare the state with ttl= as well; single writes may then have another length."
+        )
+
+
+@dataclass(eq=False)
 class StateRegisteredLate(StateError):
     """A state was asked for after the first record."""
 
@@ -207,7 +289,23 @@ class UnsupportedType(StateError):
     def __str__(self) -> str:
         return (
             f"{self.where}: {self.type} cannot be stored. Use int, float, bool, str, bytes, date and time types, UUID, "
-            f"Decimal, Enum, and list, dict, set, tuple, dataclass or msgspec.Struct of these, or leave the type out."
+            f"Decimal, Enum, NumPy and Arrow types, and list, dict, set, tuple, dataclass or msgspec.Struct of these; "
+            f"or leave the type out; or, for classes of which none of this can be made, moorline.Pickled(allow=[...])."
+        )
+
+
+@dataclass(eq=False)
+class PickleRefused(StateError):
+    """A pickle refers to what its state's declaration does not allow."""
+
+    refused: tuple[str, ...]
+    allowed: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"a pickle refers to {', '.join(self.refused)}, which is not allowed "
+            f"(allowed: {', '.join(self.allowed) or 'nothing'}). If its unpickling can be trusted, declare the state "
+            f"with moorline.Pickled(allow=[..., {', '.join(map(repr, self.refused))}])."
         )
 
 
@@ -290,11 +388,72 @@ class StateIncompatible(RestoreError):
     state: str
     stored: str
     declared: str
+    #: What exactly does not fit, if it is a matter of types.
+    reason: str = ""
+
+    def __str__(self) -> str:
+        what = (
+            f"state {self.state!r} of operator {self.uid!r} was stored as {self.stored} and is now declared "
+            f"as {self.declared}"
+        )
+        if not self.reason:
+            return (
+                f"{what}. Declare it as it was stored, give it another name, or let go of what is stored with "
+                f"drop_states={[self.state]!r} on that step."
+            )
+        return (
+            f"{what}: {self.reason}. Declare it as it was stored, give a new field a default, or give the state a "
+            f"function migrate= that makes the new value from the old."
+        )
+
+
+@dataclass(eq=False)
+class KeysCollide(RestoreError):
+    """Two old keys became one new key, and nobody said what becomes of their values."""
+
+    uid: str
+    state: str
+    key: str
+    rekey: str
 
     def __str__(self) -> str:
         return (
-            f"state {self.state!r} of operator {self.uid!r} was stored as {self.stored} and is now declared "
-            f"as {self.declared}. Declare it as it was stored, or give it another name."
+            f"rekey {self.rekey!r} of operator {self.uid!r} gives several old keys the new key {self.key}, and state "
+            f"{self.state!r} has a value for more than one of them. Say how two become one: "
+            f"Rekey(..., merge={{{self.state!r}: lambda a, b: ...}})."
+        )
+
+
+@dataclass(eq=False)
+class MergeFailed(RestoreError):
+    """What several old keys have under one new key could not be merged."""
+
+    uid: str
+    rekey: str
+    state: str
+    key: str
+    cause: str
+
+    def __str__(self) -> str:
+        return (
+            f"rekey {self.rekey!r} of operator {self.uid!r} could not carry state {self.state!r} over to the new key "
+            f"{self.key}: {self.cause}. Check the function that merges its values. The snapshot is unharmed."
+        )
+
+
+@dataclass(eq=False)
+class RekeyFailed(RestoreError):
+    """The user's function from old keys to new ones failed."""
+
+    uid: str
+    rekey: str
+    key: str
+    cause: str
+
+    def __str__(self) -> str:
+        return (
+            f"rekey {self.rekey!r} of operator {self.uid!r} failed for the key {self.key}: {self.cause}. "
+            f"It must return a key (or None to drop it) for every key there is. The snapshot is unharmed."
         )
 
 
@@ -307,6 +466,57 @@ class SnapshotCorrupt(RestoreError):
 
     def __str__(self) -> str:
         return f"{self.path} is damaged: {self.cause}. The snapshot it belongs to cannot be used."
+
+
+@dataclass(eq=False)
+class ExternalStateAhead(RestoreError):
+    """An outside store holds state of a later checkpoint than the one that is restored."""
+
+    uid: str
+    store: str
+    restored: int
+    reached: int
+
+    def __str__(self) -> str:
+        return (
+            f"checkpoint {self.restored} is to be restored, but {self.store} already holds the state of operator "
+            f"{self.uid!r} as of checkpoint {self.reached}, and cannot go back. Restore checkpoint {self.reached} or a "
+            f"later one; or bring the store back to a backup of that time; or have the store forget the job "
+            f"(its forget() method) and start it fresh."
+        )
+
+
+@dataclass(eq=False)
+class ExternalStateBehind(RestoreError):
+    """An outside store has lost state that a checkpoint builds on."""
+
+    uid: str
+    store: str
+    needed: int
+    reached: int
+
+    def __str__(self) -> str:
+        return (
+            f"the state of operator {self.uid!r} in {self.store} should be as of checkpoint {self.needed} or later, "
+            f"and is as of {self.reached or 'before the first one'}: the store has lost data, or is another one than "
+            f"before. Point the job to the right store, or bring its data back from a backup."
+        )
+
+
+@dataclass(eq=False)
+class ExternalStateLeftOver(RestoreError):
+    """A state starts empty, and its outside store has something of an earlier run."""
+
+    uid: str
+    store: str
+    reached: int
+
+    def __str__(self) -> str:
+        return (
+            f"operator {self.uid!r} starts with empty state, but {self.store} holds its state as of checkpoint "
+            f"{self.reached} of an earlier run. Restore that run's checkpoints, or say what to do with it: "
+            f'on_fresh_start="clear" removes it, on_fresh_start="keep" goes on with it.'
+        )
 
 
 # --- the operator -----------------------------------------------------------------------------
@@ -327,6 +537,24 @@ class StorageError(MoorlineError):
 @dataclass(eq=False)
 class BlobMissing(StorageError):
     """A file that was asked for is not there."""
+
+
+@dataclass(eq=False)
+class ExternalStateTaken(MoorlineError):
+    """Another attempt has taken over the state that an outside store keeps for this one."""
+
+    uid: str
+    store: str
+    ours: int
+    theirs: int
+
+    def __str__(self) -> str:
+        whose = f"attempt {self.theirs}" if self.theirs else "somebody else"
+        return (
+            f"{whose} has taken over the state of operator {self.uid!r} in {self.store} from our attempt {self.ours}. "
+            f"Nothing was written. If no other run of this job is alive and its checkpoints were removed on purpose, "
+            f"have the store forget the job (its forget() method)."
+        )
 
 
 @dataclass(eq=False)

@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest.register_assert_rewrite("moorline.testing.backend_contract")
+for suite in ("backend_contract", "external_contract", "external_runs"):
+    pytest.register_assert_rewrite(f"moorline.testing.{suite}")
 
 settings.register_profile(
     "moorline",

@@ -68,12 +68,47 @@ class RuntimeContext(Protocol):
     ) -> states.AggregatingState[Any, Any]: ...
 
 
+class TimerService(Protocol):
+    """What time it is, and on a keyed stream: timers for the current key.
+
+    A timer exists once per key and time, however often it is registered. When the watermark (or the clock) reaches
+    its time, ``on_timer`` is called.
+    """
+
+    def current_processing_time(self) -> int:
+        """The wall clock, in milliseconds since 1970."""
+        ...
+
+    def current_watermark(self) -> int:
+        """How far event time has come here; a very small number before the first watermark."""
+        ...
+
+    def register_event_time_timer(self, time: int) -> None: ...
+    def register_processing_time_timer(self, time: int) -> None: ...
+    def delete_event_time_timer(self, time: int) -> None: ...
+    def delete_processing_time_timer(self, time: int) -> None: ...
+
+    def event_time_timers(self) -> list[int]:
+        """When the current key's event-time timers are due, earliest first."""
+        ...
+
+    def processing_time_timers(self) -> list[int]:
+        """When the current key's processing-time timers are due, earliest first."""
+        ...
+
+
 class Context(Protocol):
     """What ``process_element`` can learn and do beside its value."""
 
     def output(self, tag: OutputTag, value: Any) -> None:
         """Send a value to a side output."""
         ...
+
+    def timestamp(self) -> int | None:
+        """When the record (or the timer) happened, in milliseconds since 1970; ``None`` if nobody said."""
+        ...
+
+    def timer_service(self) -> TimerService: ...
 
 
 class KeyedContext(Context, Protocol):
@@ -84,6 +119,15 @@ class KeyedContext(Context, Protocol):
 
     def get_current_key(self) -> Any:
         """Same as ``current_key``, by PyFlink's name."""
+        ...
+
+
+class OnTimerContext(KeyedContext, Protocol):
+    """What ``on_timer`` gets beside the time."""
+
+    @property
+    def time_domain(self) -> str:
+        """``"event"`` or ``"processing"``."""
         ...
 
 
@@ -99,6 +143,13 @@ class Function:
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Called once in each subtask, before its first record."""
+
+    def finish(self) -> Iterable[Any] | None:
+        """Called in each subtask when its input has ended and the last timers have fired: the last chance to emit.
+
+        Not called when a job is stopped before its input ends, and called again if the job fails between here and
+        its end: let go of what you have emitted, as with any other output, so that it is not emitted twice.
+        """
 
     def close(self) -> None:
         """Called once in each subtask, at the end or after a failure."""
@@ -196,7 +247,7 @@ class ProcessFunction(Function):
 
 
 class KeyedProcessFunction(Function):
-    """The same on a keyed stream, with state per key.
+    """The same on a keyed stream, with state and timers per key.
 
     >>> class Count(KeyedProcessFunction):
     ...     def process_element(self, value, ctx):
@@ -205,3 +256,6 @@ class KeyedProcessFunction(Function):
 
     def process_element(self, value: Any, ctx: KeyedContext) -> Iterable[Any] | None:
         raise NotImplementedError
+
+    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterable[Any] | None:
+        """A timer of the current key is due. Outputs are yielded."""

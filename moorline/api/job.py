@@ -7,9 +7,12 @@ from typing import Any
 
 import cloudpickle
 
+from moorline.api.legacy_ends import SourceFunction
+from moorline.api.rekeying import Rekey
 from moorline.api.sources import Source
 from moorline.api.states import declared_states
 from moorline.api.streams import Stream, describe
+from moorline.api.watermarks import WatermarkStrategy
 from moorline.errors import (
     DuplicateUid,
     FunctionNotShippable,
@@ -21,6 +24,9 @@ from moorline.errors import (
 )
 from moorline.model.graph import Graph, Input, Operator, Partitioning
 from moorline.model.key_groups import MAX_KEY_GROUPS, default_max_parallelism
+
+#: What a step may be told beside its function.
+OPTIONS = {"watermarks", "broadcast", "window", "rekey", "drop_states"}
 
 
 class Job:
@@ -57,12 +63,20 @@ class Job:
         return default_max_parallelism(max([self.parallelism, *(o.parallelism for o in self._operators.values())]))
 
     def source(
-        self, source: Source, *, uid: str | None = None, name: str | None = None, parallelism: int | None = None
+        self,
+        source: Source | SourceFunction,
+        *,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+        watermarks: WatermarkStrategy | None = None,
     ) -> Stream:
-        """Begin a stream with the records of ``source``."""
-        if not isinstance(source, Source):
+        """Begin a stream with the records of ``source``. ``watermarks`` are kept for each of its splits."""
+        if not isinstance(source, (Source, SourceFunction)):
             raise InvalidArgument("source", source, "Give a Source, such as mo.from_items([...]).")
-        added = self._add("source", source, (), uid, name, parallelism)
+        if watermarks is not None and not isinstance(watermarks, WatermarkStrategy):
+            raise InvalidArgument("watermarks", watermarks, "Give a WatermarkStrategy.")
+        added = self._add("source", source, (), uid, name, parallelism, {"watermarks": watermarks})
         return Stream(self, ((added, None),))
 
     def graph(self, parallelism: int | None = None) -> Graph:
@@ -94,6 +108,7 @@ class Job:
         uid: str | None,
         name: str | None,
         parallelism: int | None,
+        options: dict[str, Any] | None = None,
     ) -> str:
         """Check an operator as far as that is possible alone, and keep it. Returns its uid."""
         name = name or describe(function)
@@ -109,11 +124,11 @@ class Job:
         _check_parallelism(f"parallelism of {uid!r}", parallelism)
         if self._max_parallelism is not None and parallelism > self._max_parallelism:
             raise ParallelismTooHigh(uid, parallelism, self._max_parallelism)
-        operator = Operator(uid, name, kind, parallelism, function, inputs)
+        operator = Operator(uid, name, kind, parallelism, function, inputs, _checked_options(uid, options or {}))
         states = declared_states(function)
         if states and not operator.is_keyed:
             raise KeyedStateWithoutKey(uid, tuple(states))
-        _check_shippable(uid, function, inputs)
+        _check_shippable(uid, function, inputs, operator.options)
         self._operators[uid] = operator
         if has_its_own:
             self._own_parallelism.add(uid)
@@ -138,14 +153,29 @@ class Job:
         return f"<Job {self.name!r} with {len(self._operators)} operators>"
 
 
+def _checked_options(uid: str, options: dict[str, Any]) -> dict[str, Any]:
+    if unknown := options.keys() - OPTIONS:
+        names = ", ".join(sorted(unknown))
+        raise TypeError(
+            f"operator {uid!r}: unknown option {names}. There are uid, name, parallelism, rekey, drop_states."
+        )
+    if not isinstance(options.get("rekey"), (Rekey, type(None))):
+        raise InvalidArgument("rekey", options["rekey"], "Give a mo.Rekey(...).")
+    checked = {name: value for name, value in options.items() if value is not None}
+    if "drop_states" in checked:
+        names = checked["drop_states"]
+        checked["drop_states"] = frozenset([names] if isinstance(names, str) else names)
+    return checked
+
+
 def _check_parallelism(what: str, parallelism: object) -> int:
     if not isinstance(parallelism, int) or isinstance(parallelism, bool) or not 1 <= parallelism <= MAX_KEY_GROUPS:
         raise InvalidArgument(what, parallelism, f"It is a whole number from 1 to {MAX_KEY_GROUPS}.")
     return parallelism
 
 
-def _check_shippable(uid: str, function: Any, inputs: tuple[Input, ...]) -> None:
+def _check_shippable(uid: str, function: Any, inputs: tuple[Input, ...], options: dict[str, Any]) -> None:
     try:
-        cloudpickle.dumps((function, [i.key for i in inputs if i.partitioning is Partitioning.HASH]))
+        cloudpickle.dumps((function, options, [i.key for i in inputs if i.partitioning is Partitioning.HASH]))
     except Exception as error:  # whatever a user's object raises while it is pickled
         raise FunctionNotShippable(uid, f"{type(error).__name__}: {error}") from error

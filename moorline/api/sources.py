@@ -29,6 +29,7 @@ parallelism, every reader is told the positions of all splits and goes on with t
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,12 +61,25 @@ class SourceContext:
 class SourceReader:
     """Reads the splits of one subtask."""
 
+    #: After :meth:`read`: the split that its records came from, all of them. Watermarks are kept for each split, so
+    #: a reader that mixes splits in one batch says None, and they are taken as one.
+    split: SplitId | None = None
+    #: After :meth:`read`: when its records happened, in milliseconds since 1970, if the outside system says so.
+    timestamps: list[int] | None = None
+
     def read(self, limit: int) -> list[Any] | None:
         """Up to ``limit`` records; an empty list if there are none just now; ``None`` at the end.
 
         It must not block: the subtask has checkpoints to take in between.
         """
         raise NotImplementedError
+
+    def splits(self) -> Collection[SplitId] | None:
+        """The own splits that may still have records, also those that had none so far: watermarks wait for them.
+
+        ``None``: not known; then those that :attr:`split` has named are waited for.
+        """
+        return None
 
     def positions(self) -> dict[SplitId, Any]:
         """How far each of the own splits is: after every record that ``read`` has returned.

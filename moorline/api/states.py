@@ -14,12 +14,15 @@ are made from it by ``state/heap_states.py``.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 from moorline.api.functions import AggregateFunction, ReduceFunction
+from moorline.api.ttl import StateTtlConfig, as_ttl
 from moorline.errors import StateNotBound
+from moorline.model.durations import Duration
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -34,6 +37,24 @@ class StateDescriptor:
 
     kind: ClassVar[str]
     name: str
+    #: How long what nobody touches is kept; a length will do.
+    ttl: StateTtlConfig | Duration | None = field(default=None, kw_only=True)
+    #: Makes a value of today's type from one that was stored with another type.
+    migrate: Callable[[Any], Any] | None = field(default=None, kw_only=True)
+    #: Where it is kept instead of in the worker, such as ``mo.postgres_state(...)``.
+    store: Any = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ttl", as_ttl(self.ttl))
+
+    @property
+    def ttl_config(self) -> StateTtlConfig | None:
+        assert self.ttl is None or isinstance(self.ttl, StateTtlConfig)
+        return self.ttl
+
+    def enable_time_to_live(self, ttl: StateTtlConfig | Duration) -> None:
+        """Give the state a time to live, by PyFlink's name."""
+        object.__setattr__(self, "ttl", as_ttl(ttl))
 
 
 @dataclass(frozen=True)
@@ -97,11 +118,38 @@ class AggregatingStateDescriptor(StateDescriptor):
     type: Any = object
 
 
+class _Folding(AggregateFunction[Any, Any, Any]):
+    """A fold as an aggregation whose accumulator is its result."""
+
+    def __init__(self, initial: Any, fold: Callable[[Any, Any], Any]) -> None:
+        self.initial, self.fold = initial, fold
+
+    def create_accumulator(self) -> Any:
+        return copy.deepcopy(self.initial)
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        return self.fold(accumulator, value)
+
+    def get_result(self, accumulator: Any) -> Any:
+        return accumulator
+
+
+def FoldingStateDescriptor(
+    name: str, initial: Any, fold: Callable[[Any, Any], Any], type: Any = object, **options: Any
+) -> AggregatingStateDescriptor:
+    """All that was added to ``initial`` by ``fold(accumulator, value)``: an aggregating state in short.
+
+    >>> FoldingStateDescriptor("words", "", lambda text, word: text + word, str).kind
+    'aggregating'
+    """
+    return AggregatingStateDescriptor(name, _Folding(initial, fold), type, **options)
+
+
 class State:
     """Base of the declarations: knows its name, and that it is not bound yet."""
 
-    def __init__(self, name: str | None) -> None:
-        self._name = name
+    def __init__(self, name: str | None, options: dict[str, Any] | None = None) -> None:
+        self._name, self._options = name, options or {}
 
     def __set_name__(self, owner: type, name: str) -> None:
         if self._name is None:
@@ -110,6 +158,9 @@ class State:
     @property
     def descriptor(self) -> StateDescriptor:
         """What a running operator makes the live state from."""
+        return replace(self._plain_descriptor(), **self._options)
+
+    def _plain_descriptor(self) -> StateDescriptor:
         raise NotImplementedError
 
     def _unbound(self) -> StateNotBound:
@@ -126,24 +177,28 @@ class ValueState(State, Generic[T]):
     >>> import moorline as mo
     >>> class Last(mo.KeyedProcessFunction):
     ...     last = mo.ValueState(float, default=0.0)
-    >>> Last.last.descriptor
-    ValueStateDescriptor(name='last', type=<class 'float'>, default=0.0)
+    >>> Last.last.descriptor.name
+    'last'
+
+    Options of all states: ``ttl`` (how long untouched state is kept), ``migrate`` (a function from values of an
+    earlier type to today's), ``store`` (keep it in an outside database).
     """
 
-    def __init__(self, type: Any = object, *, default: T | None = None, name: str | None = None) -> None:
-        super().__init__(name)
+    def __init__(
+        self, type: Any = object, *, default: T | None = None, name: str | None = None, **options: Any
+    ) -> None:
+        super().__init__(name, options)
         self._type, self._default = type, default
 
-    @property
-    def descriptor(self) -> StateDescriptor:
+    def _plain_descriptor(self) -> StateDescriptor:
         return ValueStateDescriptor(self._name or "?", self._type, self._default)
 
     def value(self) -> T:
         """The current key's value, or the default."""
         raise self._unbound()
 
-    def update(self, value: T) -> None:
-        """Replace the current key's value. ``None`` clears it."""
+    def update(self, value: T, *, ttl: Duration | None = None) -> None:
+        """Replace the current key's value. ``None`` clears it. ``ttl``: this one lives so long, not as the others."""
         raise self._unbound()
 
 
@@ -157,19 +212,18 @@ class ListState(State, Generic[T]):
     'list'
     """
 
-    def __init__(self, type: Any = object, *, name: str | None = None) -> None:
-        super().__init__(name)
+    def __init__(self, type: Any = object, *, name: str | None = None, **options: Any) -> None:
+        super().__init__(name, options)
         self._type = type
 
-    @property
-    def descriptor(self) -> StateDescriptor:
+    def _plain_descriptor(self) -> StateDescriptor:
         return ListStateDescriptor(self._name or "?", self._type)
 
     def get(self) -> Iterable[T]:
         """The current key's elements, oldest first; empty if there are none."""
         raise self._unbound()
 
-    def add(self, value: T) -> None:
+    def add(self, value: T, *, ttl: Duration | None = None) -> None:
         """Append one element."""
         raise self._unbound()
 
@@ -195,19 +249,20 @@ class MapState(State, Generic[K, V]):
     <class 'str'>
     """
 
-    def __init__(self, key_type: Any = object, value_type: Any = object, *, name: str | None = None) -> None:
-        super().__init__(name)
+    def __init__(
+        self, key_type: Any = object, value_type: Any = object, *, name: str | None = None, **options: Any
+    ) -> None:
+        super().__init__(name, options)
         self._key_type, self._type = key_type, value_type
 
-    @property
-    def descriptor(self) -> StateDescriptor:
+    def _plain_descriptor(self) -> StateDescriptor:
         return MapStateDescriptor(self._name or "?", self._key_type, self._type)
 
     def get(self, key: K, default: V | None = None) -> V | None:
         """The value under ``key``, or ``default``."""
         raise self._unbound()
 
-    def put(self, key: K, value: V) -> None:
+    def put(self, key: K, value: V, *, ttl: Duration | None = None) -> None:
         """Set the value under ``key``."""
         raise self._unbound()
 
@@ -272,19 +327,20 @@ class ReducingState(State, Generic[T]):
     'reducing'
     """
 
-    def __init__(self, type: Any, reduce: ReduceFunction | Callable[[T, T], T], *, name: str | None = None) -> None:
-        super().__init__(name)
+    def __init__(
+        self, type: Any, reduce: ReduceFunction | Callable[[T, T], T], *, name: str | None = None, **options: Any
+    ) -> None:
+        super().__init__(name, options)
         self._type, self._reduce = type, reduce
 
-    @property
-    def descriptor(self) -> StateDescriptor:
+    def _plain_descriptor(self) -> StateDescriptor:
         return ReducingStateDescriptor(self._name or "?", self._reduce, self._type)
 
     def get(self) -> T | None:
         """The reduced value, or ``None`` if nothing was added."""
         raise self._unbound()
 
-    def add(self, value: T) -> None:
+    def add(self, value: T, *, ttl: Duration | None = None) -> None:
         """Reduce one more value into it."""
         raise self._unbound()
 
@@ -305,21 +361,46 @@ class AggregatingState(State, Generic[IN, OUT]):
     'aggregating'
     """
 
-    def __init__(self, type: Any, aggregate: AggregateFunction[IN, Any, OUT], *, name: str | None = None) -> None:
-        super().__init__(name)
+    def __init__(
+        self, type: Any, aggregate: AggregateFunction[IN, Any, OUT], *, name: str | None = None, **options: Any
+    ) -> None:
+        super().__init__(name, options)
         self._type, self._aggregate = type, aggregate
 
-    @property
-    def descriptor(self) -> StateDescriptor:
+    def _plain_descriptor(self) -> StateDescriptor:
         return AggregatingStateDescriptor(self._name or "?", self._aggregate, self._type)
 
     def get(self) -> OUT | None:
         """The result, or ``None`` if nothing was added."""
         raise self._unbound()
 
-    def add(self, value: IN) -> None:
+    def add(self, value: IN, *, ttl: Duration | None = None) -> None:
         """Aggregate one more value into it."""
         raise self._unbound()
+
+
+class FoldingState(AggregatingState[IN, OUT]):
+    """What was added, folded into a value that starts as ``initial``; for code that still uses it.
+
+    It is an :class:`AggregatingState` whose accumulator is its result, stored as one and interchangeable with one.
+
+    >>> import moorline as mo
+    >>> class Longest(mo.KeyedProcessFunction):
+    ...     text = mo.FoldingState("", lambda text, word: text + word, str)
+    >>> Longest.text.descriptor.kind
+    'aggregating'
+    """
+
+    def __init__(
+        self,
+        initial: OUT,
+        fold: Callable[[OUT, IN], OUT],
+        type: Any = object,
+        *,
+        name: str | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(type, _Folding(initial, fold), name=name, **options)
 
 
 def declared_states(function: object) -> dict[str, State]:

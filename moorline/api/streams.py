@@ -5,6 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from moorline.api.connected_functions import (
+    BroadcastProcessFunction,
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+)
 from moorline.api.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -15,8 +23,13 @@ from moorline.api.functions import (
     ProcessFunction,
     ReduceFunction,
 )
+from moorline.api.joins import IntervalJoin, JoinedStreams
+from moorline.api.legacy_ends import SinkFunction
 from moorline.api.sinks import Sink
-from moorline.api.states import ValueState
+from moorline.api.states import MapStateDescriptor, ValueState
+from moorline.api.watermarks import WatermarkStrategy
+from moorline.api.windowed_streams import WindowedStream, counted, windowed
+from moorline.api.windows import WindowAssigner
 from moorline.errors import InvalidArgument, KeyedStateWithoutKey
 from moorline.model.graph import Input, Partitioning
 
@@ -35,11 +48,18 @@ class Stream:
         origins: tuple[tuple[str, str | None], ...],
         partitioning: Partitioning = Partitioning.FORWARD,
         key: Callable[[Any], Any] | None = None,
+        key_type: Any = None,
     ) -> None:
         self._job, self._origins, self._partitioning, self._key = job, origins, partitioning, key
+        self._key_type = key_type
 
     def map(self, function: MapFunction | Callable[[Any], Any], **options: Any) -> Stream:
-        """One record in, one out. Options here and below: ``uid``, ``name``, ``parallelism``."""
+        """One record in, one out.
+
+        Options here and below: ``uid``, ``name``, ``parallelism``; for steps with state also ``rekey`` (an
+        :class:`mo.Rekey <moorline.Rekey>`) and ``drop_states`` (names of states that a snapshot has and the function
+        no longer wants).
+        """
         return self._step("map", _checked(function, MapFunction), **options)
 
     def filter(self, function: FilterFunction | Callable[[Any], bool], **options: Any) -> Stream:
@@ -60,11 +80,43 @@ class Stream:
             raise KeyedStateWithoutKey(options.get("uid") or describe(function), ())
         return self._step("process", _checked(function, ProcessFunction, KeyedProcessFunction), **options)
 
-    def key_by(self, key: Callable[[Any], Any]) -> KeyedStream:
-        """Send each record to the subtask that owns its key. ``key`` is a function of the record."""
+    def key_by(self, key: Callable[[Any], Any], *, key_type: Any = None) -> KeyedStream:
+        """Send each record to the subtask that owns its key. ``key`` is a function of the record.
+
+        ``key_type`` is wanted only where keys are of classes of your own (Enum, frozen dataclass) and there are
+        timers or windows: then keys must be made again from a snapshot before a record brings them along.
+        """
         if not callable(key):
             raise InvalidArgument("key_by", key, "Give a function from a record to its key, such as lambda r: r[0].")
-        return KeyedStream(self._job, self._origins, Partitioning.HASH, key)
+        return KeyedStream(self._job, self._origins, Partitioning.HASH, key, key_type)
+
+    def assign_timestamps_and_watermarks(self, strategy: WatermarkStrategy, **options: Any) -> Stream:
+        """Give records a time, and the stream a notion of how far it has come."""
+        if not isinstance(strategy, WatermarkStrategy):
+            raise InvalidArgument("strategy", strategy, "Give a WatermarkStrategy.")
+        return self._step("timestamps", strategy, **options)
+
+    def connect(self, other: Stream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
+        """Two streams side by side, for one function that sees both and may share state between them."""
+        if isinstance(other, BroadcastStream):
+            return BroadcastConnectedStream(self, other)
+        if not isinstance(other, Stream):
+            raise InvalidArgument("connect", other, "Give another stream, or stream.broadcast(descriptor).")
+        if other._job is not self._job:
+            raise InvalidArgument("connect", other, "Streams of different jobs cannot be connected.")
+        return ConnectedStreams(self, other)
+
+    def broadcast(self, *descriptors: MapStateDescriptor) -> Any:
+        """Every record to every subtask of the next operator.
+
+        With descriptors: to be connected with another stream, for a function that keeps what it is told in broadcast
+        state of these names.
+        """
+        for descriptor in descriptors:
+            if not isinstance(descriptor, MapStateDescriptor):
+                raise InvalidArgument("broadcast", descriptor, "Give a MapStateDescriptor: broadcast state is a map.")
+        stream = Stream(self._job, self._origins, Partitioning.BROADCAST)
+        return BroadcastStream(stream, descriptors) if descriptors else stream
 
     def rebalance(self) -> Stream:
         """Deal the records out to the next operator's subtasks in turn."""
@@ -89,9 +141,9 @@ class Stream:
 
     get_side_output = side_output
 
-    def sink(self, sink: Sink, **options: Any) -> None:
+    def sink(self, sink: Sink | SinkFunction, **options: Any) -> None:
         """End the stream in ``sink``."""
-        if not isinstance(sink, Sink):
+        if not isinstance(sink, (Sink, SinkFunction)):
             raise InvalidArgument("sink", sink, 'Give a Sink, such as mo.collect("out").')
         self._step("sink", sink, **options)
 
@@ -102,9 +154,27 @@ class Stream:
         uid: str | None = None,
         name: str | None = None,
         parallelism: int | None = None,
+        **options: Any,
     ) -> Stream:
-        inputs = tuple(Input(upstream, tag, self._partitioning, self._key) for upstream, tag in self._origins)
-        return Stream(self._job, ((self._job._add(kind, function, inputs, uid, name, parallelism), None),))
+        inputs = self._inputs(0)
+        return Stream(self._job, ((self._job._add(kind, function, inputs, uid, name, parallelism, options), None),))
+
+    def _inputs(self, side: int) -> tuple[Input, ...]:
+        return tuple(
+            Input(upstream, tag, self._partitioning, self._key, side, self._key_type) for upstream, tag in self._origins
+        )
+
+    def window_all(self, assigner: WindowAssigner) -> WindowedStream:
+        """All records cut into windows, whatever their keys: as if keyed by a constant, so in one subtask alone."""
+        return windowed(self.key_by(_everything), assigner, parallelism=1)
+
+    def join(self, other: Stream) -> JoinedStreams:
+        """Pairs of records with equal keys that are in the same window: ``.where().equal_to().window().apply()``."""
+        return JoinedStreams(self, other, _two_inputs, is_join=True)
+
+    def co_group(self, other: Stream) -> JoinedStreams:
+        """The records of both with equal keys in the same window, as two lists. Otherwise as :meth:`join`."""
+        return JoinedStreams(self, other, _two_inputs, is_join=False)
 
 
 class KeyedStream(Stream):
@@ -114,6 +184,96 @@ class KeyedStream(Stream):
         """For each record, the reduction of all records of its key so far."""
         function = _checked(function, ReduceFunction)
         return self._step("process", _Reduce(function), **{"name": f"reduce {describe(function)}", **options})
+
+    def window(self, assigner: WindowAssigner) -> WindowedStream:
+        """The records of each key cut into windows, such as ``mo.TumblingEventTimeWindows("5s")``."""
+        return windowed(self, assigner)
+
+    def count_window(self, size: int, slide: int | None = None) -> WindowedStream:
+        """A window for every ``size`` records of a key; with ``slide``, every so often one of the last ``size``."""
+        return counted(self, size, slide)
+
+    def interval_join(self, other: KeyedStream) -> IntervalJoin:
+        """Pairs of records with equal keys that are near in time: ``.between("-5s", "5s").process(...)``."""
+        return IntervalJoin(self, other, _two_inputs)
+
+
+class ConnectedStreams:
+    """Two streams side by side. With :meth:`key_by` (or both keyed before) they share keyed state."""
+
+    def __init__(self, first: Stream, second: Stream) -> None:
+        self._first, self._second = first, second
+
+    def key_by(
+        self, first: Callable[[Any], Any], second: Callable[[Any], Any], *, key_type: Any = None
+    ) -> ConnectedStreams:
+        """Key both: equal keys meet in the same subtask and share state."""
+        return ConnectedStreams(
+            self._first.key_by(first, key_type=key_type), self._second.key_by(second, key_type=key_type)
+        )
+
+    def map(self, function: CoMapFunction, **options: Any) -> Stream:
+        """One record of either in, one out."""
+        return self._step(function, CoMapFunction, **options)
+
+    def flat_map(self, function: CoFlatMapFunction, **options: Any) -> Stream:
+        """One record of either in, any number out."""
+        return self._step(function, CoFlatMapFunction, **options)
+
+    def process(self, function: CoProcessFunction | KeyedCoProcessFunction, **options: Any) -> Stream:
+        """One record of either in, any number out, with a context, side outputs, and on keyed streams state."""
+        if isinstance(function, KeyedCoProcessFunction) and None in (self._first._key, self._second._key):
+            raise KeyedStateWithoutKey(options.get("uid") or describe(function), ())
+        return self._step(function, CoProcessFunction, KeyedCoProcessFunction, **options)
+
+    def _step(self, function: Any, *wanted: type, **options: Any) -> Stream:
+        if not isinstance(function, wanted):
+            names = " or ".join(w.__name__ for w in wanted)
+            raise InvalidArgument("function", function, f"Give an instance of {names}.")
+        if (self._first._key is None) != (self._second._key is None):
+            raise InvalidArgument("connect", "one keyed stream and one without a key", "Key both, or neither.")
+        return _two_inputs("co_process", function, self._first, self._second, **options)
+
+
+class BroadcastStream:
+    """A stream that reaches every subtask, with the states it is kept in. To be connected with another stream."""
+
+    def __init__(self, stream: Stream, descriptors: tuple[MapStateDescriptor, ...]) -> None:
+        self._stream, self._descriptors = stream, descriptors
+
+
+class BroadcastConnectedStream:
+    """A stream beside a broadcast one."""
+
+    def __init__(self, stream: Stream, broadcast: BroadcastStream) -> None:
+        if broadcast._stream._job is not stream._job:
+            raise InvalidArgument("connect", broadcast, "Streams of different jobs cannot be connected.")
+        self._first, self._broadcast = stream, broadcast
+
+    def process(self, function: BroadcastProcessFunction | KeyedBroadcastProcessFunction, **options: Any) -> Stream:
+        """Records of the stream see the broadcast state; broadcast records change it."""
+        keyed = self._first._key is not None
+        wanted = KeyedBroadcastProcessFunction if keyed else BroadcastProcessFunction
+        if not isinstance(function, wanted):
+            which = "keyed" if keyed else "not keyed"
+            advice = f"The stream is {which}: give a {wanted.__name__}."
+            raise InvalidArgument("function", function, advice)
+        options["broadcast"] = self._broadcast._descriptors
+        return _two_inputs("broadcast_process", function, self._first, self._broadcast._stream, **options)
+
+
+def _two_inputs(
+    kind: str,
+    function: Any,
+    first: Stream,
+    second: Stream,
+    uid: str | None = None,
+    name: str | None = None,
+    parallelism: int | None = None,
+    **options: Any,
+) -> Stream:
+    inputs = first._inputs(0) + second._inputs(1)
+    return Stream(first._job, ((first._job._add(kind, function, inputs, uid, name, parallelism, options), None),))
 
 
 class _Reduce(KeyedProcessFunction):
@@ -140,6 +300,11 @@ class _Reduce(KeyedProcessFunction):
     def close(self) -> None:
         if isinstance(self._function, ReduceFunction):
             self._function.close()
+
+
+def _everything(record: Any) -> str:
+    """The key of all records in :meth:`Stream.window_all`."""
+    return "all"
 
 
 def describe(function: object) -> str:

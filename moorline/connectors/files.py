@@ -12,6 +12,9 @@ and the restart. One subtask reads its files one after the other, in the order o
 Without ``watch`` the files are what the folder holds when the subtask starts, and they must not change. With it
 the folder is listed again and again: new files are read, and files of a line format may grow at their end, so
 they are never done. A file that is gone from a watched folder is forgotten.
+
+Event time (``splits``) waits for the file that is being read and for those that may grow, and not for files that have
+not been begun: so files that are read to their end should come in the order of their times.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import glob
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from fnmatch import fnmatchcase
 from typing import Any, get_args
 
@@ -181,6 +184,7 @@ class _FilesReader(SourceReader):
                 if records is None:
                     self._set_aside(self._file)
                 elif records:
+                    self.split = self._split
                     return records
         return []
 
@@ -214,6 +218,12 @@ class _FilesReader(SourceReader):
             self._positions[self._split] = dict(_DONE)
         else:
             self._positions[self._split] = file.position()
+
+    def splits(self) -> Collection[SplitId]:
+        current: set[SplitId] = set() if self._file is None else {self._split}
+        if self._source.watch is None:
+            return current
+        return current | {split for split, position in self._positions.items() if position != _DONE}
 
     def positions(self) -> dict[SplitId, Any]:
         positions = dict(self._positions)

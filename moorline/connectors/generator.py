@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from moorline.api.sources import Source, SourceContext, SourceReader, SplitId
@@ -108,7 +108,7 @@ class _GeneratorReader(SourceReader):
             limit = min(limit, self._allowance(self._rate))
             if limit <= 0:
                 return []
-        split = self._turns[0]
+        split = self.split = self._turns[0]
         start = self._next[split]
         stop = start + limit * self._step
         if self._end is not None and stop >= self._end:
@@ -129,6 +129,9 @@ class _GeneratorReader(SourceReader):
         self._due = min(self._due + (now - self._checked) * rate, max(rate, 1.0))
         self._checked = now
         return int(self._due)
+
+    def splits(self) -> Collection[SplitId]:
+        return set(self._turns)
 
     def positions(self) -> dict[SplitId, Any]:
         return dict(self._next)

@@ -6,7 +6,7 @@ the next item. It travels with the job, so it is meant for examples, tests and s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from moorline.api.sources import Source, SourceContext, SourceReader, SplitId
@@ -43,6 +43,8 @@ class Items(Source):
 
 
 class _ItemsReader(SourceReader):
+    split = _SPLIT
+
     def __init__(self, items: list[Any], ctx: SourceContext) -> None:
         self._mine = ctx.owns(_SPLIT)
         self._items = items
@@ -59,6 +61,9 @@ class _ItemsReader(SourceReader):
         records = self._items[self._next : self._next + limit]
         self._next += len(records)
         return records
+
+    def splits(self) -> Collection[SplitId]:
+        return {_SPLIT} if self._mine and self._next < len(self._items) else set()
 
     def positions(self) -> dict[SplitId, Any]:
         return {_SPLIT: self._next} if self._mine else {}

@@ -21,6 +21,7 @@ from moorline.protocol import coordination as co
 from moorline.protocol.retention import superfluous
 from moorline.protocol.triggering import Triggering
 from moorline.storage.checkpoints import History
+from moorline.storage.layout import is_of_checkpoint
 
 log = logging.getLogger("moorline")
 
@@ -35,7 +36,9 @@ class CheckpointStats:
     checkpoint: int
     #: From the trigger to the last acknowledgement.
     duration_ms: int
+    #: Of all its files, and of those that were written for it and not for an earlier one.
     size: int
+    uploaded: int
     #: The longest of any subtask.
     align_ms: int
     sync_ms: int
@@ -77,6 +80,8 @@ class AttemptCheckpoints:
         )
         self._completed = completed
         self._started_ms: dict[int, int] = {}
+        #: For each checkpoint in flight, the one it may build on.
+        self._bases: dict[int, int] = {}
         self._times: dict[int, list[Acknowledged]] = {}
         self.stats: list[CheckpointStats] = []
         #: Set when too many checkpoints have failed.
@@ -94,10 +99,12 @@ class AttemptCheckpoints:
             log.debug("%s", start)
             self._started_ms[start.checkpoint] = now_ms
             self._coordination.handle(co.Started(start.checkpoint, now_ms, start.final))
+            self._bases[start.checkpoint] = base = self.last_completed
+            order = Trigger(
+                checkpoint=start.checkpoint, triggered_ms=self._wall_ms(), final=start.final, completed=base
+            )
             for source in self._sources:
-                self._send(
-                    source, Trigger(checkpoint=start.checkpoint, triggered_ms=self._wall_ms(), final=start.final)
-                )
+                self._send(source, order)
 
     def next_wakeup_ms(self) -> int | None:
         triggering = self._triggering
@@ -140,16 +147,17 @@ class AttemptCheckpoints:
                     self._ended(checkpoint, False, now_ms)
                     for subtask in self._subtasks:
                         self._send(subtask, Abort(checkpoint=checkpoint))
-                case co.Discard(_, handles):
-                    self._discard(handles)
+                case co.Discard(checkpoint, handles):
+                    self._discard(checkpoint, handles)
                 case co.FailAttempt():
                     self.failure = str(action)
 
     def _publish(self, checkpoint: int, parts: tuple[tuple[SubtaskId, co.Handles], ...], now_ms: int) -> None:
-        size = 0
+        size = uploaded = 0
         if self._history is not None:
             manifest = self._manifest(checkpoint, dict(parts))
             size = manifest.size
+            uploaded = sum(f.size for f in manifest.files() if is_of_checkpoint(f.path, checkpoint))
             # Kept in mind even if publishing fails: the outcome is unknown, and retention must know of it.
             self._completed.append(checkpoint)
             try:
@@ -158,7 +166,7 @@ class AttemptCheckpoints:
                 log.warning("checkpoint %d could not be published: %s", checkpoint, error)
                 self._obey(self._coordination.handle(co.PublishFailed(checkpoint)), now_ms)
                 return
-        self._keep_stats(checkpoint, size, now_ms)
+        self._keep_stats(checkpoint, size, uploaded, now_ms)
         self._ended(checkpoint, True, now_ms)
         self._obey(self._coordination.handle(co.Published(checkpoint)), now_ms)
         self._retain()
@@ -173,7 +181,9 @@ class AttemptCheckpoints:
         """Delete what is superfluous. That it fails is a nuisance, not a failure: the next time does it."""
         if self._history is None or self._config is None:
             return
-        doomed = superfluous(self._completed, self._config.retained)
+        # What a checkpoint in flight may build on stays until that one has ended.
+        needed = min(self._bases.values(), default=None)
+        doomed = [n for n in superfluous(self._completed, self._config.retained) if needed is None or n < needed]
         try:
             self._history.remove(doomed)
         except StorageError as error:
@@ -181,9 +191,12 @@ class AttemptCheckpoints:
             return
         self._completed = [n for n in self._completed if n not in doomed]
 
-    def _discard(self, handles: co.Handles) -> None:
-        """Delete files that no checkpoint will name. What cannot be deleted now is swept by the next attempt."""
-        files = [f for h in handles for f in h.files()]
+    def _discard(self, checkpoint: int, handles: co.Handles) -> None:
+        """Delete files that no checkpoint will name. What cannot be deleted now is swept by the next attempt.
+
+        An increment names files of earlier checkpoints as well: those are not its to delete.
+        """
+        files = [f for h in handles for f in h.files() if is_of_checkpoint(f.path, checkpoint)]
         if self._history is None or not files:
             return
         try:
@@ -201,21 +214,33 @@ class AttemptCheckpoints:
                     next((h for h in parts[SubtaskId(vertex.id, i)] if h.uid == uid), OperatorHandles(uid))
                     for i in range(vertex.parallelism)
                 ]
-                entries.append(OperatorEntry(uid, operator.name, vertex.parallelism, graph.max_parallelism, subtasks))
+                rekey = operator.options.get("rekey")
+                entries.append(
+                    OperatorEntry(
+                        uid,
+                        operator.name,
+                        vertex.parallelism,
+                        graph.max_parallelism,
+                        subtasks,
+                        rekey.name if rekey is not None else "",
+                    )
+                )
         return Manifest(graph.job, self._deployment.attempt, checkpoint, self._wall_ms(), entries)
 
     def _ended(self, checkpoint: int, completed: bool, now_ms: int) -> None:
         self._triggering.ended(checkpoint, completed, now_ms)
         self._started_ms.pop(checkpoint, None)
+        self._bases.pop(checkpoint, None)
         self._times.pop(checkpoint, None)
 
-    def _keep_stats(self, checkpoint: int, size: int, now_ms: int) -> None:
+    def _keep_stats(self, checkpoint: int, size: int, uploaded: int, now_ms: int) -> None:
         acks = self._times.get(checkpoint, [])
         self.stats.append(
             CheckpointStats(
                 checkpoint,
                 now_ms - self._started_ms.get(checkpoint, now_ms),
                 size,
+                uploaded,
                 max((a.align_ms for a in acks), default=0),
                 max((a.sync_ms for a in acks), default=0),
                 max((a.async_ms for a in acks), default=0),

@@ -9,7 +9,9 @@ import logging
 from dataclasses import dataclass, replace
 
 from moorline.api.sinks import Sink
+from moorline.driver.preflight import check_types
 from moorline.errors import MoorlineError, SnapshotCorrupt, StorageError
+from moorline.model.config import StateConfig
 from moorline.model.deployment import Deployment
 from moorline.model.graph import Graph
 from moorline.model.ids import Attempt, CheckpointId
@@ -34,12 +36,14 @@ class Start:
     completed: list[int]
 
 
-def start_empty(graph: Graph, attempt: Attempt) -> Start:
+def start_empty(graph: Graph, attempt: Attempt, state: StateConfig) -> Start:
     """An attempt of a job without checkpoints."""
-    return Start(Deployment(lower(graph), attempt), 1, [])
+    return Start(Deployment(lower(graph), attempt, state=state), 1, [])
 
 
-def start_from_storage(graph: Graph, history: History, fresh: bool, refused: dict[int, str], now_ms: int) -> Start:
+def start_from_storage(
+    graph: Graph, history: History, fresh: bool, refused: dict[int, str], now_ms: int, state: StateConfig
+) -> Start:
     """Claim the next attempt and restore the newest whole checkpoint. ``refused``: see ``recovery.choose``."""
     attempt = history.claim(fresh, now_ms)
     history.sweep(attempt)
@@ -61,7 +65,7 @@ def start_from_storage(graph: Graph, history: History, fresh: bool, refused: dic
     log.info("attempt %d: %s", attempt, decision)
     url = history.store.url
     if isinstance(decision, StartEmpty):
-        return Start(Deployment(lower(graph), attempt, location=url), next_number, completed)
+        return Start(Deployment(lower(graph), attempt, location=url, state=state), next_number, completed)
     for path, why in decision.passed_over:
         log.error("checkpoint %s/%s CANNOT BE USED: %s", url, path, why)
     if not isinstance(decision, RestoreFrom):
@@ -70,13 +74,17 @@ def start_from_storage(graph: Graph, history: History, fresh: bool, refused: dic
     manifest = decision.manifest
     if decision.passed_over:
         log.error("going back to checkpoint %d; what was done after it is done again", manifest.checkpoint)
+        # Before sinks take anything back: a later attempt must not find what was passed over readable after all.
+        newer = [r.entry.checkpoint for r in records if isinstance(r.entry, Manifest)]
+        history.give_up([n for n in newer if n > manifest.checkpoint], now_ms)
+    check_types(manifest, graph)
     # Also if nothing is known to be damaged: an entry of the history that is gone altogether leaves no trace in it.
     _roll_back(graph, manifest.checkpoint)
     graph = replace(graph, max_parallelism=key_groups_of(manifest, graph))
     plan = lower(graph)
     restores = redistribute(manifest, plan, f"checkpoint {manifest.checkpoint} in {url}")
     restored = CheckpointId(manifest.checkpoint)
-    return Start(Deployment(plan, attempt, restored, restores, url), next_number, completed)
+    return Start(Deployment(plan, attempt, restored, restores, url, state), next_number, completed)
 
 
 def _roll_back(graph: Graph, checkpoint: int) -> None:
@@ -93,7 +101,9 @@ def _roll_back(graph: Graph, checkpoint: int) -> None:
 
 def _missing_file(manifest: Manifest, store: BlobStore) -> str | None:
     """A cheap look before the start; checksums are verified by whoever reads a file."""
-    sizes = {blob.path: blob.size for blob in store.list(f"data/chk-{manifest.checkpoint}/")}
+    # An increment has files in the folders of the checkpoints it builds on.
+    folders = {"/".join(file.path.split("/")[:2]) + "/" for file in manifest.files()}
+    sizes = {blob.path: blob.size for folder in folders for blob in store.list(folder)}
     for file in manifest.files():
         if file.path not in sizes:
             return f"its file {file.path} is missing"

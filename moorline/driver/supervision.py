@@ -257,10 +257,12 @@ class Supervision:
     def _prepare(self) -> Start:
         failpoint("driver.restore")
         if self._history is None:
-            return start_empty(self._graph, Attempt(self._attempts))
+            return start_empty(self._graph, Attempt(self._attempts), self._config.state)
         # Fresh until a claim has succeeded: what an earlier run of the job left behind is not ours to restore.
         fresh = self._config.restore is None and not self._has_claimed
-        start = start_from_storage(self._graph, self._history, fresh, self._refused, self._wall_ms())
+        start = start_from_storage(
+            self._graph, self._history, fresh, self._refused, self._wall_ms(), self._config.state
+        )
         self._has_claimed = True
         return start
 

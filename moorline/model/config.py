@@ -7,6 +7,7 @@ from typing import Literal
 
 from moorline.errors import InvalidArgument
 from moorline.model.durations import Duration, milliseconds
+from moorline.model.sizes import size_in_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,8 @@ class Checkpoints:
     tolerable_failures: int = 0
     max_concurrent: int = 1
     retained: int = 1
+    #: Write only what has changed since the last one. None: yes on RocksDB, no on the heap.
+    incremental: bool | None = None
     #: What becomes of them when the job has finished or was cancelled. After a failure they are always kept.
     at_end: Literal["keep", "delete"] = "keep"
 
@@ -52,6 +55,40 @@ class Checkpoints:
     @property
     def timeout_ms(self) -> int:
         return milliseconds(self.timeout)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RocksDb:
+    """Keep keyed state in RocksDB, on the worker's disk: it may be far larger than memory.
+
+    >>> RocksDb(memory="128MB").memory_bytes
+    134217728
+    """
+
+    #: What one worker may use for caches and buffers.
+    memory: str | int = "256MB"
+    #: Where its files lie while the job runs. None: the worker's folder for temporary files.
+    folder: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.memory_bytes < 8 << 20:
+            raise InvalidArgument("memory", self.memory, "RocksDB needs 8MB at least.")
+
+    @property
+    def memory_bytes(self) -> int:
+        return size_in_bytes(self.memory, "memory")
+
+
+@dataclass(frozen=True)
+class StateConfig:
+    """How keyed state is kept: what a subtask needs to know."""
+
+    rocksdb: RocksDb | None = None
+    incremental: bool = False
+
+
+#: On the heap, full snapshots.
+ON_THE_HEAP = StateConfig()
 
 
 @dataclass(frozen=True)
@@ -136,6 +173,8 @@ class RunConfig:
     #: None: as in Flink, exponential delay if there are checkpoints, else no restart.
     restart: RestartStrategy | None = None
     restore: Literal["latest"] | None = None
+    #: Where keyed state is kept: "heap", "rocksdb", or RocksDb(...) with settings.
+    backend: Literal["heap", "rocksdb"] | RocksDb = "heap"
     #: A subtask that has not been heard of for so long is lost.
     heartbeat_timeout: Duration = "50s"
     #: How long a record may wait for others to share a frame with.
@@ -146,7 +185,17 @@ class RunConfig:
             raise InvalidArgument("restore", self.restore, "Write 'latest' or None.")
         if self.restore is not None and self.checkpoints is None:
             raise InvalidArgument("restore", self.restore, "Give checkpoints= as well: they say where to look.")
+        if self.backend not in ("heap", "rocksdb") and not isinstance(self.backend, RocksDb):
+            raise InvalidArgument("backend", self.backend, "Write 'heap', 'rocksdb' or mo.RocksDb(...).")
         milliseconds(self.heartbeat_timeout, "heartbeat_timeout"), milliseconds(self.flush, "flush")
+
+    @property
+    def state(self) -> StateConfig:
+        rocksdb = (
+            RocksDb() if self.backend == "rocksdb" else self.backend if isinstance(self.backend, RocksDb) else None
+        )
+        wanted = self.checkpoints.incremental if self.checkpoints else None
+        return StateConfig(rocksdb, rocksdb is not None if wanted is None else wanted)
 
     @property
     def restart_strategy(self) -> RestartStrategy:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from moorline.model.config import ON_THE_HEAP, StateConfig
 from moorline.model.graph import Plan
 from moorline.model.ids import Attempt, CheckpointId, SubtaskId
 from moorline.model.manifest import ElementsHandle, KeyedHandle
@@ -25,6 +26,8 @@ class OperatorRestore:
     #: Every file with rows in the subtask's key-group range; it reads just those rows.
     keyed: tuple[KeyedHandle, ...] = ()
     elements: dict[str, tuple[ElementsSlice, ...]] = field(default_factory=dict)
+    #: The keys are to be changed on the way; :attr:`keyed` is then everybody's.
+    changes_keys: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,3 +42,5 @@ class Deployment:
     restores: dict[SubtaskId, dict[str, OperatorRestore]] = field(default_factory=dict)
     #: Where snapshots go: the job's folder as a URL; None: nowhere.
     location: str | None = None
+    #: How keyed state is kept.
+    state: StateConfig = ON_THE_HEAP

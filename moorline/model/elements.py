@@ -7,8 +7,12 @@ A frame is one row of the exchange: a head that says where it goes and where it 
     u8    u32      u8     u16   u16   u16
 
     kind       body
-    1 batch    records: any number of u32 length + pickle of a list
-    2 barrier  checkpoint u64, triggered at (ms) i64, final u8
+    1 batch    any number of parts: u8 kind, u32 length, and
+                 0 records     pickle of a list
+                 1 stamped     pickle of a list and of the timestamps' bytes
+                 2 watermark   i64, milliseconds: nothing earlier follows on this channel, or so it is hoped
+                 3 idle        nothing: do not wait for this channel's watermark until it says something again
+    2 barrier  checkpoint u64, triggered at (ms) i64, final u8, completed u64
     3 end      nothing: no more records on this channel
     4 result   records for the driver: u16 length + name, pickle of a list; passed on to the last stage
 
@@ -19,6 +23,7 @@ from __future__ import annotations
 
 import pickle
 import struct
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -28,11 +33,13 @@ import cloudpickle
 from moorline.model.ids import CheckpointId
 
 HEAD = struct.Struct(">BIBHHH")
-_BARRIER = struct.Struct(">QqB")
+_BARRIER = struct.Struct(">QqBQ")
 _NAME = struct.Struct(">H")
-_LENGTH = struct.Struct(">I")
+_PART = struct.Struct(">BI")
+_WATERMARK = struct.Struct(">q")
 
 BATCH, BARRIER, END, RESULT = 1, 2, 3, 4
+RECORDS, STAMPED, WATERMARK, IDLE = 0, 1, 2, 3
 
 #: A result has no slot: it goes on until there is no further stage.
 NO_STAGE = 255
@@ -57,13 +64,15 @@ class Barrier:
     triggered_ms: int
     #: After this one no record follows: the job ends when the checkpoint is complete.
     final: bool = False
+    #: The newest checkpoint that was complete when this one was started: it may build on that one's files.
+    completed: int = 0
 
 
 def head(frame: bytes) -> Head:
     return Head._make(HEAD.unpack_from(frame))
 
 
-def _pickle(records: list[Any]) -> bytes:
+def _pickle(records: Any) -> bytes:
     try:
         return pickle.dumps(records, 5)
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -71,28 +80,51 @@ def _pickle(records: list[Any]) -> bytes:
         return bytes(cloudpickle.dumps(records, 5))
 
 
-def pack_records(records: list[Any]) -> bytes:
-    """Records as a part of a batch's body."""
-    pickled = _pickle(records)
-    return _LENGTH.pack(len(pickled)) + pickled
+def pack_records(records: list[Any], timestamps: list[int] | None = None) -> bytes:
+    """Records, and their timestamps if they have any, as a part of a batch."""
+    if not timestamps:
+        pickled = _pickle(records)
+        return _PART.pack(RECORDS, len(pickled)) + pickled
+    pickled = _pickle((records, array("q", timestamps).tobytes()))
+    return _PART.pack(STAMPED, len(pickled)) + pickled
 
 
-def unpack_batch(frame: bytes) -> Iterator[list[Any]]:
+def pack_watermark(time: int) -> bytes:
+    return _PART.pack(WATERMARK, 8) + _WATERMARK.pack(time)
+
+
+PACKED_IDLE = _PART.pack(IDLE, 0)
+
+#: A part of a batch: what it is; its records and timestamps, or the time of a watermark.
+Part = tuple[int, Any, Any]
+
+
+def unpack_batch(frame: bytes) -> Iterator[Part]:
     """The parts of a batch, one after the other: each is worked off while it is in the processor's cache."""
     body, at = memoryview(frame), HEAD.size
     while at < len(frame):
-        (length,) = _LENGTH.unpack_from(frame, at)
-        at += _LENGTH.size + length
-        yield pickle.loads(body[at - length : at])
+        kind, length = _PART.unpack_from(frame, at)
+        at += _PART.size + length
+        if kind == RECORDS:
+            yield kind, pickle.loads(body[at - length : at]), None
+        elif kind == STAMPED:
+            records, packed = pickle.loads(body[at - length : at])
+            timestamps = array("q")
+            timestamps.frombytes(packed)
+            yield kind, records, timestamps.tolist()
+        elif kind == WATERMARK:
+            yield kind, _WATERMARK.unpack_from(frame, at - length)[0], None
+        else:
+            yield kind, None, None
 
 
 def pack_barrier(head: bytes, barrier: Barrier) -> bytes:
-    return head + _BARRIER.pack(barrier.checkpoint, barrier.triggered_ms, barrier.final)
+    return head + _BARRIER.pack(barrier.checkpoint, barrier.triggered_ms, barrier.final, barrier.completed)
 
 
 def unpack_barrier(frame: bytes) -> Barrier:
-    checkpoint, triggered_ms, final = _BARRIER.unpack_from(frame, HEAD.size)
-    return Barrier(CheckpointId(checkpoint), triggered_ms, bool(final))
+    checkpoint, triggered_ms, final, completed = _BARRIER.unpack_from(frame, HEAD.size)
+    return Barrier(CheckpointId(checkpoint), triggered_ms, bool(final), completed)
 
 
 def pack_result(attempt: int, sender: int, name: str, records: list[Any]) -> bytes:

@@ -12,7 +12,7 @@ The logical :class:`Graph` is built by ``api``; ``protocol/lowering.py`` turns i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from typing import Any
@@ -26,6 +26,7 @@ class Partitioning(Enum):
     FORWARD = "forward"  # the one with the same index
     REBALANCE = "rebalance"  # all of them in turn
     HASH = "hash"  # the owner of the record's key group
+    BROADCAST = "broadcast"  # every one of them
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,10 @@ class Input:
     partitioning: Partitioning
     #: The key selector, for HASH.
     key: Any = None
+    #: Which input of an operator that has two: 0 is the first.
+    side: int = 0
+    #: The declared type of the key, if any: so that keys of the user's own classes can be made again from a snapshot.
+    key_type: Any = None
 
 
 @dataclass(frozen=True)
@@ -45,16 +50,26 @@ class Operator:
 
     uid: str
     name: str
-    #: source, map, filter, flat_map, process or sink
+    #: source, timestamps, map, filter, flat_map, process, co_process, broadcast_process, window or sink
     kind: str
     parallelism: int
     #: The user's function, source or sink.
     function: Any
     inputs: tuple[Input, ...] = ()
+    #: What else belongs to it: a watermark strategy, a change of keys, states that may be dropped.
+    options: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_keyed(self) -> bool:
         return any(i.partitioning is Partitioning.HASH for i in self.inputs)
+
+    def key_selector(self, side: int) -> Any:
+        """What makes the key of a record on one of its inputs."""
+        return next((i.key for i in self.inputs if i.side == side), None)
+
+    @property
+    def key_type(self) -> Any:
+        return next((i.key_type for i in self.inputs if i.key_type is not None), None)
 
 
 @dataclass(frozen=True)
@@ -83,6 +98,8 @@ class Link:
     source: int
     target: int
     partitioning: Partitioning
+    #: Which of the target's inputs it feeds, by its place among them.
+    input: int = 0
 
 
 @dataclass(frozen=True)

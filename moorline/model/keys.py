@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+import typing
 from collections.abc import Callable, Hashable
 from datetime import UTC, date, datetime, time, timedelta
 from enum import Enum
@@ -165,18 +166,41 @@ def _datetime(key: datetime) -> bytes:
     return b"T" + _INT.pack(micros)
 
 
-def decode(encoded: bytes) -> Any:
-    """The key behind an encoding. Raises :class:`UnknownClass` where only the job's code could make it.
+Classes = dict[str, type]
+
+
+def key_classes(key_type: Any) -> Classes:
+    """The Enum and dataclass types in the declared type of a key, by the name that stands in an encoding.
+
+    >>> key_classes(tuple[int, str])
+    {}
+    """
+    found: Classes = {}
+    todo = [key_type]
+    while todo:
+        one = todo.pop()
+        todo += [a for a in typing.get_args(one) if a is not Ellipsis]
+        if isinstance(one, type) and one.__qualname__ not in found:
+            if issubclass(one, Enum):
+                found[one.__qualname__] = one
+            elif dataclasses.is_dataclass(one):
+                found[one.__qualname__] = one
+                todo += typing.get_type_hints(one).values()
+    return found
+
+
+def decode(encoded: bytes, classes: Classes | None = None) -> Any:
+    """The key behind an encoding. Raises :class:`UnknownClass` where it needs a class that is not in ``classes``.
 
     Any other ``ValueError`` means that this is no encoding.
     """
     try:
-        return _decode(encoded)
+        return _decode(encoded, classes or {})
     except (struct.error, OverflowError, RecursionError) as error:
         raise ValueError(f"no key has the encoding {encoded!r:.100}: {error}") from None
 
 
-def _decode(encoded: bytes) -> Any:
+def _decode(encoded: bytes, classes: Classes) -> Any:
     tag, payload = encoded[:1], encoded[1:]
     match tag:
         case b"i":
@@ -200,9 +224,23 @@ def _decode(encoded: bytes) -> Any:
         case b"u":
             return UUID(bytes=payload)
         case b"(":
-            return tuple([_decode(item) for item in _split(payload)])
-        case b"e" | b"D":
-            raise UnknownClass(payload)
+            return tuple([_decode(item, classes) for item in _split(payload)])
+        case b"e":
+            name, _, member = payload.decode().partition("\0")
+            if name not in classes:
+                raise UnknownClass(name)
+            if member not in classes[name].__members__:  # type: ignore[attr-defined]
+                raise UnknownClass(f"{name}.{member}")
+            return classes[name][member]  # type: ignore[index]
+        case b"D":
+            name, *values = [_decode(item, classes) for item in _split(payload)]
+            if name not in classes:
+                raise UnknownClass(name)
+            fields = [f.name for f in dataclasses.fields(classes[name]) if f.compare]
+            try:
+                return classes[name](**dict(zip(fields, values, strict=True)))
+            except (TypeError, ValueError) as error:  # the class has changed since
+                raise UnknownClass(f"{name}, which does not take {values!r:.100}: {error}") from None
     raise ValueError(f"no key begins with {tag!r}")
 
 

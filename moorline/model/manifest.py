@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-#: The version of the storage format. A reader refuses what is newer.
-FORMAT = 1
+#: The version of the storage format. A reader refuses what is newer. 2: increments, native files, timers.
+FORMAT = 2
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -35,31 +35,57 @@ class SnapshotFile(msgspec.Struct, frozen=True):
     segments: list[Segment]
 
 
-class KeyedHandle(msgspec.Struct, frozen=True):
-    """The rows of one keyed state of one subtask."""
+class NativeFile(msgspec.Struct, frozen=True):
+    """One file of a backend's own kind, by the name that the backend knows it by."""
 
+    name: str
+    file: SnapshotFile
+
+
+class KeyedHandle(msgspec.Struct, frozen=True):
+    """Keyed state of one subtask: the rows of one state, or all states in files of the backend's own kind.
+
+    The handles of a state form a chain, oldest first: a base, then increments. A key that occurs in an increment
+    replaces all that was there under it before.
+    """
+
+    #: Empty if it is native: then :attr:`states` says what is in it.
     state: str
-    #: value, list, map, reducing or aggregating
+    #: value, list, map, reducing, aggregating, timers, raw or native
     kind: str
     #: The stored type, as ``state/types.py`` spells it.
     type: str
-    #: Key groups ``[first,end)`` of the subtask that wrote it.
+    #: The key groups ``[first,end)`` of it that count. The file may hold others too.
     first: int
     end: int
     rows: int
-    file: SnapshotFile
+    file: SnapshotFile | None = None
+    increment: bool = False
+    #: Of a native handle: which backend wrote it, its files, and the states in it as (name, kind, type).
+    backend: str = ""
+    files: list[NativeFile] = []
+    states: list[tuple[str, str, str]] = []
+
+    def cut(self, first: int, end: int) -> KeyedHandle:
+        """The same, with only these of its key groups counting."""
+        return msgspec.structs.replace(self, first=first, end=end)
+
+    def all_files(self) -> list[SnapshotFile]:
+        return ([self.file] if self.file is not None else []) + [f.file for f in self.files]
 
 
 class ElementsHandle(msgspec.Struct, frozen=True):
     """The elements of one operator state of one subtask: inline when they are few bytes, else in a file."""
 
     state: str
-    #: split: shared out evenly after a rescale; union: everyone gets everything
+    #: split: shared out evenly after a rescale; union: everyone gets everything; broadcast: a copy each
     mode: str
     count: int
     #: msgpack, one item per element
     inline: list[bytes] = []
     file: SnapshotFile | None = None
+    #: The stored type of the elements; of broadcast state they are pairs of key and value.
+    type: str = "plain"
 
 
 class OperatorHandles(msgspec.Struct, frozen=True):
@@ -70,7 +96,7 @@ class OperatorHandles(msgspec.Struct, frozen=True):
     elements: list[ElementsHandle] = []
 
     def files(self) -> list[SnapshotFile]:
-        return [k.file for k in self.keyed] + [e.file for e in self.elements if e.file is not None]
+        return [f for k in self.keyed for f in k.all_files()] + [e.file for e in self.elements if e.file is not None]
 
 
 class OperatorEntry(msgspec.Struct, frozen=True):
@@ -81,6 +107,8 @@ class OperatorEntry(msgspec.Struct, frozen=True):
     parallelism: int
     max_parallelism: int
     subtasks: list[OperatorHandles]
+    #: The last change of keys that its state has been through, see ``mo.Rekey``.
+    rekeyed: str = ""
 
 
 class Manifest(msgspec.Struct, frozen=True, tag="checkpoint", tag_field="kind"):
@@ -111,6 +139,9 @@ class Claim(msgspec.Struct, frozen=True, tag="claim", tag_field="kind"):
     fresh: bool
     #: No checkpoint so far has had this number or a higher one, also none that has been deleted since.
     next_checkpoint: int = 1
+    #: Checkpoints that could not be read. The job went back past them and took their output back, so they are not to
+    #: be restored any more, even if they could be read the next time.
+    given_up: list[int] = []
     format: int = FORMAT
 
 

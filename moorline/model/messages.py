@@ -81,6 +81,8 @@ class Trigger(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     triggered_ms: int
     #: Read no further: nothing follows this barrier.
     final: bool = False
+    #: The newest complete checkpoint: this one may build on its files.
+    completed: int = 0
 
 
 class Confirm(msgspec.Struct, frozen=True, tag=True, kw_only=True):

@@ -62,14 +62,14 @@ def _links(graph: Graph, root_of: dict[str, str], number: dict[str, int]) -> lis
     for operator in graph.operators:
         if root_of[operator.uid] != operator.uid:
             continue
-        for edge in operator.inputs:
+        for place, edge in enumerate(operator.inputs):
             partitioning = edge.partitioning
             same_width = graph.by_uid[edge.upstream].parallelism == operator.parallelism
             if partitioning is Partitioning.FORWARD and not same_width:
                 partitioning = Partitioning.REBALANCE
             source = number[root_of[edge.upstream]]
             links.append(
-                Link(len(links), edge.upstream, edge.tag, source, number[operator.uid], partitioning),
+                Link(len(links), edge.upstream, edge.tag, source, number[operator.uid], partitioning, place),
             )
     return links
 

@@ -5,6 +5,7 @@ The facts are the records of the history, oldest first: claims, manifests, and w
     no manifest since the last fresh claim           -> start empty
     the newest that is whole                         -> restore it
     newer ones that are damaged or were refused      -> restore the next older whole one, and say so loudly
+    given up by an earlier attempt                   -> as if it were not there
     all of them damaged                              -> refuse: never start empty in silence over lost state
 
 ``driver/restore.py`` asks; ``storage/checkpoints.py`` has read the facts.
@@ -65,7 +66,10 @@ def lineage(records: Sequence[Found]) -> list[Found]:
 def choose(records: Sequence[Found], refused: dict[int, str]) -> Decision:
     """The decision. ``refused``: checkpoints that turned out to be damaged when they were read, and why."""
     passed_over: list[tuple[str, str]] = []
+    given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
     for record in reversed(lineage(records)):
+        if isinstance(record.entry, Manifest) and record.entry.checkpoint in given_up:
+            continue
         if record.damage is not None:
             passed_over.append((record.path, record.damage))
         elif isinstance(record.entry, Manifest):

@@ -5,6 +5,8 @@
   elements of all old subtasks in order are cut into contiguous slices, as even as can be; the ones with an element
   more go to the subtasks after those that got one more of the state before, so remainders spread.
 - Operator state, union: every subtask gets every element.
+- Broadcast state: subtask i gets the copy of old subtask i mod old parallelism.
+- Raw keyed state: by key groups, like keyed state.
 
 Agrees with Flink 2.3 (``tests/golden``). ``driver/restore.py`` calls it.
 """
@@ -16,7 +18,7 @@ from moorline.model.deployment import ElementsSlice, OperatorRestore
 from moorline.model.graph import Graph, Operator, Plan
 from moorline.model.ids import SubtaskId
 from moorline.model.key_groups import KeyGroupRange, owned
-from moorline.model.manifest import ElementsHandle, Manifest, OperatorEntry
+from moorline.model.manifest import ElementsHandle, KeyedHandle, Manifest, OperatorEntry
 
 
 def key_groups_of(manifest: Manifest, graph: Graph) -> int:
@@ -48,12 +50,25 @@ def redistribute(manifest: Manifest, plan: Plan, snapshot: str) -> dict[SubtaskI
 
 def _operator(entry: OperatorEntry, operator: Operator, max_parallelism: int) -> list[OperatorRestore]:
     elements = _elements(entry, operator.parallelism)
+    rekey = operator.options.get("rekey")
+    # Under new keys a row may belong to anybody, so everybody looks at all of them, once.
+    changes_keys = rekey is not None and rekey.name != entry.rekeyed
     parts = []
     for index in range(operator.parallelism):
         mine = owned(index, operator.parallelism, max_parallelism)
-        keyed = tuple(k for h in entry.subtasks for k in h.keyed if mine & KeyGroupRange(k.first, k.end))
-        parts.append(OperatorRestore(keyed, elements[index]))
+        if changes_keys:
+            mine = KeyGroupRange(0, max_parallelism)
+        keyed = tuple(_cut(k, mine) for h in entry.subtasks for k in h.keyed if mine & KeyGroupRange(k.first, k.end))
+        parts.append(OperatorRestore(keyed, elements[index], changes_keys))
     return parts
+
+
+def _cut(handle: KeyedHandle, mine: KeyGroupRange) -> KeyedHandle:
+    """The handle for the key groups of it that are ours. A native one stays whole: its files cannot be cut."""
+    if handle.kind == "native":
+        return handle
+    common = mine & KeyGroupRange(handle.first, handle.end)
+    return handle.cut(common.first, common.end)
 
 
 def _elements(entry: OperatorEntry, parallelism: int) -> list[dict[str, tuple[ElementsSlice, ...]]]:
@@ -65,9 +80,16 @@ def _elements(entry: OperatorEntry, parallelism: int) -> list[dict[str, tuple[El
     start = 0
     for state in sorted(handles):
         parts_of_state: list[list[ElementsSlice]] = [[] for _ in range(parallelism)]
-        if handles[state][0][1].mode == "union":
+        mode = handles[state][0][1].mode
+        if mode == "union":
             for mine in parts_of_state:
                 mine += [ElementsSlice(h, 0, h.count) for _, h in handles[state]]
+        elif mode == "broadcast":
+            copies = dict(handles[state])
+            for number, mine in enumerate(parts_of_state):
+                if number % entry.parallelism in copies:
+                    copy = copies[number % entry.parallelism]
+                    mine.append(ElementsSlice(copy, 0, copy.count))
         elif parallelism == entry.parallelism:
             for old, h in handles[state]:
                 parts_of_state[old].append(ElementsSlice(h, 0, h.count))

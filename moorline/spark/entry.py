@@ -226,6 +226,7 @@ def _drive(subtask: Subtask, mailbox: Mailbox) -> Iterator[pa.RecordBatch]:
             worked = True
         else:
             worked = subtask.work()
+        worked = subtask.tick() or worked
         rows = output.take(is_idle=not worked)
         if rows:
             yield from _batches(rows)
@@ -234,6 +235,8 @@ def _drive(subtask: Subtask, mailbox: Mailbox) -> Iterator[pa.RecordBatch]:
             seconds = PATIENCE_SECONDS if wait_ms is None else wait_ms / 1000
             if subtask.is_reading:
                 seconds = min(seconds, IDLE_SECONDS)
+            else:
+                seconds = min(seconds, subtask.tick_in_seconds())
             if seconds > 0:
                 (mailbox.wait_for_calls if mailbox.input_ended else mailbox.wait)(seconds)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import random
+import re
 import threading
 import time
 import uuid
@@ -20,7 +21,7 @@ from moorline.driver.control import ControlServer
 from moorline.driver.loop import DriverLoop
 from moorline.driver.supervision import Supervision
 from moorline.errors import InvalidArgument, SparkUnsuitable
-from moorline.model.config import Checkpoints, RestartStrategy, RunConfig
+from moorline.model.config import Checkpoints, RestartStrategy, RocksDb, RunConfig
 from moorline.model.deployment import Deployment
 from moorline.model.durations import Duration, milliseconds
 from moorline.model.elements import unpack_results
@@ -134,7 +135,9 @@ def _in_short(failure: Exception) -> str:
     told = str(failure)
     if told.startswith("An error occurred while calling ") and "\n: " in told:
         return told.partition("\n: ")[2]
-    return f"{type(failure).__name__}: {told}"
+    # What a worker died of before it could tell us itself stands at the end of its traceback.
+    causes = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception): .*$", told, re.MULTILINE)
+    return f"{type(failure).__name__}: {causes[-1] if causes else told}"
 
 
 class Result:
@@ -266,6 +269,7 @@ def start(
     restart: RestartStrategy | None = None,
     restore: Literal["latest"] | None = None,
     parallelism: int | None = None,
+    backend: Literal["heap", "rocksdb"] | RocksDb = "heap",
     heartbeat_timeout: Duration = "50s",
     flush: Duration = "4ms",
 ) -> Handle:
@@ -273,9 +277,15 @@ def start(
 
     Without ``spark`` a local Spark is started for the job and ended with it. ``parallelism`` overrides the job's.
     ``restore="latest"`` goes on from the newest checkpoint of the job in ``checkpoints``, if there is one.
+    ``backend="rocksdb"`` keeps keyed state on the workers' disks instead of in their memory.
     """
     config = RunConfig(
-        checkpoints=checkpoints, restart=restart, restore=restore, heartbeat_timeout=heartbeat_timeout, flush=flush
+        checkpoints=checkpoints,
+        restart=restart,
+        restore=restore,
+        backend=backend,
+        heartbeat_timeout=heartbeat_timeout,
+        flush=flush,
     )
     graph = job.graph(parallelism)
     history = None

@@ -1,18 +1,36 @@
 """What a state backend is asked to do.
 
-A backend keeps the keyed states of one operator in one subtask. It belongs to the subtask's thread; only
-:meth:`Part.table` of a snapshot is called from another one.
+A backend keeps the keyed states of one operator in one subtask. It belongs to the subtask's thread; only what a
+snapshot hands out to be written (:class:`Rows`, :class:`Files`) is used from another one.
+
+    restore(...)*  bind(...)* timers(...)*  check_all_bound()        before the first record
+    claim(keys)  [access ...]  settle()                              for every batch of records or timers
+    snapshot(n, completed)  written(handles)                         at a barrier, and when its files are durable
+    confirmed(n)                                                     the checkpoint is complete
+    close()
+
+**What is uploaded.** A snapshot names files of earlier checkpoints that are still right (``reused``) and says what is
+to be written beside them. It may build on checkpoint ``completed`` and on what was restored, and on nothing else: the
+files of a checkpoint that was given up are deleted. ``completed`` comes with the barrier, so a lost confirmation does
+no harm, and the driver keeps what a checkpoint in flight may build on (``driver/checkpoints.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 import pyarrow as pa
 
 from moorline.api.states import State, StateDescriptor
 from moorline.errors import NoCurrentKey
+from moorline.model.manifest import KeyedHandle, NativeFile
+from moorline.model.times import MIN_TIME
+
+#: Which window a state belongs to: its start and end. None: to the key alone.
+Namespace = tuple[int, int] | None
 
 
 class _NoKey:
@@ -26,7 +44,10 @@ NO_KEY = _NoKey()
 
 
 class CurrentKey:
-    """The key of the record being processed, shared by the operator and all of its states."""
+    """The key of the record being processed, shared by the operator and all of its states.
+
+    States of windows have a ``CurrentKey`` of their own, whose key is the pair of key and namespace.
+    """
 
     __slots__ = ("key",)
 
@@ -34,19 +55,94 @@ class CurrentKey:
         self.key: Any = NO_KEY
 
 
-class Part(Protocol):
-    """One state as it was at the snapshot. It stays so while the stream goes on."""
+class Moment:
+    """What time it is for one operator. Set by the operator for every batch, read by states with a time to live."""
+
+    __slots__ = ("processing_ms", "timestamp", "watermark")
+
+    def __init__(self) -> None:
+        #: Wall clock, in milliseconds since 1970; never goes back.
+        self.processing_ms = 0
+        self.watermark = MIN_TIME
+        #: Of the record being processed; None if it has none.
+        self.timestamp: int | None = None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of one state, to be written as Parquet.
+
+    ``tables`` is called once, off the subtask's thread. Each table is of bounded size, sorted by key group and key;
+    together they are sorted too. Columns: key_group, key, [namespace], [map_key], value, [last_access], [ttl], and in
+    an increment ``gone`` (bool): true in the one row of a key that has nothing left.
+    """
 
     state: str
     kind: str
     type: str
+    tables: Callable[[], Iterator[pa.Table]]
+    #: Only what has changed: a key that occurs here replaces all there was under it before.
+    increment: bool = False
 
-    def table(self) -> pa.Table:
-        """Its rows, sorted by key group and key."""
+
+@dataclass(frozen=True)
+class Files:
+    """Files of the backend's own kind, to be stored as they are. Those in ``known`` are in storage already."""
+
+    #: value, list, ... of each state: (name, kind, type)
+    states: tuple[tuple[str, str, str], ...]
+    #: By the name that the backend will want back.
+    paths: dict[str, Path]
+    known: dict[str, NativeFile]
+
+
+@dataclass
+class KeyedSnapshot:
+    """The synchronous part of a snapshot is done; this is what is left to do."""
+
+    #: Parts of earlier checkpoints that belong to this one as they are, oldest first.
+    reused: list[KeyedHandle] = field(default_factory=list)
+    parts: list[Rows | Files] = field(default_factory=list)
+    #: The chain has become long: write what ``reused`` and ``parts`` amount to, as a new base.
+    fold: bool = False
+    #: Whose chains are folded then; None: those of all states.
+    foldable: frozenset[str] | None = None
+    #: Called on the subtask's thread: with all handles when they are durable, with None when they never will be.
+    done: Callable[[list[KeyedHandle] | None], None] = lambda handles: None
+
+
+@dataclass(frozen=True)
+class Restored:
+    """One handle of a checkpoint, cut to the subtask's own key groups."""
+
+    handle: KeyedHandle
+    #: The rows of the own key groups, in tables of bounded size. Not for native handles.
+    tables: Callable[[], Iterator[pa.Table]]
+    #: Brings the files of a native handle into a folder, verified. They are named as the backend named them.
+    fetch: Callable[[Path], None]
+
+
+class TimerStore(Protocol):
+    """The timers of one kind (event or processing time), one per time, key and namespace."""
+
+    def register(self, time: int, key: Any, namespace: Namespace = None) -> None:
+        """Add a timer. One that is there already stays the only one."""
         ...
 
-    def release(self) -> None:
-        """The rows have been written (or are not wanted)."""
+    def delete(self, time: int, key: Any, namespace: Namespace = None) -> None:
+        """Remove a timer, if it is there."""
+        ...
+
+    def of_key(self, key: Any) -> list[tuple[int, Namespace]]:
+        """All timers of a key, earliest first."""
+        ...
+
+    def next_time(self) -> int | None:
+        """When the earliest timer is due."""
+        ...
+
+    def pop_due(self, up_to: int) -> tuple[int, Any, Namespace] | None:
+        """Remove and return the earliest timer that is due at ``up_to``: time, key, namespace."""
         ...
 
 
@@ -55,26 +151,46 @@ class KeyedBackend(Protocol):
 
     current: CurrentKey
 
-    def bind(self, descriptor: StateDescriptor) -> State:
-        """The live state of a descriptor, with its restored content."""
+    def restore(self, restored: Sequence[Restored]) -> None:
+        """Take state back, before :meth:`bind`. In the order of the chain: a later one replaces an earlier one."""
         ...
 
-    def restore(self, state: str, kind: str, type_name: str, table: pa.Table) -> None:
-        """Take rows back, before :meth:`bind`."""
+    def bind(self, descriptor: StateDescriptor, scope: CurrentKey | None = None) -> State:
+        """The live state of a descriptor, with its restored content. ``scope``: for states of windows."""
+        ...
+
+    def timers(self, name: str) -> TimerStore:
+        """The timers of a kind, with their restored content."""
         ...
 
     def check_all_bound(self) -> None:
-        """Raises if rows were restored that no state was bound for."""
+        """Raises if something was restored that no state was bound for."""
         ...
 
     def claim(self, keys: Iterable[Any]) -> None:
         """Records with these keys are about to be processed."""
         ...
 
-    def snapshot(self) -> list[Part]:
+    def settle(self) -> None:
+        """The batch has been processed: write back what it has changed."""
+        ...
+
+    def keys(self, state: str) -> Iterator[Any]:
+        """All keys that have something in a state. The state may be changed on the way."""
+        ...
+
+    def snapshot(self, checkpoint: int, completed: int) -> KeyedSnapshot:
         """The synchronous part of a snapshot: quick, whatever the size of the state."""
         ...
 
+    def confirmed(self, checkpoint: int) -> None:
+        """The checkpoint is complete."""
+        ...
+
     def entries(self) -> int:
-        """How many keys there are, over all states."""
+        """How many keys there are, over all states. May be an estimate."""
+        ...
+
+    def close(self) -> None:
+        """Give back what is held."""
         ...

@@ -1,183 +1,227 @@
 """State as live Python objects in the worker: nothing is serialised when it is accessed.
 
-A table is a dict from key to value, list or dict. A snapshot's synchronous part copies the dicts (pointers, not
-values) and from then on shares the values with the stream, which must not change them in place before they are
-written. So while a snapshot is being written a table keeps :attr:`Table.private`, the keys whose value is the
-stream's own again; ``state/heap_states.py`` copies a value before its first change (and, where the type would let
-the user change it in place, before handing it out). Without a snapshot in the air nothing is copied.
+A table is a dict from key to value, list or dict. A snapshot takes the dict's entries by pointer and shares the values
+with the stream until they are written; ``state/heap_states.py`` copies such a value before its first change (and, where
+the type would let the user change it in place, before handing it out). Without a snapshot in the air nothing is copied.
 
-Keys are compared as Python compares them, which is how ``model/keys.py`` encodes them. A restored key that is an
-Enum member or a dataclass waits under its encoding until a record with that key brings the object along.
+    full          every snapshot holds everything: the dict is copied, values are not
+    incremental   a snapshot holds the keys that have changed since the one it builds on (``state/heap_chains.py``):
+                  its synchronous part takes as long as there are changes, whatever the size of the state
+
+Keys are compared as Python compares them, which is how ``model/keys.py`` encodes them. A restored key of a class that
+nobody has declared waits under its encoding until a record with that key brings the object along.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
-from moorline.api.states import MapStateDescriptor, State, StateDescriptor
-from moorline.errors import InvalidArgument, StateIncompatible
+from moorline.api.states import MapStateDescriptor, State, StateDescriptor, ValueStateDescriptor
+from moorline.errors import InvalidArgument, KeyClassUnknown, StateIncompatible, UnknownState
 from moorline.model import keys
-from moorline.state.backend import CurrentKey, Part
-from moorline.state.heap_states import Table, live_state
-from moorline.state.types import StoredType, stored, to_column
+from moorline.model.manifest import KeyedHandle
+from moorline.protocol.increments import is_fold_due
+from moorline.state.backend import CurrentKey, KeyedSnapshot, Moment, Restored, Rows
+from moorline.state.expiring import expiring, judged_at
+from moorline.state.heap_chains import Chains
+from moorline.state.heap_rows import Content, Form
+from moorline.state.heap_states import live_state
+from moorline.state.heap_table import StoredTable
+from moorline.state.heap_timers import HeapTimers, class_of
+from moorline.state.types import stored
+
+#: The name of the state that holds the timers of a kind.
+TIMERS = "timers:"
+#: A table of up to so many entries is quicker to copy (some milliseconds) than to read back and fold.
+REBASE_ENTRIES = 100_000
 
 
 class HeapBackend:
-    """The keyed states of one operator in one subtask, on the heap."""
+    """The keyed states of one operator in one subtask, on the heap.
 
-    def __init__(self, uid: str, max_parallelism: int) -> None:
+    >>> backend = HeapBackend("counter", max_parallelism=128)
+    >>> count = backend.bind(ValueStateDescriptor("count", int, default=0))
+    >>> backend.current.key = "a"
+    >>> count.update(count.value() + 1)
+    >>> [part.state for part in backend.snapshot(1, completed=0).parts], backend.entries()
+    (['count'], 1)
+
+    ``moment`` says what time it is, for states with a time to live. ``key_type`` is the declared type of the keys:
+    with it, restored keys of the job's own classes are there at once. ``allow_dropped`` names restored states that
+    need not be bound any more; None means any.
+    """
+
+    def __init__(
+        self,
+        uid: str,
+        max_parallelism: int,
+        moment: Moment | None = None,
+        *,
+        incremental: bool = False,
+        key_type: Any = None,
+        allow_dropped: frozenset[str] | None = frozenset(),
+    ) -> None:
         self.current = CurrentKey()
         self._uid, self._max_parallelism = uid, max_parallelism
-        self._tables: dict[str, _TypedTable] = {}
+        self._moment = moment if moment is not None else Moment()
+        self._classes = keys.key_classes(key_type)
+        self._allow_dropped = allow_dropped
+        self._tables: dict[str, StoredTable] = {}
         self._live: dict[str, State] = {}
-        self._restored: dict[str, list[tuple[str, str, pa.Table]]] = {}
+        self._timers: dict[str, HeapTimers] = {}
+        self._restored: dict[str, list[Restored]] = {}
         self._has_unclaimed = False
+        self._chains = Chains() if incremental else None
 
-    def bind(self, descriptor: StateDescriptor) -> State:
-        name = descriptor.name
-        typed = _TypedTable(descriptor, f"state {name!r} of operator {self._uid!r}", self._max_parallelism)
-        if name in self._live:
-            known = self._tables[name]
-            if (known.kind, known.type_name) != (typed.kind, typed.type_name):
-                raise InvalidArgument(
-                    f"state {name!r} of operator {self._uid!r}",
-                    f"{typed.kind} of {typed.type_name}",
-                    f"It was declared as {known.kind} of {known.type_name} before. Give one of them another name.",
-                )
-            return self._live[name]
-        for kind, type_name, rows in self._restored.pop(name, ()):
-            if (kind, type_name) != (descriptor.kind, typed.type_name):
+    # --- before the first record ----------------------------------------------------------------
+
+    def restore(self, restored: Sequence[Restored]) -> None:
+        for one in restored:
+            handle = one.handle
+            if handle.kind == "native":
+                names = ", ".join(name for name, _, _ in handle.states)
                 raise StateIncompatible(
-                    self._uid, name, f"{kind} of {type_name}", f"{descriptor.kind} of {typed.type_name}"
+                    self._uid, names, f"files of the {handle.backend} backend", "state on the heap, which is rows"
                 )
-            typed.fill(rows)
-        self._has_unclaimed = self._has_unclaimed or bool(typed.unclaimed)
-        self._tables[name] = typed
-        self._live[name] = live_state(descriptor, typed.table, self.current, typed.value_type.is_immutable)
-        return self._live[name]
+            self._restored.setdefault(handle.state, []).append(one)
 
-    def restore(self, state: str, kind: str, type_name: str, table: pa.Table) -> None:
-        self._restored.setdefault(state, []).append((kind, type_name, table))
+    def bind(self, descriptor: StateDescriptor, scope: CurrentKey | None = None) -> State:
+        name = descriptor.name
+        form = _form(descriptor, f"state {name!r} of operator {self._uid!r}", scope is not None)
+        if name in self._live:
+            known = self._tables[name].form
+            if str(known) != str(form):
+                advice = f"It was declared as {known} before. Give one of them another name."
+                raise InvalidArgument(f"state {name!r} of operator {self._uid!r}", str(form), advice)
+            return self._live[name]
+        typed = self._table(form, descriptor)
+        current = self.current if scope is None else scope
+        inner = descriptor
+        if descriptor.ttl_config is not None and descriptor.kind in ("reducing", "aggregating", "value"):
+            inner = ValueStateDescriptor(name, descriptor.type)  # type: ignore[attr-defined]
+        live = live_state(inner, typed.table, current, form.value.is_immutable)
+        if descriptor.ttl_config is not None:
+            live = expiring(descriptor, live, self._moment, current, typed.idents, typed.table.entries.get)
+        self._live[name] = live
+        return live
+
+    def timers(self, name: str) -> HeapTimers:
+        if name not in self._timers:
+            form = Form(TIMERS + name, "timers", "int", stored(int, "timers"), is_windowed=True)
+            typed = self._table(form, None)
+            self._timers[name] = HeapTimers(typed.table, typed.unclaimed)
+        return self._timers[name]
+
+    def _table(self, form: Form, descriptor: StateDescriptor | None) -> StoredTable:
+        """A table with its restored content."""
+        typed = StoredTable(form, self._chains is not None)
+        chain = self._restored.pop(form.state, [])
+        for one in chain:
+            typed.fill(self._uid, one, descriptor, self._classes)
+        if self._chains is not None and not typed.is_altered:
+            self._chains.restored(form.state, [one.handle for one in chain])
+        self._has_unclaimed = self._has_unclaimed or bool(typed.unclaimed)
+        self._tables[form.state] = typed
+        return typed
 
     def check_all_bound(self) -> None:
-        for state, ((kind, type_name, _), *_) in self._restored.items():
-            raise StateIncompatible(
-                self._uid, state, f"{kind} of {type_name}", "nothing: the operator has no such state"
-            )
+        for state, (one, *_) in self._restored.items():
+            if self._allow_dropped is not None and state not in self._allow_dropped:
+                was = f"{one.handle.kind} of {one.handle.type}"
+                raise StateIncompatible(self._uid, state, was, "nothing: the operator has no such state")
+        self._restored = {}
+
+    # --- while records are processed ------------------------------------------------------------
 
     def claim(self, keys_of_batch: Iterable[Any]) -> None:
         if not self._has_unclaimed:
             return
         for key in set(keys_of_batch):
             encoded = keys.encode(key)
-            for typed in self._tables.values():
-                if encoded in typed.unclaimed:
-                    typed.table.entries[key] = typed.unclaimed.pop(encoded)
+            for name, typed in self._tables.items():
+                spaces = typed.claim(encoded, key)
+                if spaces is not None and typed.form.kind == "timers":
+                    self._timers[name.removeprefix(TIMERS)].claimed(encoded, key, spaces)
         self._has_unclaimed = any(t.unclaimed for t in self._tables.values())
 
-    def snapshot(self) -> list[Part]:
-        return [typed.snapshot() for typed in self._tables.values()]
+    def settle(self) -> None:
+        """Nothing: what is changed is changed at once."""
+
+    def keys(self, state: str) -> Iterator[Any]:
+        typed = self._tables.get(state)
+        if typed is None:
+            raise UnknownState(self._uid, state, tuple(self._live))
+        for encoded in typed.unclaimed:
+            raise KeyClassUnknown(class_of(encoded))
+        return typed.keys()
 
     def entries(self) -> int:
-        return sum(len(t.table.entries) + len(t.unclaimed) for t in self._tables.values())
+        return sum(len(t) for t in self._tables.values() if t.form.kind != "timers")
 
+    def close(self) -> None:
+        self._tables, self._timers, self._restored = {}, {}, {}
 
-class _TypedTable:
-    """A table with what is needed to store it."""
+    # --- snapshots ------------------------------------------------------------------------------
 
-    def __init__(self, descriptor: StateDescriptor, where: str, max_parallelism: int) -> None:
-        self.state, self.kind = descriptor.name, descriptor.kind
-        self.table = Table()
-        self.unclaimed: dict[bytes, Any] = {}
-        self.value_type: StoredType = stored(descriptor.type, where)  # type: ignore[attr-defined]
-        self.key_type = stored(descriptor.key_type, where) if isinstance(descriptor, MapStateDescriptor) else None
-        self.type_name = self.value_type.name
-        if self.key_type is not None:
-            self.type_name = f"{self.key_type.name} to {self.type_name}"
-        self._max_parallelism = max_parallelism
+    def snapshot(self, checkpoint: int, completed: int) -> KeyedSnapshot:
+        taken = KeyedSnapshot()
+        base = {} if self._chains is None else self._chains.base(completed)
+        held: list[tuple[StoredTable, dict[Any, Any]]] = []
+        for name, typed in self._tables.items():
+            chain = base.get(name, [])
+            content = self._content(typed, chain, completed, taken)
+            if content is None:
+                taken.reused += chain
+                continue
+            form, is_increment = typed.form, content.gone is not None
+            tables = partial(typed.tables, content, self._max_parallelism)
+            taken.reused += chain if is_increment else []
+            taken.parts.append(Rows(form.state, form.kind, form.type, tables, is_increment))
+            typed.table.in_the_air.append(content.entries)
+            held.append((typed, content.entries))
+        if self._chains is not None:
+            for name, typed in self._tables.items():
+                typed.cut(checkpoint, completed, is_first=not self._chains.may_be_built_on(name))
+            self._chains.begin(checkpoint)
+        taken.done = partial(self._done, checkpoint, held)
+        return taken
 
-    def snapshot(self) -> Part:
-        self.table.share()
-        return _HeapPart(self, dict(self.table.entries), dict(self.unclaimed), self._max_parallelism)
+    def _content(
+        self, typed: StoredTable, chain: list[KeyedHandle], completed: int, taken: KeyedSnapshot
+    ) -> Content | None:
+        """What the snapshot is to hold of one table; None if what it builds on has it all."""
+        if not chain:
+            return typed.everything(self._expired_at(typed.form))
+        changed = typed.changed_since(completed)
+        if not changed:
+            return None
+        if is_fold_due(chain, typed.rows_of(changed)):
+            if len(typed) <= REBASE_ENTRIES:
+                return typed.everything(self._expired_at(typed.form))
+            taken.fold, taken.foldable = True, (taken.foldable or frozenset()) | {typed.form.state}
+        return typed.changes(changed)
 
-    def fill(self, rows: pa.Table) -> None:
-        """Take restored rows in."""
-        expected = {"value": self.value_type.arrow, **({"map_key": self.key_type.arrow} if self.key_type else {})}
-        for name, wanted in expected.items():
-            if not rows.schema.field(name).type.equals(wanted):
-                raise ValueError(f"column {name!r} is {rows.schema.field(name).type} instead of {wanted}")
-        column = rows.column("key").combine_chunks()
-        is_encoded = pa.types.is_binary(column.type)
-        values = self.value_type.from_array(rows.column("value").combine_chunks())
-        inner = self.key_type.from_array(rows.column("map_key").combine_chunks()) if self.key_type else None
-        for n, stored_key in enumerate(column.to_pylist()):
-            entries: dict[Any, Any] = self.table.entries
-            key = stored_key
-            if is_encoded:
-                try:
-                    key = keys.decode(stored_key)
-                except keys.UnknownClass:
-                    entries = self.unclaimed
-            if self.kind == "list":
-                entries.setdefault(key, []).append(values[n])
-            elif inner is not None:
-                entries.setdefault(key, {})[inner[n]] = values[n]
-            else:
-                entries[key] = values[n]
+    def _expired_at(self, form: Form) -> int | None:
+        ttl = form.ttl
+        return judged_at(ttl, self._moment) if ttl is not None and ttl.cleanup_full_snapshot else None
 
-
-class _HeapPart:
-    """One table as it was at the snapshot."""
-
-    def __init__(
-        self, typed: _TypedTable, entries: dict[Any, Any], unclaimed: dict[bytes, Any], max_parallelism: int
+    def _done(
+        self, checkpoint: int, held: list[tuple[StoredTable, dict[Any, Any]]], handles: list[KeyedHandle] | None
     ) -> None:
-        self.state, self.kind, self.type = typed.state, typed.kind, typed.type_name
-        self._typed, self._entries, self._unclaimed = typed, entries, unclaimed
-        self._max_parallelism = max_parallelism
-        self._is_released = False
+        """The files are durable, or never will be: stop sharing values with the snapshot."""
+        for typed, entries in held:
+            typed.table.in_the_air = [other for other in typed.table.in_the_air if other is not entries]
+        if self._chains is not None:
+            self._chains.ended(checkpoint, handles)
 
-    def table(self) -> pa.Table:
-        key_column, groups, values = self._sorted()
-        typed = self._typed
-        columns: dict[str, pa.Array] = {}
-        if typed.kind in ("list", "map"):
-            lengths = np.fromiter(map(len, values), np.int64, len(values))
-            groups, key_column = np.repeat(groups, lengths), key_column.take(np.repeat(np.arange(len(values)), lengths))
-            if typed.key_type is not None:
-                inner = [k for v in values for k in v]
-                columns["map_key"] = to_column(typed.key_type, inner, typed.state)
-                values = [x for v in values for x in v.values()]
-            else:
-                values = [x for v in values for x in v]
-        columns["value"] = to_column(typed.value_type, values, typed.state)
-        return pa.table({"key_group": pa.array(groups, pa.int32()), "key": key_column, **columns})
+    def confirmed(self, checkpoint: int) -> None:
+        """Nothing: what has completed is known by the next barrier."""
 
-    def release(self) -> None:
-        if not self._is_released:
-            self._is_released = True
-            self._entries, self._unclaimed = {}, {}
-            self._typed.table.unshare()
 
-    def _sorted(self) -> tuple[pa.Array, Any, list[Any]]:
-        """Keys as a column, their key groups, and the values, sorted by key group and key."""
-        live = list(self._entries)
-        values = list(self._entries.values())
-        if not self._unclaimed and live and all(type(k) is int and -(1 << 63) <= k < 1 << 63 for k in live):
-            numbers = np.array(live, np.int64)
-            groups = keys.int_key_groups(numbers, self._max_parallelism)
-            order = np.lexsort((numbers, groups))
-            return pa.array(numbers[order]), groups[order], [values[n] for n in order.tolist()]
-        encoded = [keys.encode(k) for k in live] + list(self._unclaimed)
-        values += self._unclaimed.values()
-        found = [keys.encoded_key_group(e, self._max_parallelism) for e in encoded]
-        places = sorted(range(len(encoded)), key=lambda n: (found[n], encoded[n]))
-        if not self._unclaimed and all(type(k) is str for k in live):
-            column = pa.array([live[n] for n in places], pa.string())
-        else:
-            column = pa.array([encoded[n] for n in places], pa.binary())
-        return column, np.array([found[n] for n in places], np.int64), [values[n] for n in places]
+def _form(descriptor: StateDescriptor, where: str, is_windowed: bool) -> Form:
+    value = stored(descriptor.type, where)  # type: ignore[attr-defined]
+    map_key = stored(descriptor.key_type, where) if isinstance(descriptor, MapStateDescriptor) else None
+    type_name = value.name if map_key is None else f"{map_key.name} to {value.name}"
+    return Form(descriptor.name, descriptor.kind, type_name, value, map_key, is_windowed, descriptor.ttl_config)

@@ -1,20 +1,27 @@
-"""How a declared type is stored: as typed Arrow columns.
+"""How a declared type is stored: as typed Arrow columns, and one value at a time as msgpack.
 
     annotation                          column
     int, float, bool, str, bytes        int64, double, bool, string, binary
     date, timedelta                     date32, duration[us]
     datetime, time, UUID, Decimal       string (ISO 8601, canonical text): lossless and readable
     Enum; Flag                          string: the member's name; int64
+    Literal["a", "b"]                   as str, int or bool; plain if mixed
     T | None                            T, nullable
+    Annotated[T, ...], NewType          T
     list, set, frozenset, tuple[T, ...] list
     tuple[A, B], NamedTuple, dataclass, struct
       TypedDict, msgspec.Struct
     dict[K, V]                          list of struct<key, value>
+    np.int32 and the like               the Arrow type of that width (``state/numpy_types.py``)
+    np.ndarray; NDArray[np.float32]     struct<dtype, shape, data: binary>; struct<shape, data: list<float>>
+    pa.decimal128(10, 2) and the like   exactly that (``state/arrow_types.py``)
+    Pickled(allow=[...])                binary: a pickle of named classes only (``state/pickled.py``)
     anything else, or nothing           binary: plain data as msgpack (``state/plain.py``)
 
-A type knows its name, which goes into the manifest and is compared on restore; it converts whole columns at a
-time; and it says whether its values could be changed in place, which the heap backend must know while a snapshot
-is being written. Classes are taken from the job's own annotations, never from a name in a snapshot.
+A type knows its name, which goes into the manifest and is compared on restore (``state/type_names.py``,
+``state/evolution.py``); it converts whole columns at a time and single values; and it says whether its values could be
+changed in place, which the heap backend must know while a snapshot is being written. Classes are taken from the job's
+own annotations, never from a name in a snapshot.
 """
 
 from __future__ import annotations
@@ -22,309 +29,232 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Callable, Iterable
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from dataclasses import dataclass
 from enum import Enum, Flag
-from typing import Any, Union
-from uuid import UUID
+from typing import Annotated, Any, Literal, NotRequired, Required, Union
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from moorline.errors import StateTypeMismatch, UnsupportedType
-from moorline.state import plain
+from moorline.state.arrow_types import ArrowType
+from moorline.state.composite_types import DictType, Field, ListType, OptionalType, StructType, take_tuple
+from moorline.state.leaf_types import LEAVES, PLAIN, EnumType, FlagType, LiteralType, StoredType
+from moorline.state.numpy_types import array_type, scalar_type
+from moorline.state.pickled import Pickled, PickledType
+from moorline.state.type_names import parse, spell_fields
+
+__all__ = ["Pickled", "RenamedFrom", "StoredType", "stored", "to_bytes", "to_column"]
+
+#: What the ways of storing raise for a value that does not fit.
+_UNFIT = (pa.ArrowException, TypeError, ValueError, AttributeError, OverflowError)
 
 
-class StoredType:
-    """One type: its name, its Arrow form, and the way there and back for whole columns."""
+@dataclass(frozen=True)
+class RenamedFrom:
+    """Says what a field was called in older snapshots: ``total: Annotated[int, RenamedFrom("sum")]``.
+
+    >>> @dataclass
+    ... class Basket:
+    ...     total: Annotated[int, RenamedFrom("sum")]
+    >>> stored(Basket, "here").name
+    'Basket(total: int)'
+    """
 
     name: str
-    arrow: pa.DataType
-    #: Can its values not be changed in place?
-    is_immutable: bool = True
-
-    def to_array(self, values: list[Any]) -> pa.Array:
-        raise NotImplementedError
-
-    def from_array(self, array: pa.Array) -> list[Any]:
-        raise NotImplementedError
-
-
-def _check(values: Iterable[Any], kinds: tuple[type, ...], refused: tuple[type, ...] = ()) -> None:
-    """Raises unless every value is of one of the kinds, or None. Arrow would turn many into something else."""
-    for found in set(map(type, values)):
-        if found is not type(None) and (not issubclass(found, kinds) or issubclass(found, refused)):
-            raise TypeError(f"a {found.__qualname__} is not a {kinds[0].__qualname__}")
-
-
-class _Leaf(StoredType):
-    def __init__(self, name: str, arrow: pa.DataType, kinds: tuple[type, ...], refused: tuple[type, ...] = ()) -> None:
-        self.name, self.arrow = name, arrow
-        self._kinds, self._refused = kinds, refused
-
-    def to_array(self, values: list[Any]) -> pa.Array:
-        _check(values, self._kinds, self._refused)
-        return pa.array(values, self.arrow)
-
-    def from_array(self, array: pa.Array) -> list[Any]:
-        return array.to_pylist()  # type: ignore[no-any-return]
-
-
-class _Converted(StoredType):
-    """Stored as text (or msgpack) by one function and read back by another. None stays None."""
-
-    def __init__(
-        self,
-        name: str,
-        arrow: pa.DataType,
-        kind: type,
-        lower: Callable[[Any], Any],
-        lift: Callable[[Any], Any],
-        is_immutable: bool = True,
-    ) -> None:
-        self.name, self.arrow, self.is_immutable = name, arrow, is_immutable
-        self._kind, self._lower, self._lift = kind, lower, lift
-
-    def to_array(self, values: list[Any]) -> pa.Array:
-        _check(values, (self._kind,))
-        return pa.array([None if v is None else self._lower(v) for v in values], self.arrow)
-
-    def from_array(self, array: pa.Array) -> list[Any]:
-        return [None if v is None else self._lift(v) for v in array.to_pylist()]
-
-
-class _List(StoredType):
-    """Any number of parts of one type."""
-
-    def __init__(self, name: str, item: StoredType, build: type, is_immutable: bool) -> None:
-        self.name, self._item, self._build = name, item, build
-        self.arrow = pa.list_(item.arrow)
-        self.is_immutable = is_immutable and item.is_immutable
-
-    def to_array(self, values: list[Any]) -> pa.Array:
-        _check(values, (self._build,))
-        return self._to_array(values)
-
-    def _to_array(self, values: list[Any]) -> pa.Array:
-        offsets, flat = [0], []
-        for value in values:
-            if value is not None:
-                flat.extend(value)
-            offsets.append(len(flat))
-        nulls = pa.array([v is None for v in values], pa.bool_()) if None in values else None
-        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), self._item.to_array(flat), mask=nulls)
-
-    def from_array(self, array: pa.Array) -> list[Any]:
-        flat, build = self._item.from_array(array.flatten()), self._build
-        lengths, at = array.value_lengths().to_pylist(), 0
-        values: list[Any] = []
-        for length in lengths:
-            if length is None:
-                values.append(None)
-                continue
-            values.append(build(flat[at : at + length]))
-            at += length
-        return values
-
-
-class _Struct(StoredType):
-    """Anything with a fixed number of parts: taken apart into columns, put together by ``build``."""
-
-    def __init__(
-        self,
-        name: str,
-        parts: dict[str, StoredType],
-        kind: type,
-        take: Callable[[Any], Any],
-        build: Callable[[Any], Any],
-        is_immutable: bool,
-    ) -> None:
-        self.name, self._parts, self._kind, self._take, self._build = name, parts, kind, take, build
-        self.arrow = pa.struct([pa.field(n, t.arrow) for n, t in parts.items()])
-        self.is_immutable = is_immutable and all(t.is_immutable for t in parts.values())
-
-    def to_array(self, values: list[Any]) -> pa.Array:
-        _check(values, (self._kind,))
-        width = len(self._parts)
-        absent = (None,) * width
-        rows = [absent if v is None else self._take(v) for v in values]
-        if not rows:
-            return pa.array([], self.arrow)
-        if any(len(row) != width for row in rows):
-            raise ValueError(f"a value does not have {width} parts")
-        columns = [t.to_array(list(c)) for t, c in zip(self._parts.values(), zip(*rows), strict=True)]
-        nulls = pa.array([v is None for v in values], pa.bool_()) if None in values else None
-        return pa.StructArray.from_arrays(columns, fields=list(self.arrow), mask=nulls)
-
-    def from_array(self, array: pa.Array) -> list[Any]:
-        columns = [t.from_array(c) for t, c in zip(self._parts.values(), array.flatten(), strict=True)]
-        build = self._build
-        if not array.null_count:
-            return [build(row) for row in zip(*columns, strict=True)]
-        return [build(row) if valid.as_py() else None for row, valid in zip(zip(*columns), array.is_valid())]
-
-
-_PLAIN = _Converted("plain", pa.binary(), object, plain.encode, plain.decode, is_immutable=False)
-
-_LEAVES: dict[Any, StoredType] = {
-    int: _Leaf("int", pa.int64(), (int, np.integer), (bool,)),
-    float: _Leaf("float", pa.float64(), (float, int, np.floating, np.integer), (bool,)),
-    bool: _Leaf("bool", pa.bool_(), (bool, np.bool_)),
-    str: _Leaf("str", pa.string(), (str,)),
-    bytes: _Leaf("bytes", pa.binary(), (bytes,)),
-    date: _Leaf("date", pa.date32(), (date,), (datetime,)),
-    timedelta: _Leaf("timedelta", pa.duration("us"), (timedelta,)),
-    datetime: _Converted("datetime", pa.string(), datetime, datetime.isoformat, datetime.fromisoformat),
-    time: _Converted("time", pa.string(), time, time.isoformat, time.fromisoformat),
-    UUID: _Converted("UUID", pa.string(), UUID, str, UUID),
-    Decimal: _Converted("Decimal", pa.string(), Decimal, str, Decimal),
-}
 
 
 def stored(annotation: Any, where: str) -> StoredType:
     """The stored form of an annotation. Raises :class:`UnsupportedType`.
 
-    >>> stored(tuple[int, float], "here").name
+    >>> pair = stored(tuple[int, float], "here")
+    >>> pair.name
     'tuple[int, float]'
+    >>> pair.unpack(pair.pack((1, 2.5)))
+    (1, 2.5)
     """
     try:
-        return _stored(annotation, where)
+        found = _stored(annotation, where)
+        parse(found.name)  # what could not be read from a manifest must not get into one
     except RecursionError:
         raise UnsupportedType(f"{annotation}, which contains itself,", where) from None
+    except ValueError as error:
+        raise UnsupportedType(f"{annotation!r:.200} ({error})", where) from None
+    return found
 
 
 def _stored(annotation: Any, where: str) -> StoredType:
-    if annotation in (object, Any, None):
-        return _PLAIN
-    if annotation in _LEAVES:
-        return _LEAVES[annotation]
+    if isinstance(annotation, pa.DataType):
+        try:
+            return ArrowType(annotation)
+        except ValueError as error:
+            raise UnsupportedType(str(error), where) from None
+    if isinstance(annotation, Pickled):
+        return PickledType(annotation)
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (Annotated, NotRequired, Required):
+        return _stored(arguments[0], where)
+    if isinstance(annotation, typing.NewType):
+        return _stored(annotation.__supertype__, where)
+    if annotation in (object, Any, None):
+        return PLAIN
+    if isinstance(annotation, type) and annotation in LEAVES:
+        return LEAVES[annotation]
     if origin in (Union, types.UnionType):
-        return _union(annotation, arguments, where)
+        return _union(arguments, where)
+    if origin is Literal:
+        return _literal(annotation, arguments, where)
+    if (origin or annotation) is np.ndarray:
+        return array_type(arguments)
     if (origin or annotation) in (list, dict, set, frozenset, tuple) and not arguments:
-        return _PLAIN
+        return PLAIN
     if origin is not None:
         return _generic(annotation, origin, arguments, where)
     if isinstance(annotation, type):
-        return _class(annotation, where)
+        return scalar_type(annotation) or _class(annotation, where)
     raise UnsupportedType(str(annotation), where)
 
 
-def _union(annotation: Any, arguments: tuple[Any, ...], where: str) -> StoredType:
+def _union(arguments: tuple[Any, ...], where: str) -> StoredType:
     others = [a for a in arguments if a is not type(None)]
-    if len(others) == 1:
-        inner = _stored(others[0], where)
-        if inner is not _PLAIN:
-            return _Optional(inner)
-    return _PLAIN
+    return _optional(_stored(others[0], where)) if len(others) == 1 else PLAIN
 
 
-class _Optional(StoredType):
-    def __init__(self, inner: StoredType) -> None:
-        self.name, self.arrow, self.is_immutable = f"{inner.name} | None", inner.arrow, inner.is_immutable
-        self.to_array, self.from_array = inner.to_array, inner.from_array  # type: ignore[method-assign]
+def _optional(inner: StoredType) -> StoredType:
+    return inner if inner is PLAIN or isinstance(inner, OptionalType) else OptionalType(inner)
+
+
+def _literal(annotation: Any, arguments: tuple[Any, ...], where: str) -> StoredType:
+    members = sorted((a for a in arguments if a is not None), key=lambda m: (type(m).__name__, m))
+    kinds = set(map(type, members))
+    if not kinds or not kinds <= {str, int, bool}:
+        raise UnsupportedType(str(annotation), where)
+    found = LiteralType(LEAVES[kinds.pop()] if len(kinds) == 1 else PLAIN, tuple(members))
+    return _optional(found) if None in arguments else found
 
 
 def _generic(annotation: Any, origin: Any, arguments: tuple[Any, ...], where: str) -> StoredType:
     if origin is list:
         item = _stored(arguments[0], where)
-        return _List(f"list[{item.name}]", item, list, False)
+        return ListType(f"list[{item.name}]", item, list, False)
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
         item = _stored(arguments[0], where)
-        return _List(f"tuple[{item.name}, ...]", item, tuple, True)
+        return ListType(f"tuple[{item.name}, ...]", item, tuple, True)
     if origin in (set, frozenset):
         item = _stored(arguments[0], where)
-        return _List(f"{origin.__name__}[{item.name}]", item, origin, origin is frozenset)
+        return ListType(f"{origin.__name__}[{item.name}]", item, origin, origin is frozenset)
     if origin is tuple and arguments:
-        parts = {f"f{n}": _stored(a, where) for n, a in enumerate(arguments)}
-        name = f"tuple[{', '.join(t.name for t in parts.values())}]"
-        return _Struct(name, parts, tuple, tuple, tuple, True)
+        fields = [Field(f"f{n}", _stored(a, where)) for n, a in enumerate(arguments)]
+        name = f"tuple[{', '.join(f.type.name for f in fields)}]"
+        return StructType(name, fields, tuple, take_tuple, tuple, True)
     if origin is dict:
-        key, value = _stored(arguments[0], where), _stored(arguments[1], where)
-        entry = _Struct("entry", {"key": key, "value": value}, tuple, tuple, tuple, True)
-        return _Dict(f"dict[{key.name}, {value.name}]", entry)
+        return DictType(_stored(arguments[0], where), _stored(arguments[1], where))
     raise UnsupportedType(str(annotation), where)
 
 
-class _Dict(_List):
-    def __init__(self, name: str, entry: StoredType) -> None:
-        super().__init__(name, entry, dict, False)
-
-    def _to_array(self, values: list[Any]) -> pa.Array:
-        return super()._to_array([None if v is None else v.items() for v in values])
-
-
 def _class(cls: type, where: str) -> StoredType:
-    if issubclass(cls, Flag):  # a combination has no name to find it by
-        return _Converted(f"flag {cls.__qualname__}", pa.int64(), cls, lambda v: v.value, cls)
+    if issubclass(cls, Flag):
+        return FlagType(cls)
     if issubclass(cls, Enum):
-        return _Converted(f"enum {cls.__qualname__}", pa.string(), cls, lambda v: v.name, lambda n: cls[n])
+        return EnumType(cls)
     if dataclasses.is_dataclass(cls):
         fields = dataclasses.fields(cls)
         # What __init__ does not take is made anew by it, and could be anything.
         is_immutable = cls.__dataclass_params__.frozen and all(f.init for f in fields)  # type: ignore[attr-defined]
-        return _fields(cls, [f.name for f in fields if f.init], is_immutable, where)
+        defaults = {f.name: _default(f.default, f.default_factory, dataclasses.MISSING) for f in fields if f.init}
+        return _fields(cls, defaults, is_immutable, where)
     if issubclass(cls, msgspec.Struct):
-        return _fields(cls, list(cls.__struct_fields__), cls.__struct_config__.frozen, where)
+        defaults = {
+            f.name: _default(f.default, f.default_factory, msgspec.NODEFAULT) for f in msgspec.structs.fields(cls)
+        }
+        return _fields(cls, defaults, cls.__struct_config__.frozen, where)
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        return _fields(cls, list(cls._fields), True, where)
+        known = getattr(cls, "_field_defaults", {})
+        return _fields(cls, {n: repr(known[n]) if n in known else None for n in cls._fields}, True, where)
     if typing.is_typeddict(cls):
         return _typed_dict(cls, where)
     raise UnsupportedType(cls.__qualname__, where)
 
 
-def _typed_dict(cls: Any, where: str) -> StoredType:
-    parts = {n: _stored(h, where) for n, h in _hints(cls, where).items()}
-    names, required = list(parts), cls.__required_keys__
+def _default(value: Any, factory: Any, missing: Any) -> str | None:
+    """A field's default in words. The class itself fills it in."""
+    if value is not missing:
+        return f"{value!r:.100}"
+    return f"{getattr(factory, '__qualname__', factory)}()" if factory is not missing else None
 
-    def take(value: dict[str, Any]) -> list[Any]:
-        if not required <= value.keys() <= parts.keys():
+
+def _field(name: str, hint: Any, default: str | None, where: str, may_be_absent: bool = False) -> Field:
+    renamed: list[str] = []
+    inner = hint
+    while typing.get_origin(inner) in (Annotated, NotRequired, Required):
+        renamed += [m.name for m in getattr(inner, "__metadata__", ()) if isinstance(m, RenamedFrom)]
+        inner = typing.get_args(inner)[0]
+    return Field(name, _stored(inner, where), tuple(renamed), default, may_be_absent)
+
+
+def _typed_dict(cls: Any, where: str) -> StoredType:
+    hints = _hints(cls, where)
+    # __required_keys__ is wrong about annotations that are text (from __future__ import annotations).
+    required = {n for n in cls.__required_keys__ if typing.get_origin(hints[n]) is not NotRequired}
+    fields = [_field(n, h, None, where, may_be_absent=n not in required) for n, h in hints.items()]
+    names = list(hints)
+
+    def take(value: Any) -> list[Any]:
+        if not isinstance(value, dict):
+            raise TypeError(f"a {type(value).__qualname__} is not a dict")
+        if not required <= value.keys() <= hints.keys():
             raise ValueError(f"a {cls.__qualname__} has the keys {', '.join(names)}, not {', '.join(map(str, value))}")
         return [value.get(n) for n in names]
 
-    def build(row: tuple[Any, ...]) -> dict[str, Any]:
+    def build(row: Any) -> dict[str, Any]:
         return {n: v for n, v in zip(names, row) if v is not None or n in required}
 
-    return _Struct(_spell(cls, parts, where), parts, dict, take, build, False)
+    return StructType(_spell(cls, fields, where), fields, dict, take, build, False, dict, cls.__qualname__)
 
 
-def _hints(cls: Any, where: str) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(cls)
-    except NameError as error:
-        raise UnsupportedType(f"{cls.__qualname__} (an annotation of it cannot be resolved: {error})", where) from None
-
-
-def _fields(cls: Any, names: list[str], is_immutable: bool, where: str) -> StoredType:
-    hints = _hints(cls, where)
-    parts = {n: _stored(hints.get(n, object), where) for n in names}
+def _fields(cls: Any, defaults: dict[str, str | None], is_immutable: bool, where: str) -> StoredType:
+    hints, names = _hints(cls, where), list(defaults)
+    fields = [_field(n, hints.get(n, object), default, where) for n, default in defaults.items()]
 
     def take(value: Any) -> list[Any]:
         if type(value) is not cls:  # a subclass would come back as less than it was
             raise TypeError(f"a {type(value).__qualname__} is not a {cls.__qualname__}")
         return [getattr(value, n) for n in names]
 
-    return _Struct(
-        _spell(cls, parts, where),
-        parts,
-        cls,
-        take,
-        lambda row: cls(**dict(zip(names, row))),
-        is_immutable,
-    )
+    def build(row: Any) -> Any:
+        return cls(**dict(zip(names, row)))
+
+    def build_named(known: dict[str, Any]) -> Any:
+        return cls(**known)
+
+    return StructType(_spell(cls, fields, where), fields, cls, take, build, is_immutable, build_named, cls.__qualname__)
 
 
-def _spell(cls: Any, parts: dict[str, StoredType], where: str) -> str:
-    if not parts:
+def _hints(cls: Any, where: str) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(cls, include_extras=True)
+    except NameError as error:
+        raise UnsupportedType(f"{cls.__qualname__} (an annotation of it cannot be resolved: {error})", where) from None
+
+
+def _spell(cls: Any, fields: list[Field], where: str) -> str:
+    if not fields:
         raise UnsupportedType(f"{cls.__qualname__}, which has no fields,", where)
-    return f"{cls.__qualname__}({', '.join(f'{n}: {t.name}' for n, t in parts.items())})"
+    return spell_fields(cls.__qualname__, {f.name: f.type.name for f in fields})
 
 
 def to_column(stored_type: StoredType, values: list[Any], state: str) -> pa.Array:
     """The values as one column. Raises :class:`StateTypeMismatch` where one does not fit."""
     try:
         return stored_type.to_array(values)
-    except (pa.ArrowException, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except _UNFIT as error:
+        raise StateTypeMismatch(state, stored_type.name, f"{error}") from error
+
+
+def to_bytes(stored_type: StoredType, value: Any, state: str) -> bytes:
+    """One value as bytes. Raises :class:`StateTypeMismatch` if it does not fit."""
+    try:
+        return stored_type.pack(value)
+    except _UNFIT as error:
         raise StateTypeMismatch(state, stored_type.name, f"{error}") from error

@@ -155,6 +155,11 @@ class History:
             self._attempt, self._position, self._digest = Attempt(attempt), number, entries.digest(data)
             return self._attempt
 
+    def give_up(self, checkpoints: list[int], now_ms: int) -> None:
+        """Put on record, durably, that these are never to be restored again."""
+        used = next_checkpoint([r.entry for r in self.read() if r.entry is not None])
+        self._write(Claim(self._job, self.attempt, now_ms, False, used, checkpoints))
+
     def publish(self, manifest: Manifest) -> None:
         """Make a checkpoint exist. Its files are durable already.
 

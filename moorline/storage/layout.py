@@ -4,6 +4,7 @@
       history/0000000001.json                             claims and manifests, numbered without a gap as written
       data/chk-<checkpoint>/<operator uid>/
         <state>-<subtask>-<attempt>-<unique>.parquet      the rows of one state of one subtask
+        native-<subtask>-<attempt>-<unique>.bin           a file of a backend's own kind
 
 Names are for people and for sweeping up: which file belongs to which checkpoint is said by manifests alone. No name
 is used twice, so a late writer of an old attempt cannot hit a file of a new one. Pure; everything in ``storage/``
@@ -27,7 +28,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,48}")
 _UNIQUE = re.compile(r"[A-Za-z0-9]{1,40}")
 _ENTRY_PATH = re.compile(r"history/([0-9]{10})\.json")
 # Read from the right, because a state's name may itself end in numbers.
-_DATA_PATH = re.compile(r"data/chk-[0-9]+/[^/]+/[^/]+-[0-9]+-([0-9]+)-[A-Za-z0-9]+\.parquet")
+_DATA_PATH = re.compile(r"data/chk-[0-9]+/[^/]+/[^/]+-[0-9]+-([0-9]+)-[A-Za-z0-9]+\.(?:parquet|bin)")
 
 
 def check_path(path: str) -> str:
@@ -85,7 +86,9 @@ def entry_number(path: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def data_path(checkpoint: int, uid: str, state: str, subtask: int, attempt: int, *, unique: str = "") -> str:
+def data_path(
+    checkpoint: int, uid: str, state: str, subtask: int, attempt: int, *, unique: str = "", suffix: str = "parquet"
+) -> str:
     """A path that nobody has used before, for a file of one state of one subtask.
 
     >>> data_path(7, "count", "sum", subtask=0, attempt=2, unique="c0ffee")
@@ -94,7 +97,16 @@ def data_path(checkpoint: int, uid: str, state: str, subtask: int, attempt: int,
     unique = unique or uuid.uuid4().hex
     if not _UNIQUE.fullmatch(unique):
         raise ValueError(f"the unique part of a path is letters and digits, not {unique!r}")
-    return f"{DATA}chk-{checkpoint}/{safe_name(uid)}/{safe_name(state)}-{subtask}-{attempt}-{unique}.parquet"
+    return f"{DATA}chk-{checkpoint}/{safe_name(uid)}/{safe_name(state)}-{subtask}-{attempt}-{unique}.{suffix}"
+
+
+def is_of_checkpoint(path: str, checkpoint: int) -> bool:
+    """Was a data file made for this checkpoint? It may belong to later ones as well.
+
+    >>> is_of_checkpoint("data/chk-7/count/sum-0-2-c0ffee.parquet", 7)
+    True
+    """
+    return path.startswith(f"{DATA}chk-{checkpoint}/")
 
 
 def attempt_of(path: str) -> int | None:

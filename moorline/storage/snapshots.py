@@ -21,6 +21,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +36,9 @@ from moorline.storage.layout import check_path
 
 #: A row group is closed at the first change of key group after this many rows.
 ROWS_PER_GROUP = 16_384
+
+#: What is read at a time of a file that is streamed.
+READ_BYTES = 32 << 20
 
 KEY_GROUP = "key_group"
 ELEMENT = "element"
@@ -127,6 +131,44 @@ def read_rows(store: BlobStore, file: SnapshotFile, key_groups: KeyGroupRange) -
     return table.filter(pc.and_(pc.greater_equal(column, key_groups.first), pc.less(column, key_groups.end)))
 
 
+def iterate_rows(store: BlobStore, file: SnapshotFile, key_groups: KeyGroupRange) -> Iterator[pa.Table]:
+    """The rows of ``key_groups`` in tables of bounded size."""
+    inside = [s for s in file.segments[:-1] if s.first < key_groups.end and key_groups.first < s.end]
+    if not inside:  # there is still a file to be verified
+        yield read_rows(store, file, key_groups)
+    first, size = key_groups.first, 0
+    for number, segment in enumerate(inside):
+        size += segment.size
+        last = number + 1 == len(inside)
+        if last or (size >= READ_BYTES and inside[number + 1].first >= segment.end):
+            end = key_groups.end if last else min(segment.end, key_groups.end)
+            yield read_rows(store, file, KeyGroupRange(first, end))
+            first, size = end, 0
+
+
+def write_file(store: BlobStore, path: str, source: Path) -> SnapshotFile:
+    """Store a file as it is, in segments that can be verified one by one."""
+    data = source.read_bytes()
+    view = memoryview(data)
+    segments = []
+    for offset in range(0, max(1, len(data)), READ_BYTES):
+        piece = view[offset : offset + READ_BYTES]
+        segments.append(Segment(0, 0, offset, len(piece), xxhash.xxh3_64_hexdigest(piece)))
+    store.put(path, data)
+    return SnapshotFile(path, len(data), segments)
+
+
+def fetch_file(store: BlobStore, file: SnapshotFile, target: Path) -> None:
+    """Bring a file back, verified piece by piece before it gets its name. Raises SnapshotCorrupt."""
+    _check_cover(file)
+    partial = target.with_name(target.name + ".partial")
+    with partial.open("wb") as out:
+        for segment in file.segments:
+            for _, data in _verified(store, file, [segment] if segment.size else []):
+                out.write(data)
+    partial.rename(target)
+
+
 def read_elements(store: BlobStore, file: SnapshotFile) -> list[bytes]:
     """The elements of one operator state, in the order they were written."""
     table = _read(store, file, list(range(len(file.segments) - 1)))
@@ -172,7 +214,7 @@ def _check_cover(file: SnapshotFile) -> None:
     check_path(file.path)
     end = 0
     for segment in file.segments:
-        if segment.offset != end or segment.size <= 0:
+        if segment.offset != end or segment.size < 0 or (segment.size == 0 and file.size):
             raise SnapshotCorrupt(file.path, f"its manifest leaves a gap or an overlap at byte {end:,}")
         end += segment.size
     if end != file.size or not file.segments:

@@ -11,13 +11,15 @@ from typing import Any
 from moorline.api.sinks import Sink, SinkContext, SinkWriter
 from moorline.api.sources import Source, SourceContext, SourceReader
 from moorline.errors import MoorlineError, SnapshotCorrupt
-from moorline.model.graph import Operator
-from moorline.subtask.operator import ChainedOperator, user_code_failed
+from moorline.model.times import MAX_TIME
+from moorline.subtask.event_time import EventTime
+from moorline.subtask.operator import ChainedOperator, Place, user_code_failed
 
 #: What a reader is asked for at a time.
 READ_RECORDS = 2048
 
-Elements = list[tuple[str, str, list[Any]]]
+#: State, mode and plain values.
+PlainElements = list[tuple[str, str, list[Any]]]
 
 
 def _pairs(uid: str, state: str, restored: dict[str, list[Any]]) -> list[tuple[Any, Any]]:
@@ -28,22 +30,69 @@ def _pairs(uid: str, state: str, restored: dict[str, list[Any]]) -> list[tuple[A
     return [(first, second) for first, second in elements]
 
 
-class SourceOperator(ChainedOperator):
+class ReadingOperator(ChainedOperator):
+    """What begins a stream: it is asked to read, and stamps what it has read."""
+
+    #: The input has ended.
+    has_ended = False
+    _time: EventTime | None = None
+
+    def _begin_time(self) -> None:
+        strategy = self.operator.options.get("watermarks")
+        if strategy is not None:
+            self._time = EventTime(strategy, self.wall_ms, self._pass_watermark, self.idle)
+
+    def read(self) -> bool:
+        """Read a batch and pass it on. False if there was nothing to read just now."""
+        raise NotImplementedError
+
+    def _pass_read(self, records: list[Any], timestamps: list[int] | None = None, split: Any = None) -> None:
+        if records:
+            if self._time is not None:
+                try:
+                    timestamps = self._time.stamp(records, timestamps, split)
+                except MoorlineError:
+                    raise
+                except Exception as error:  # the user's timestamp assigner
+                    raise user_code_failed(self.operator, self.subtask, error, self.records_in) from error
+            self.records_in += len(records)
+            self.emit(records, timestamps)
+        if self._time is not None:
+            self._time.tick(self.wall_ms())
+
+    def _end(self) -> None:
+        self.has_ended = True
+        if self._time is not None:
+            self._time.end()
+        else:
+            self._pass_watermark(MAX_TIME)
+
+    def next_tick_ms(self) -> int | None:
+        return None if self._time is None else self._time.next_tick_ms()
+
+    def tick(self, now_ms: int) -> None:
+        if self._time is not None:
+            self._time.tick(now_ms)
+
+
+class SourceOperator(ReadingOperator):
     """Reads a source and passes its records on."""
 
-    def __init__(self, operator: Operator, subtask: int, attempt: int, restored: dict[str, list[Any]]) -> None:
-        super().__init__(operator, subtask)
+    def __init__(self, place: Place, attempt: int, restored: dict[str, list[Any]]) -> None:
+        super().__init__(place)
         self._attempt, self._restored = attempt, restored
         self._reader: SourceReader | None = None
-        #: The input has ended, or the job is stopping.
-        self.has_ended = False
+        self._begin_time()
 
     def open(self) -> None:
         source: Source = self.operator.function
         positions = dict(_pairs(self.operator.uid, "positions", self._restored))
         context = SourceContext(self.operator.uid, self.subtask, self.operator.parallelism, self._attempt, positions)
         try:
+            self.state.initialize(source)
             self._reader = source.open(context)
+            if self._time is not None:
+                self._time.open_splits = self._reader.splits
         except MoorlineError:
             raise
         except Exception as error:
@@ -51,26 +100,26 @@ class SourceOperator(ChainedOperator):
         self._restored = {}
 
     def read(self) -> bool:
-        """Read a batch and pass it on. False if there was nothing to read just now."""
-        assert self._reader is not None
+        reader = self._reader
+        assert reader is not None
         try:
-            records = self._reader.read(READ_RECORDS)
+            records = reader.read(READ_RECORDS)
         except MoorlineError:
             raise
         except Exception as error:
             raise user_code_failed(self.operator, self.subtask, error, self.records_in) from error
         if records is None:
-            self.has_ended = True
+            self._end()
             return True
-        self.records_in += len(records)
-        self.emit(records)
+        self._pass_read(records, reader.timestamps, reader.split)
         return bool(records)
 
-    def elements(self) -> Elements:
+    def elements(self) -> PlainElements:
         assert self._reader is not None
         return [("positions", "union", [list(item) for item in self._reader.positions().items()])]
 
     def confirmed(self, checkpoint: int) -> None:
+        super().confirmed(checkpoint)
         assert self._reader is not None
         self._reader.notify_checkpoint_complete(checkpoint)
 
@@ -82,10 +131,8 @@ class SourceOperator(ChainedOperator):
 class SinkOperator(ChainedOperator):
     """Writes batches to a sink, stages at barriers, commits what is confirmed."""
 
-    def __init__(
-        self, operator: Operator, subtask: int, job: str, attempt: int, restored: dict[str, list[Any]]
-    ) -> None:
-        super().__init__(operator, subtask)
+    def __init__(self, place: Place, job: str, attempt: int, restored: dict[str, list[Any]]) -> None:
+        super().__init__(place)
         self._job, self._attempt, self._restored = job, attempt, restored
         self._writer: SinkWriter | None = None
         #: By checkpoint: staged, not yet known to be committed.
@@ -104,6 +151,7 @@ class SinkOperator(ChainedOperator):
             tuple(self._restored.get("writer", ())),
         )
         try:
+            self.state.initialize(sink)
             if again:
                 sink.commit(again)
             self._writer = sink.open(context)
@@ -113,7 +161,7 @@ class SinkOperator(ChainedOperator):
             raise user_code_failed(self.operator, self.subtask, error) from error
         self._restored = {}
 
-    def process(self, records: list[Any]) -> None:
+    def process(self, records: list[Any], timestamps: list[int] | None = None, side: int = 0) -> None:
         assert self._writer is not None
         try:
             self._writer.write(records)
@@ -130,13 +178,14 @@ class SinkOperator(ChainedOperator):
         if staged:
             self._staged[checkpoint] = staged
 
-    def elements(self) -> Elements:
+    def elements(self) -> PlainElements:
         assert self._writer is not None
         staged = [[checkpoint, c] for checkpoint, cs in self._staged.items() for c in cs]
         return [("committables", "split", staged), ("writer", "split", self._writer.snapshot())]
 
     def confirmed(self, checkpoint: int) -> None:
         """Commit everything up to and including ``checkpoint``: an earlier confirmation may have got lost."""
+        super().confirmed(checkpoint)
         covered = [n for n in self._staged if n <= checkpoint]
         if covered:
             self.operator.function.commit([c for n in sorted(covered) for c in self._staged[n]])

@@ -5,6 +5,7 @@ On Spark it is made by ``spark/entry.py``; in a simulation everything in it is s
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -32,3 +33,5 @@ class Environment:
     #: Where snapshots go; None: nowhere.
     store: BlobStore | None
     flush_ms: int = 4
+    #: The wall clock, in milliseconds since 1970.
+    wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000

@@ -6,6 +6,7 @@ sleeps; ``spark/entry.py`` (or the simulator) calls it and carries its rows away
     start()        restore, open, report Running
     frame(f)       a frame from the exchange: for a later stage, or for us through the gate
     order(o)       from the driver
+    tick()         timers and watermarks that are due by the wall clock; next_tick_ms() says when
     work()         held frames that may pass now, else a batch from the source; False: nothing to do
     output.take()  rows to yield
     is_done        the final checkpoint is complete and committed
@@ -15,6 +16,7 @@ What is raised here ends the attempt; :meth:`describe_failure` puts it into word
 
 from __future__ import annotations
 
+import math
 import time
 import traceback
 from collections.abc import Callable
@@ -32,7 +34,7 @@ from moorline.errors import (
 from moorline.failpoints import failpoint
 from moorline.model import elements
 from moorline.model.deployment import Deployment
-from moorline.model.elements import BATCH, Barrier
+from moorline.model.elements import BATCH, IDLE, WATERMARK, Barrier
 from moorline.model.ids import CheckpointId, SubtaskId
 from moorline.model.key_groups import owned
 from moorline.model.manifest import OperatorHandles
@@ -48,15 +50,19 @@ from moorline.model.messages import (
     Running,
     Trigger,
 )
+from moorline.model.times import MAX_TIME
 from moorline.protocol.lowering import relay_slot
+from moorline.protocol.watermarks import Watermarks
 from moorline.subtask import snapshot
-from moorline.subtask.ends import SinkOperator, SourceOperator
+from moorline.subtask.ends import ReadingOperator, SinkOperator
 from moorline.subtask.environment import Environment
 from moorline.subtask.gate import Gate
 from moorline.subtask.operator import ChainedOperator
 from moorline.subtask.output import Output
 from moorline.subtask.restore import close_chain, open_chain
 
+#: How often keys are counted.
+COUNT_MS = 500
 #: Of an error's text and of its traceback so much is told.
 TOLD = 100_000
 
@@ -69,21 +75,29 @@ class Subtask:
         self._plan = deployment.plan
         self._stage, self._slot = self._plan.slot(subtask)
         self._operators: list[ChainedOperator] = []
-        self._source: SourceOperator | None = None
+        self._source: ReadingOperator | None = None
         self.output = Output(deployment.attempt, environment.flush_ms, environment.now_ms)
         channels = self._plan.channels_into(subtask)
         self._channel = {pair: number for number, pair in enumerate(channels)}
+        root = self._plan.graph.by_uid[self._plan.vertices[subtask.vertex].operators[0]]
+        #: Which of the root's inputs each channel belongs to.
+        self._sides = [root.inputs[self._plan.links[link].input].side for link, _ in channels]
         self._open_channels = len(channels)
+        self._watermarks = Watermarks(len(channels))
         self._gate = Gate(len(channels), self._deliver, self._barrier, self._give_up, lambda: int(environment.now_ms()))
         self._has_stopped = False
+        #: How many keys there are, counted now and then.
+        self._keys, self._counted_ms = 0, -math.inf
+        #: All input has ended: nothing fires any more.
+        self._is_finished = False
         self.is_done = False
 
     # --- what the world calls --------------------------------------------------------------------
 
     def start(self, pid: int = 0) -> None:
         """Restore, open, and say so."""
-        self._operators = open_chain(self._deployment, self.id, self._env.store, self.output)
-        if isinstance(self._operators[0], SourceOperator):
+        self._operators = open_chain(self._deployment, self.id, self._env, self.output)
+        if isinstance(self._operators[0], ReadingOperator):
             self._source = self._operators[0]
         if self._deployment.restored is not None:
             failpoint("restore.open")
@@ -102,15 +116,17 @@ class Subtask:
     def order(self, order: Order) -> None:
         """The driver wants something."""
         match order:
-            case Trigger(checkpoint=checkpoint, triggered_ms=at, final=final):
+            case Trigger(checkpoint=checkpoint, triggered_ms=at, final=final, completed=completed):
                 if self._source is not None:
                     self._has_stopped = self._has_stopped or final
-                    self._barrier(Barrier(CheckpointId(checkpoint), at, final), 0)
+                    self._barrier(Barrier(CheckpointId(checkpoint), at, final, completed), 0)
                     failpoint("ckpt.barrier")
             case Confirm(checkpoint=checkpoint, final=final):
                 self._confirmed(checkpoint, final)
             case Abort(checkpoint=checkpoint):
                 self._gate.abort(checkpoint)
+                for operator in reversed(self._operators):
+                    operator.aborted(checkpoint)
             case _:
                 assert_never(order)
 
@@ -123,9 +139,44 @@ class Subtask:
             return False
         did = self._source.read()
         if self._source.has_ended:
-            self.output.end()
+            self._finish()
             self._env.report(InputEnded())
         return did
+
+    def _finish(self) -> None:
+        """All input has ended, and so has time. What is emitted from here on belongs to nobody."""
+        if self._source is None and self._watermarks.current < MAX_TIME:
+            self._operators[0].watermark(MAX_TIME)
+        self._is_finished = True
+        self.output.end()
+
+    def next_tick_ms(self) -> int | None:
+        """By the wall clock: when :meth:`tick` has something to do."""
+        if self._has_stopped or self._is_finished:
+            return None
+        return min((t for o in self._operators if (t := o.next_tick_ms()) is not None), default=None)
+
+    def tick_in_seconds(self) -> float:
+        """How long until :meth:`tick` has something to do."""
+        due = self.next_tick_ms()
+        return math.inf if due is None else max(0.0, (due - self._env.wall_ms()) / 1000)
+
+    def tick(self) -> bool:
+        """Do what is due by the wall clock. False if nothing was."""
+        if self._env.now_ms() - self._counted_ms >= COUNT_MS:
+            self._counted_ms = self._env.now_ms()
+            self._keys = sum(o.backend.entries() for o in self._operators if o.backend is not None)
+        due = self.next_tick_ms()
+        if due is None:
+            return False
+        now_ms = self._env.wall_ms()
+        if due > now_ms:
+            return False
+        for operator in self._operators:
+            at = operator.next_tick_ms()
+            if at is not None and at <= now_ms:
+                operator.tick(now_ms)
+        return True
 
     @property
     def attempt(self) -> int:
@@ -142,10 +193,11 @@ class Subtask:
         return self._gate.has_released()
 
     def progress(self) -> Progress:
+        """How far it is. Called from another thread, so it looks at numbers only."""
         return Progress(
             records_in=self._operators[0].records_in if self._operators else 0,
             records_out=self.output.records_out,
-            keys=sum(o.backend.entries() for o in self._operators if o.backend is not None),
+            keys=self._keys,
             blocked_bytes=self._gate.held_bytes(),
         )
 
@@ -185,28 +237,55 @@ class Subtask:
 
     def _deliver(self, channel: int, frame: bytes) -> None:
         if frame[0] == BATCH:
-            process = self._operators[0].process
-            for records in elements.unpack_batch(frame):
-                process(records)
+            process, side = self._operators[0].process, self._sides[channel]
+            for kind, content, timestamps in elements.unpack_batch(frame):
+                if kind == WATERMARK:
+                    self._time_has_come(self._watermarks.advanced(channel, content))
+                elif kind == IDLE:
+                    self._time_has_come(self._watermarks.idled(channel))
+                else:
+                    process(content, timestamps, side)
             return
+        self._time_has_come(self._watermarks.ended(channel))
         self._open_channels -= 1
         if not self._open_channels:
-            self.output.end()
+            self._finish()
+
+    def _time_has_come(self, announced: int | str | None) -> None:
+        if isinstance(announced, int):
+            self._operators[0].watermark(announced)
+        elif announced is not None:
+            # All inputs are idle: time goes on to the furthest of them first.
+            if self._watermarks.current > self._operators[0].moment.watermark:
+                self._operators[0].watermark(self._watermarks.current)
+            self._operators[0].idle()
 
     def _barrier(self, barrier: Barrier, align_ms: int) -> None:
         """Every record before the barrier has been processed: take the snapshot."""
+        for operator in self._operators:
+            operator.before_barrier()
+        try:
+            self._snapshot(barrier, align_ms)
+        finally:
+            for operator in self._operators:
+                operator.after_snapshot()
+
+    def _snapshot(self, barrier: Barrier, align_ms: int) -> None:
         self.output.broadcast(barrier)
+        # What fires after the last barrier would be committed by nobody.
+        self._has_stopped = self._has_stopped or barrier.final
         checkpoint = barrier.checkpoint
         if self._env.store is None:
             snapshot.stage(self._operators, checkpoint)
+            snapshot.stage_outside(self._operators, checkpoint)
             self._env.report(Acknowledged(checkpoint=checkpoint, operators=[], align_ms=align_ms))
             return
         began = time.perf_counter()
-        taken = snapshot.take(self._operators, checkpoint)
+        taken = snapshot.take(self._operators, barrier)
         sync_ms = round(1000 * (time.perf_counter() - began))
         operator = self._operators[0].operator
         mine = owned(self.id.index, operator.parallelism, self._plan.graph.max_parallelism)
-        write = snapshot.writer(self._env.store, taken, checkpoint, self.id.index, self._deployment.attempt, mine)
+        write = snapshot.Writer(self._env.store, taken, checkpoint, self.id.index, self._deployment.attempt, mine)
         self._env.background(write, self._written(checkpoint, taken, align_ms, sync_ms))
 
     def _written(
@@ -215,7 +294,7 @@ class Subtask:
         began = time.perf_counter()
 
         def done(handles: list[OperatorHandles], error: BaseException | None) -> None:
-            snapshot.release(taken)
+            snapshot.done(taken, None if error is not None else handles)
             if isinstance(error, StateError):
                 raise error  # a value that cannot be stored: every further checkpoint would meet it again
             if error is not None:
@@ -237,13 +316,12 @@ class Subtask:
 
     def _confirmed(self, checkpoint: int, final: bool) -> None:
         for operator in reversed(self._operators):
-            if isinstance(operator, (SinkOperator, SourceOperator)):
-                try:
-                    operator.confirmed(checkpoint)
-                except MoorlineError:
-                    raise
-                except Exception as error:
-                    raise RuntimeError(f"{operator.operator.uid}: could not commit {checkpoint}: {error}") from error
+            try:
+                operator.confirmed(checkpoint)
+            except MoorlineError:
+                raise
+            except Exception as error:
+                raise RuntimeError(f"{operator.operator.uid}: could not commit {checkpoint}: {error}") from error
         if final:
             for operator in self._operators:
                 result = operator.results() if isinstance(operator, SinkOperator) else None

@@ -42,7 +42,7 @@ Rows = list[tuple[int, bytes]]
 class Channel:
     """The way to one receiving subtask."""
 
-    __slots__ = ("head", "parts", "records", "size", "slot")
+    __slots__ = ("head", "parts", "records", "size", "slot", "stamps")
 
     def __init__(self, plan: Plan, link: Link, sender: SubtaskId, receiver: int, attempt: int) -> None:
         stage, here = plan.slot(sender)
@@ -51,34 +51,65 @@ class Channel:
         self.slot = target if target_stage == stage + 1 else relay_slot(here, target, plan.widths[stage + 1])
         self.head = HEAD.pack(0, attempt, target_stage, target, link.id, sender.index)[1:]
         self.records: list[Any] = []
+        #: The timestamps of :attr:`records`: one each, or none at all.
+        self.stamps: list[int] = []
         #: Pickled already, and how many bytes that is.
         self.parts: list[bytes] = []
         self.size = 0
 
 
 class LinkOutput:
-    """One link's sending end in one subtask. ``process`` is called with batches, like an operator's."""
+    """One link's sending end in one subtask. It is given batches and watermarks, like an operator."""
 
     def __init__(self, channels: list[Channel], output: Output) -> None:
         self.channels, self._output = channels, output
 
-    def process(self, records: list[Any]) -> None:
-        raise NotImplementedError
-
-    def _added(self) -> None:
-        output = self._output
-        output.has_buffered = True
+    def process(self, records: list[Any], timestamps: list[int] | None = None, side: int = 0) -> None:
+        # Records with and without timestamps do not share a part.
+        for channel in self.channels:
+            if channel.records and bool(channel.stamps) != bool(timestamps):
+                self._output.pack(channel)
+        self._share_out(records, timestamps)
+        self._output.has_buffered = True
         for channel in self.channels:
             if len(channel.records) >= PART_RECORDS:
-                output.pack(channel)
+                self._output.pack(channel)
+
+    def watermark(self, time: int) -> None:
+        self._mark(elements.pack_watermark(time))
+
+    def idle(self) -> None:
+        self._mark(elements.PACKED_IDLE)
+
+    def _mark(self, packed: bytes) -> None:
+        """Something that must not overtake the records before it."""
+        for channel in self.channels:
+            if channel.records:
+                self._output.pack(channel)
+            channel.parts.append(packed)
+            channel.size += len(packed)
+        self._output.has_buffered = True
+
+    def _share_out(self, records: list[Any], timestamps: list[int] | None) -> None:
+        raise NotImplementedError
 
 
 class ForwardOutput(LinkOutput):
     """To the one subtask with the same index."""
 
-    def process(self, records: list[Any]) -> None:
+    def _share_out(self, records: list[Any], timestamps: list[int] | None) -> None:
         self.channels[0].records += records
-        self._added()
+        if timestamps:
+            self.channels[0].stamps += timestamps
+
+
+class BroadcastOutput(LinkOutput):
+    """To every subtask."""
+
+    def _share_out(self, records: list[Any], timestamps: list[int] | None) -> None:
+        for channel in self.channels:
+            channel.records += records
+            channel.stamps += timestamps or ()
 
 
 class RebalanceOutput(LinkOutput):
@@ -86,12 +117,14 @@ class RebalanceOutput(LinkOutput):
 
     _next = 0
 
-    def process(self, records: list[Any]) -> None:
+    def _share_out(self, records: list[Any], timestamps: list[int] | None) -> None:
         count = len(self.channels)
         for number, channel in enumerate(self.channels):
-            channel.records += records[(number - self._next) % count :: count]
+            turn = slice((number - self._next) % count, None, count)
+            channel.records += records[turn]
+            if timestamps:
+                channel.stamps += timestamps[turn]
         self._next = (self._next + len(records)) % count
-        self._added()
 
 
 class HashOutput(LinkOutput):
@@ -111,33 +144,37 @@ class HashOutput(LinkOutput):
         self._sender = sender
         #: Whole batches are picked apart once per receiver, which pays while there are few of them.
         self._ints = len(channels) <= 8
-        #: From key to the ``append`` of its receiver's buffer.
-        self._routes: dict[Any, Callable[[Any], None]] = {}
+        #: From key to the number of its receiver, and to the ``append`` of that one's buffer.
+        self._routes: dict[Any, tuple[int, Callable[[Any], None]]] = {}
 
-    def process(self, records: list[Any]) -> None:
+    def _share_out(self, records: list[Any], timestamps: list[int] | None) -> None:
         iterator: Any = iter(records)
         try:
-            if not (self._ints and self._route_ints(records, iterator)):
+            if not (self._ints and self._route_ints(records, timestamps, iterator)):
                 iterator = iter(records)
-                self._route_each(iterator)
+                self._route_each(iterator, timestamps)
         except MoorlineError:
             raise
         except Exception as error:  # of the user's key selector
             at = len(records) - iterator.__length_hint__() - 1
             raise user_code_failed(self._operator, self._sender, error, -1, f"{records[at]!r:.500}") from error
-        self._added()
 
-    def _route_each(self, records: Iterator[Any]) -> None:
+    def _route_each(self, records: Iterator[Any], timestamps: list[int] | None) -> None:
         key_of, routes = self._key_of, self._routes
+        receivers: list[int] = []
         for record in records:
             key = key_of(record)
             try:
-                append = routes[key]
+                receiver, append = routes[key]
             except (KeyError, TypeError):
-                append = self._route(key, record)
+                receiver, append = self._route(key, record)
             append(record)
+            if timestamps:
+                receivers.append(receiver)
+        for receiver, timestamp in zip(receivers, timestamps or ()):
+            self.channels[receiver].stamps.append(timestamp)
 
-    def _route_ints(self, records: list[Any], iterator: Iterator[Any]) -> bool:
+    def _route_ints(self, records: list[Any], timestamps: list[int] | None, iterator: Iterator[Any]) -> bool:
         """Route a whole batch at once if its keys are all ints. False: they are not, and nothing has happened."""
         found = list(map(self._key_of, iterator))
         if set(map(type, found)) != {int}:
@@ -149,20 +186,23 @@ class HashOutput(LinkOutput):
             return False
         receivers = groups * len(self.channels) // self._max_parallelism  # what owner() says, for a column
         for number, channel in enumerate(self.channels):
-            channel.records += compress(records, (receivers == number).tolist())
+            mine = (receivers == number).tolist()
+            channel.records += compress(records, mine)
+            if timestamps:
+                channel.stamps += compress(timestamps, mine)
         return True
 
-    def _route(self, key: Any, record: Any) -> Callable[[Any], None]:
+    def _route(self, key: Any, record: Any) -> tuple[int, Callable[[Any], None]]:
         try:
             group = keys.key_group(key, self._max_parallelism)
             receiver = owner(group, len(self.channels), self._max_parallelism)
-            append = self.channels[receiver].records.append
+            route = receiver, self.channels[receiver].records.append
             if len(self._routes) >= ROUTES:
                 self._routes.clear()
-            self._routes[key] = append
+            self._routes[key] = route
         except (keys.NotAKey, TypeError) as error:
             raise InvalidKey(self._operator.uid, f"{key!r:.200}", f"{record!r:.500}", str(error)) from None
-        return append
+        return route
 
 
 class Output:
@@ -181,12 +221,12 @@ class Output:
 
     def pack(self, channel: Channel) -> None:
         """Pickle what waits for one receiver, and send what is enough for a frame."""
-        records = channel.records
+        records, stamps = channel.records, channel.stamps
         self.records_out += len(records)
         while records:
             count = min(self._part_records, len(records))
-            part = elements.pack_records(records[:count] if count < len(records) else records)
-            del records[:count]  # in place: the routes hold on to this list
+            part = elements.pack_records(records[:count] if count < len(records) else records, stamps[:count])
+            del records[:count], stamps[:count]  # in place: the routes hold on to these lists
             channel.parts.append(part)
             channel.size += len(part)
             # Records of 8 bytes go by the thousand, records of a megabyte one by one.
@@ -275,7 +315,9 @@ def link_output(plan: Plan, link: Link, sender: SubtaskId, output: Output, attem
             made = RebalanceOutput(channels, output)
         case Partitioning.HASH:
             root = graph.by_uid[target.operators[0]]
-            (edge,) = (i for i in root.inputs if (i.upstream, i.tag) == (link.source_operator, link.tag))
-            made = HashOutput(channels, output, edge.key, root, sender.index, graph.max_parallelism)
+            key = root.inputs[link.input].key
+            made = HashOutput(channels, output, key, root, sender.index, graph.max_parallelism)
+        case Partitioning.BROADCAST:
+            made = BroadcastOutput(channels, output)
     output.links.append(made)
     return made

@@ -2,109 +2,61 @@
 
 from __future__ import annotations
 
+import re
 import traceback
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from moorline.api import states
-from moorline.api.states import State, StateDescriptor, declared_states
-from moorline.errors import KeyedStateWithoutKey, MoorlineError, SnapshotCorrupt, StateRegisteredLate
+import pyarrow as pa
+
+from moorline.api.external import ExternalStore
+from moorline.api.legacy_ends import SinkFunction, SourceFunction
+from moorline.errors import SnapshotCorrupt, StateIncompatible
 from moorline.failpoints import failpoint
 from moorline.model.deployment import Deployment, OperatorRestore
 from moorline.model.graph import Operator
 from moorline.model.ids import SubtaskId
 from moorline.model.key_groups import KeyGroupRange, owned
+from moorline.model.manifest import KeyedHandle
 from moorline.state import plain
-from moorline.state.backend import KeyedBackend
+from moorline.state.backend import KeyedBackend, Moment, Restored
+from moorline.state.composite import CompositeBackend
+from moorline.state.external import ExternalBackend
 from moorline.state.heap import HeapBackend
+from moorline.state.rocksdb import RocksDbBackend
 from moorline.storage import snapshots
 from moorline.storage.blobs import BlobStore
 from moorline.subtask.ends import SinkOperator, SourceOperator
-from moorline.subtask.operator import ChainedOperator, MapOperator, ProcessOperator
+from moorline.subtask.environment import Environment
+from moorline.subtask.event_time import TimestampsOperator
+from moorline.subtask.functions import MapOperator
+from moorline.subtask.legacy_ends import SinkFunctionOperator, SourceFunctionOperator
+from moorline.subtask.local_folder import make_local_folder
+from moorline.subtask.native_rows import Natives
+from moorline.subtask.operator import ChainedOperator, Place
+from moorline.subtask.operator_state import OF_THE_ENDS, OperatorState, RestoredElements
 from moorline.subtask.output import Output, link_output
+from moorline.subtask.process import BroadcastOperator, ProcessOperator
+from moorline.subtask.rekeying import Rekeying
+from moorline.subtask.runtime import RuntimeContext
+from moorline.subtask.windows import window_operator
 
-
-class RuntimeContext:
-    """What a function can learn, and ask for, in ``open``."""
-
-    def __init__(
-        self,
-        operator: Operator,
-        subtask: int,
-        deployment: Deployment,
-        backend: KeyedBackend | None,
-        restore: OperatorRestore,
-    ) -> None:
-        self.operator_uid, self.subtask = operator.uid, subtask
-        self.parallelism, self.max_parallelism = operator.parallelism, deployment.plan.graph.max_parallelism
-        self.attempt = int(deployment.attempt)
-        self._backend, self._restore = backend, restore
-        self.is_open = False
-
-    def get_index_of_this_subtask(self) -> int:
-        return self.subtask
-
-    def get_number_of_parallel_subtasks(self) -> int:
-        return self.parallelism
-
-    def bind_declared(self, function: object) -> None:
-        """Give the states declared on the function's class their life."""
-        for attribute, declared in declared_states(function).items():
-            setattr(function, attribute, self._bind(declared.descriptor))
-
-    def _bind(self, descriptor: StateDescriptor) -> State:
-        if self._backend is None:
-            raise KeyedStateWithoutKey(self.operator_uid, (descriptor.name,))
-        if self.is_open:
-            raise StateRegisteredLate(descriptor.name)
-        try:
-            return self._backend.bind(descriptor)
-        except MoorlineError:
-            raise
-        except Exception as error:
-            files = [handle.file.path for handle in self._restore.keyed if handle.state == descriptor.name]
-            if not files:
-                raise
-            # Checksums fit, so no version of ours has written these rows.
-            cause = f"the rows of state {descriptor.name!r} cannot be read: {type(error).__name__}: {error}"
-            raise SnapshotCorrupt(files[0], cause) from error
-
-    def get_state(self, descriptor: states.ValueStateDescriptor) -> Any:
-        return self._bind(descriptor)
-
-    def get_list_state(self, descriptor: states.ListStateDescriptor) -> Any:
-        return self._bind(descriptor)
-
-    def get_map_state(self, descriptor: states.MapStateDescriptor) -> Any:
-        return self._bind(descriptor)
-
-    def get_reducing_state(self, descriptor: states.ReducingStateDescriptor) -> Any:
-        return self._bind(descriptor)
-
-    def get_aggregating_state(self, descriptor: states.AggregatingStateDescriptor) -> Any:
-        return self._bind(descriptor)
+_NATIVE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
 
 def open_chain(
-    deployment: Deployment, subtask: SubtaskId, store: BlobStore | None, output: Output
+    deployment: Deployment, subtask: SubtaskId, environment: Environment, output: Output
 ) -> list[ChainedOperator]:
     """The operators of a subtask's vertex, wired, restored and open, in chain order."""
     plan = deployment.plan
     vertex = plan.vertices[subtask.vertex]
-    restores = deployment.restores.get(subtask, {})
     contexts = []
     chain: dict[str, ChainedOperator] = {}
     for uid in vertex.operators:
         operator = plan.graph.by_uid[uid]
-        restore = restores.get(uid, OperatorRestore())
-        backend: KeyedBackend | None = None
-        if operator.is_keyed:
-            backend = HeapBackend(uid, plan.graph.max_parallelism)
-            mine = owned(subtask.index, operator.parallelism, plan.graph.max_parallelism)
-            _read_keyed(restore, mine, backend, store)
-        context = RuntimeContext(operator, subtask.index, deployment, backend, restore)
+        chain[uid], context = _make(operator, subtask, deployment, environment)
         contexts.append(context)
-        chain[uid] = _make(operator, subtask, deployment, context, _read_elements(restore, store))
-        chain[uid].backend = backend
         if uid != vertex.operators[0]:
             edge = operator.inputs[0]
             _attach(chain[edge.upstream], edge.tag, chain[uid])
@@ -120,20 +72,66 @@ def open_chain(
         for chained, context in zip(reversed(operators), reversed(contexts), strict=True):
             chained.open()
             opened.insert(0, chained)
-            context.is_open = True
-            if chained.backend is not None:
-                chained.backend.check_all_bound()
+            _change_keys(chained, context, deployment, subtask, environment)
+            _close_registration(chained, context)
     except BaseException:
-        close_chain(opened)
+        close_chain(operators, opened)
         raise
     return operators
 
 
-def close_chain(operators: list[ChainedOperator]) -> None:
-    """Close what was opened, from head to tail. One that fails does not keep the others from closing."""
-    for operator in operators:
+def _change_keys(
+    chained: ChainedOperator,
+    context: RuntimeContext,
+    deployment: Deployment,
+    subtask: SubtaskId,
+    environment: Environment,
+) -> None:
+    """Carry restored state over to other keys, where the user wants that."""
+    operator, backend = chained.operator, chained.backend
+    restore = deployment.restores.get(subtask, {}).get(operator.uid, OperatorRestore())
+    if backend is None or not restore.changes_keys:
+        return
+    key_groups = deployment.plan.graph.max_parallelism
+    mine = owned(subtask.index, operator.parallelism, key_groups)
+    handles = [h for h in restore.keyed if h.kind != "raw"]
+
+    def restored(piece: KeyGroupRange) -> list[Restored]:
+        return [restored_part(h, piece, environment.store) for h in handles if piece & KeyGroupRange(h.first, h.end)]
+
+    rekeying = Rekeying(
+        operator.uid,
+        operator.options["rekey"],
+        backend,
+        context.descriptors,
+        context.live,
+        key_groups,
+        mine,
+        operator.key_type,
+        chained.moment,
+        environment.wall_ms,
+    )
+    rekeying.run(restored, sum(h.rows for h in handles))
+
+
+def _close_registration(chained: ChainedOperator, context: RuntimeContext) -> None:
+    """From now on no state can be asked for; and what was restored must have found its place."""
+    context.is_open = True
+    uid = chained.operator.uid
+    dropped = chained.operator.options.get("drop_states", frozenset())
+    for name in chained.state.close_registration():
+        if dropped is not None and name not in dropped:
+            raise StateIncompatible(uid, name, "operator state", "nothing: the operator has no such state")
+    if chained.backend is not None:
+        chained.backend.check_all_bound()
+
+
+def close_chain(operators: list[ChainedOperator], opened: list[ChainedOperator] | None = None) -> None:
+    """Close what was opened, from head to tail, then all state. One that fails does not keep the others from it."""
+    functions = [operator.close for operator in (operators if opened is None else opened)]
+    for close in functions + [o.backend.close for o in operators if o.backend is not None]:
         try:
-            operator.close()
+            close()
         except Exception:
             traceback.print_exc()
 
@@ -143,32 +141,126 @@ def _attach(upstream: ChainedOperator, tag: str | None, target: Any) -> None:
 
 
 def _make(
-    operator: Operator,
-    subtask: SubtaskId,
-    deployment: Deployment,
-    context: RuntimeContext,
-    elements: dict[str, list[Any]],
-) -> ChainedOperator:
+    operator: Operator, subtask: SubtaskId, deployment: Deployment, environment: Environment
+) -> tuple[ChainedOperator, RuntimeContext]:
+    restore = deployment.restores.get(subtask, {}).get(operator.uid, OperatorRestore())
+    graph, store = deployment.plan.graph, environment.store
+    mine = owned(subtask.index, operator.parallelism, graph.max_parallelism)
+    moment = Moment()
+    backend: KeyedBackend | None = None
+    if operator.is_keyed:
+        backend = _backend(operator, subtask.index, deployment, moment, mine)
+        if not restore.changes_keys:
+            restored = [restored_part(h, mine, store) for h in restore.keyed if h.kind != "raw"]
+            if deployment.state.rocksdb is None and any(one.handle.kind == "native" for one in restored):
+                with Natives() as natives:
+                    restored = list(natives.as_rows(restored, mine, graph.max_parallelism))
+            backend.restore(restored)
+    checkpoint = None if deployment.restored is None else int(deployment.restored)
+    elements = _read_elements(restore, store)
+    is_end = _is_end(operator)
+    own = {state: parts for state, parts in elements.items() if is_end and state in OF_THE_ENDS}
+    ends = {state: _plain(state, parts) for state, parts in own.items()}
+    users = {state: parts for state, parts in elements.items() if state not in own}
+    state = OperatorState(operator.uid, users, _read_raw(restore, mine, store), checkpoint, mine, is_end)
+    context = RuntimeContext(operator, subtask.index, deployment, backend, restore)
+    place = Place(operator, subtask.index, environment.wall_ms, moment, backend, state)
+    attempt = deployment.attempt
     match operator.kind:
+        case "source" if isinstance(operator.function, SourceFunction):
+            return SourceFunctionOperator(place, context), context
         case "source":
-            return SourceOperator(operator, subtask.index, deployment.attempt, elements)
+            return SourceOperator(place, attempt, ends), context
+        case "sink" if isinstance(operator.function, SinkFunction):
+            return SinkFunctionOperator(place, context), context
         case "sink":
-            return SinkOperator(operator, subtask.index, deployment.plan.graph.job, deployment.attempt, elements)
-        case "process":
-            return ProcessOperator(operator, subtask.index, context)
+            return SinkOperator(place, graph.job, attempt, ends), context
+        case "timestamps":
+            return TimestampsOperator(place), context
+        case "process" | "co_process":
+            return ProcessOperator(place, context), context
+        case "broadcast_process":
+            return BroadcastOperator(place, context), context
+        case "window":
+            return window_operator(place, context), context
         case _:
-            return MapOperator(operator, subtask.index, context)
+            return MapOperator(place, context), context
 
 
-def _read_keyed(restore: OperatorRestore, mine: KeyGroupRange, backend: KeyedBackend, store: BlobStore | None) -> None:
-    for handle in restore.keyed:
-        assert store is not None
-        rows = snapshots.read_rows(store, handle.file, mine)
-        backend.restore(handle.state, handle.kind, handle.type, rows)
+def _backend(
+    operator: Operator, subtask: int, deployment: Deployment, moment: Moment, mine: KeyGroupRange
+) -> KeyedBackend:
+    """Where the keyed states of an operator live: on the heap or in RocksDB, and those with a store outside."""
+    config, graph, uid = deployment.state, deployment.plan.graph, operator.uid
+    dropped: frozenset[str] = operator.options.get("drop_states", frozenset())
+    inner: KeyedBackend
+    if config.rocksdb is None:
+        inner = HeapBackend(
+            uid,
+            graph.max_parallelism,
+            moment,
+            incremental=config.incremental,
+            key_type=operator.key_type,
+            allow_dropped=dropped,
+        )
+    else:
+        folder = make_local_folder(config.rocksdb.folder, graph.job, uid, subtask, deployment.attempt)
+        inner = RocksDbBackend(
+            uid,
+            graph.max_parallelism,
+            moment,
+            key_groups=mine,
+            folder=folder,
+            incremental=config.incremental,
+            memory_budget=config.rocksdb.memory_bytes,
+            key_type=operator.key_type,
+            allow_dropped=dropped,
+        )
+
+    def external(store: ExternalStore) -> ExternalBackend:
+        return ExternalBackend(
+            uid,
+            graph.max_parallelism,
+            moment,
+            store=store,
+            job=graph.job,
+            key_groups=mine,
+            attempt=int(deployment.attempt),
+            restored=None if deployment.restored is None else int(deployment.restored),
+            key_type=operator.key_type,
+            allow_dropped=dropped,
+        )
+
+    return CompositeBackend(uid, inner, external, allow_dropped=dropped)
 
 
-def _read_elements(restore: OperatorRestore, store: BlobStore | None) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
+# --- reading ------------------------------------------------------------------------------------
+
+
+def restored_part(handle: KeyedHandle, mine: KeyGroupRange, store: BlobStore | None) -> Restored:
+    assert store is not None
+
+    def tables() -> Iterator[pa.Table]:
+        if handle.file is None:
+            raise SnapshotCorrupt("the manifest", f"state {handle.state!r} has no file")
+        return snapshots.iterate_rows(store, handle.file, KeyGroupRange(handle.first, handle.end) & mine)
+
+    def fetch(folder: Path) -> None:
+        for native in handle.files:
+            if not _NATIVE_NAME.fullmatch(native.name):
+                raise SnapshotCorrupt("the manifest", f"{native.name!r:.100} is no name for a file of a backend")
+            snapshots.fetch_file(store, native.file, folder / native.name)
+
+    return Restored(handle, tables, fetch)
+
+
+def _is_end(operator: Operator) -> bool:
+    """Are its elements positions or committables, as its own operator wrote them?"""
+    return operator.kind in ("source", "sink") and not isinstance(operator.function, (SourceFunction, SinkFunction))
+
+
+def _read_elements(restore: OperatorRestore, store: BlobStore | None) -> RestoredElements:
+    found: RestoredElements = {}
     for state, slices in restore.elements.items():
         for part in slices:
             handle = part.handle
@@ -181,9 +273,22 @@ def _read_elements(restore: OperatorRestore, store: BlobStore | None) -> dict[st
                     handle.file.path if handle.file else "the manifest",
                     f"state {state!r} should have {handle.count} elements and has {len(encoded)}",
                 )
-            try:
-                found.setdefault(state, []).extend(plain.decode(e) for e in encoded[part.start : part.stop])
-            except ValueError as error:
-                where = handle.file.path if handle.file else "the manifest"
-                raise SnapshotCorrupt(where, f"state {state!r} has an element that cannot be read: {error}") from error
+            found.setdefault(state, []).append((handle.type, encoded[part.start : part.stop]))
+    return found
+
+
+def _plain(state: str, parts: list[tuple[str, list[bytes]]]) -> list[Any]:
+    try:
+        return [plain.decode(e) for _, encoded in parts for e in encoded]
+    except ValueError as error:
+        where, cause = "the manifest", f"state {state!r} has an element that cannot be read: {error}"
+        raise SnapshotCorrupt(where, cause) from error
+
+
+def _read_raw(restore: OperatorRestore, mine: KeyGroupRange, store: BlobStore | None) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    for handle in restore.keyed:
+        if handle.kind == "raw":
+            for table in restored_part(handle, mine, store).tables():
+                found.update(zip(table["key_group"].to_pylist(), table["value"].to_pylist()))
     return found

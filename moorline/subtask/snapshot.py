@@ -1,32 +1,42 @@
 """One subtask's part of a checkpoint: the quick part on its thread, the slow part off it.
 
-    1  the barrier goes downstream                 (``subtask/loop.py``)
-    2  sinks stage, states are copied by pointer   synchronous: the stream waits
-    3  files are encoded and written               in the background: the stream goes on
-    4  the acknowledgement                         only when every file is durable
+    1  what must go before the barrier is emitted, then the barrier   (``subtask/loop.py``)
+    2  sinks stage, functions fill their states, keyed state is       synchronous: the stream waits
+       marked or copied by pointer
+    3  files are encoded and written                                  in the background: the stream goes on
+    4  the acknowledgement                                            only when every file is durable
 
-Handles of small operator states travel inside the acknowledgement instead of a file of their own.
+Handles of small operator states travel inside the acknowledgement instead of a file of their own. Keyed state that an
+earlier checkpoint has in storage already is named again and not written again (``state/backend.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from moorline.errors import StateTypeMismatch
 from moorline.failpoints import failpoint
+from moorline.model.elements import Barrier
 from moorline.model.key_groups import KeyGroupRange
-from moorline.model.manifest import ElementsHandle, KeyedHandle, OperatorHandles
+from moorline.model.manifest import ElementsHandle, KeyedHandle, NativeFile, OperatorHandles
 from moorline.state import plain
-from moorline.state.backend import Part
+from moorline.state.backend import Files, KeyedSnapshot, Rows
+from moorline.state.composite import CompositeBackend
+from moorline.state.folding import fold
 from moorline.storage import layout, snapshots
 from moorline.storage.blobs import BlobStore
-from moorline.subtask.ends import Elements, SinkOperator, SourceOperator
+from moorline.subtask.ends import SinkOperator, SourceOperator
 from moorline.subtask.operator import ChainedOperator
+from moorline.subtask.operator_state import Elements
 
 #: Operator states up to this size need no file.
 INLINE_BYTES = 16 << 10
+#: A chain is folded piece by piece, in key-group ranges of about so many rows.
+FOLD_ROWS = 500_000
 
 
 @dataclass(frozen=True)
@@ -34,8 +44,10 @@ class Taken:
     """One operator's state as it was at the barrier."""
 
     uid: str
-    parts: list[Part]
-    elements: list[tuple[str, str, list[bytes]]]
+    keyed: KeyedSnapshot | None
+    elements: list[Elements]
+    #: By key group.
+    raw_keyed: dict[int, bytes]
 
 
 def stage(operators: list[ChainedOperator], checkpoint: int) -> None:
@@ -45,62 +57,147 @@ def stage(operators: list[ChainedOperator], checkpoint: int) -> None:
             operator.prepare(checkpoint)
 
 
-def take(operators: list[ChainedOperator], checkpoint: int) -> list[Taken]:
+def stage_outside(operators: list[ChainedOperator], checkpoint: int) -> None:
+    """Have state that is kept outside ready to be applied, where snapshots go nowhere."""
+    for operator in operators:
+        if isinstance(operator.backend, CompositeBackend):
+            operator.backend.stage(checkpoint)
+
+
+def take(operators: list[ChainedOperator], barrier: Barrier) -> list[Taken]:
     """The synchronous part. Operators are given in chain order and asked from the tail, as Flink does."""
-    stage(operators, checkpoint)
+    stage(operators, barrier.checkpoint)
     taken = []
     for operator in reversed(operators):
-        parts = operator.backend.snapshot() if operator.backend is not None else []
-        elements: Elements = []
+        elements, raw_keyed = operator.state.snapshot(barrier.checkpoint, barrier.triggered_ms)
+        keyed = operator.backend.snapshot(barrier.checkpoint, barrier.completed) if operator.backend else None
         if isinstance(operator, (SinkOperator, SourceOperator)):
-            elements = operator.elements()
-        uid = operator.operator.uid
-        taken.append(Taken(uid, parts, [(s, m, [_encode(uid, s, v) for v in values]) for s, m, values in elements]))
+            uid = operator.operator.uid
+            elements += [(s, m, "plain", [_encode(uid, s, v) for v in vs]) for s, m, vs in operator.elements()]
+        taken.append(Taken(operator.operator.uid, keyed, elements, raw_keyed))
     failpoint("ckpt.sync")
     return taken
 
 
-def _encode(uid: str, state: str, value: Any) -> bytes:
+def _encode(uid: str, state: str, value: object) -> bytes:
     try:
         return plain.encode(value)
     except plain.NotPlain as error:
         raise StateTypeMismatch(f"{state} of operator {uid}", "plain data", str(error)) from None
 
 
-def writer(
-    store: BlobStore, taken: list[Taken], checkpoint: int, subtask: int, attempt: int, key_groups: KeyGroupRange
-) -> Callable[[], list[OperatorHandles]]:
+def done(taken: list[Taken], handles: list[OperatorHandles] | None) -> None:
+    """The files are durable, or (None) never will be: tell the backends, on the subtask's thread."""
+    written = {h.uid: h.keyed for h in handles or ()}
+    for operator in taken:
+        if operator.keyed is not None:
+            # Raw state is none of the backend's.
+            mine = None if handles is None else [h for h in written[operator.uid] if h.kind != "raw"]
+            operator.keyed.done(mine)
+
+
+class Writer:
     """The asynchronous part, to be called off the subtask's thread."""
 
-    def path(uid: str, state: str) -> str:
-        return layout.data_path(checkpoint, uid, state, subtask, attempt)
+    def __init__(
+        self, store: BlobStore, taken: list[Taken], checkpoint: int, subtask: int, attempt: int, mine: KeyGroupRange
+    ) -> None:
+        self._store, self._taken, self._mine = store, taken, mine
+        self._checkpoint, self._subtask, self._attempt = checkpoint, subtask, attempt
 
-    def write_elements(uid: str, state: str, mode: str, encoded: list[bytes]) -> ElementsHandle:
-        if sum(map(len, encoded)) <= INLINE_BYTES:
-            return ElementsHandle(state, mode, len(encoded), inline=encoded)
-        file = snapshots.write_elements(store, path(uid, state), encoded)
-        return ElementsHandle(state, mode, len(encoded), file=file)
-
-    def write() -> list[OperatorHandles]:
+    def __call__(self) -> list[OperatorHandles]:
         handles = []
-        for operator in taken:
-            keyed = []
-            for part in operator.parts:
-                rows = part.table()
-                if rows.num_rows:
-                    file = snapshots.write_rows(store, path(operator.uid, part.state), rows)
-                    first, end = key_groups.first, key_groups.end
-                    keyed.append(KeyedHandle(part.state, part.kind, part.type, first, end, rows.num_rows, file))
-            elements = [write_elements(operator.uid, *e) for e in operator.elements if e[2]]
+        for operator in self._taken:
+            keyed = [] if operator.keyed is None else self._keyed(operator.uid, operator.keyed)
+            if operator.raw_keyed:
+                keyed.append(self._raw(operator.uid, operator.raw_keyed))
+            elements = [self._elements(operator.uid, *e) for e in operator.elements if e[3]]
             handles.append(OperatorHandles(operator.uid, keyed, elements))
         failpoint("ckpt.uploaded")
         return handles
 
-    return write
+    def _path(self, uid: str, state: str, suffix: str = "parquet") -> str:
+        return layout.data_path(self._checkpoint, uid, state, self._subtask, self._attempt, suffix=suffix)
+
+    def _elements(self, uid: str, state: str, mode: str, type_name: str, encoded: list[bytes]) -> ElementsHandle:
+        if sum(map(len, encoded)) <= INLINE_BYTES:
+            return ElementsHandle(state, mode, len(encoded), inline=encoded, type=type_name)
+        file = snapshots.write_elements(self._store, self._path(uid, state), encoded)
+        return ElementsHandle(state, mode, len(encoded), file=file, type=type_name)
+
+    def _raw(self, uid: str, groups: dict[int, bytes]) -> KeyedHandle:
+        numbers = sorted(groups)
+        columns = {
+            "key_group": pa.array(numbers, pa.int32()),
+            "value": pa.array([groups[n] for n in numbers], pa.large_binary()),
+        }
+        return self._rows(uid, "raw", "raw", "bytes", pa.table(columns), False)
+
+    def _keyed(self, uid: str, snapshot: KeyedSnapshot) -> list[KeyedHandle]:
+        def folds(state: str) -> bool:
+            return snapshot.fold and (snapshot.foldable is None or state in snapshot.foldable)
+
+        handles = [h for h in snapshot.reused if not folds(h.state)]
+        for part in snapshot.parts:
+            if isinstance(part, Files):
+                handles.append(self._native(uid, part))
+            elif not folds(part.state):
+                handles += [
+                    self._rows(uid, part.state, part.kind, part.type, table, part.increment)
+                    for table in part.tables()
+                    if table.num_rows
+                ]
+        reused = [h for h in snapshot.reused if folds(h.state)]
+        handles += self._folded(uid, reused, [p for p in snapshot.parts if isinstance(p, Rows) and folds(p.state)])
+        return handles
+
+    def _rows(self, uid: str, state: str, kind: str, type_name: str, table: pa.Table, increment: bool) -> KeyedHandle:
+        file = snapshots.write_rows(self._store, self._path(uid, state), table)
+        groups = table["key_group"]
+        first, end = groups[0].as_py(), groups[-1].as_py() + 1
+        return KeyedHandle(state, kind, type_name, first, end, table.num_rows, file, increment=increment)
+
+    def _native(self, uid: str, part: Files) -> KeyedHandle:
+        files = list(part.known.values())
+        for name, path in part.paths.items():
+            if name not in part.known:
+                target = self._path(uid, "native", "bin")
+                files.append(NativeFile(name, snapshots.write_file(self._store, target, path)))
+        first, end = self._mine.first, self._mine.end
+        states = list(part.states)
+        return KeyedHandle("", "native", "", first, end, 0, backend="rocksdb", files=files, states=states)
+
+    # --- folding a chain into a new base ---------------------------------------------------------
+
+    def _folded(self, uid: str, reused: list[KeyedHandle], parts: list[Rows]) -> Iterator[KeyedHandle]:
+        chains: dict[str, list[KeyedHandle]] = {}
+        for handle in reused:
+            chains.setdefault(handle.state, []).append(handle)
+        fresh = {part.state: part for part in parts}
+        for state in {**chains, **fresh}:
+            chain, part = chains.get(state, []), fresh.get(state)
+            # What is new is as much as has changed, and in memory anyway.
+            new = [(t, part.increment) for t in part.tables()] if part is not None else []
+            kind, type_name = (part.kind, part.type) if part is not None else (chain[-1].kind, chain[-1].type)
+            for groups in self._pieces(chain, sum(t.num_rows for t, _ in new)):
+                table = fold([*self._read(chain, groups), *((_cut(t, groups), i) for t, i in new)])
+                if table is not None and table.num_rows:
+                    yield self._rows(uid, state, kind, type_name, table, False)
+
+    def _pieces(self, chain: list[KeyedHandle], fresh_rows: int) -> Iterable[KeyGroupRange]:
+        count = 1 + (sum(h.rows for h in chain) + fresh_rows) // FOLD_ROWS
+        width = max(1, -(-(self._mine.end - self._mine.first) // count))
+        for first in range(self._mine.first, self._mine.end, width):
+            yield KeyGroupRange(first, min(first + width, self._mine.end))
+
+    def _read(self, chain: list[KeyedHandle], groups: KeyGroupRange) -> Iterator[tuple[pa.Table, bool]]:
+        for handle in chain:
+            assert handle.file is not None
+            common = groups & KeyGroupRange(handle.first, handle.end)
+            if common:
+                yield snapshots.read_rows(self._store, handle.file, common), handle.increment
 
 
-def release(taken: list[Taken]) -> None:
-    """The files are written, or never will be: stop sharing values with the snapshot."""
-    for operator in taken:
-        for part in operator.parts:
-            part.release()
+def _cut(table: pa.Table, groups: KeyGroupRange) -> pa.Table:
+    column = table["key_group"]
+    return table.filter(pc.and_(pc.greater_equal(column, groups.first), pc.less(column, groups.end)))

@@ -6,13 +6,11 @@ files as in a job. Only Spark is missing, so a test takes milliseconds.
 
 from __future__ import annotations
 
-import copy
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
-
-import cloudpickle
 
 from moorline.api.functions import (
     FilterFunction,
@@ -24,24 +22,30 @@ from moorline.api.functions import (
     ReduceFunction,
 )
 from moorline.api.job import Job
-from moorline.api.streams import KeyedStream
+from moorline.api.streams import Stream
 from moorline.connectors.console import discard
 from moorline.connectors.items import from_items
 from moorline.errors import InvalidArgument, InvalidKey
 from moorline.model import keys
+from moorline.model.config import ON_THE_HEAP, StateConfig
 from moorline.model.deployment import Deployment, OperatorRestore
-from moorline.model.graph import Graph
-from moorline.model.ids import Attempt, SubtaskId
+from moorline.model.elements import Barrier
+from moorline.model.graph import Graph, Partitioning
+from moorline.model.ids import Attempt, CheckpointId, SubtaskId
 from moorline.model.key_groups import owned, owner
 from moorline.model.manifest import Manifest, OperatorEntry
+from moorline.model.times import MAX_TIME
 from moorline.protocol.lowering import lower
 from moorline.protocol.redistribution import key_groups_of, redistribute
 from moorline.state.backend import NO_KEY
 from moorline.storage.memory import MemoryStore
 from moorline.subtask import snapshot as snapshots
-from moorline.subtask.operator import FunctionOperator
-from moorline.subtask.output import Output
-from moorline.subtask.restore import open_chain
+from moorline.subtask.environment import Environment
+from moorline.testing.clock import ManualClock
+from moorline.testing.harness_subtasks import HarnessSubtask
+
+#: So long a source may give nothing before :meth:`OperatorHarness.read` gives up.
+READ_SECONDS = 10
 
 _KINDS: tuple[tuple[str, tuple[type, ...]], ...] = (
     ("map", (MapFunction,)),
@@ -80,6 +84,9 @@ class OperatorHarness:
     as in a job, each subtask has its own copy of the function (:attr:`functions`).
     """
 
+    #: When each of the records that came out last happened; None where it is not known.
+    timestamps: list[int | None]
+
     def __init__(
         self,
         function: Any,
@@ -90,8 +97,39 @@ class OperatorHarness:
         max_parallelism: int | None = None,
         uid: str = "function",
     ) -> None:
-        graph = _graph(function, key, kind or _kind(function), parallelism, max_parallelism, uid)
-        self._start(graph, Attempt(1), None)
+        build = _step(function, key, kind or _kind(function), uid)
+        self._start(_graph(build, 1, parallelism, max_parallelism), ON_THE_HEAP, None)
+
+    @classmethod
+    def of(
+        cls,
+        build: Callable[..., Stream | None],
+        *,
+        inputs: int = 1,
+        parallelism: int = 1,
+        max_parallelism: int | None = None,
+        state: StateConfig = ON_THE_HEAP,
+        snapshot: HarnessSnapshot | None = None,
+    ) -> OperatorHarness:
+        """A harness around any one step: ``build`` is given a stream (or two), adds the step and returns its output.
+
+        >>> import moorline as mo
+        >>> class Both(mo.CoProcessFunction):
+        ...     def process_element1(self, value, ctx): yield "left", value
+        ...     def process_element2(self, value, ctx): yield "right", value
+        >>> harness = OperatorHarness.of(lambda a, b: a.connect(b).process(Both(), uid="both"), inputs=2)
+        >>> harness.process(1) + harness.process(2, side=1)
+        [('left', 1), ('right', 2)]
+
+        A source is a step without an input: ``build`` is given the job, and :meth:`read` asks it for records.
+
+        >>> harness = OperatorHarness.of(lambda job: job.source(mo.from_items("ab")), inputs=0)
+        >>> harness.read()
+        ['a', 'b']
+        """
+        harness = cls.__new__(cls)
+        harness._start(_graph(build, inputs, parallelism, max_parallelism), state, snapshot)
+        return harness
 
     @classmethod
     def restore(
@@ -106,23 +144,68 @@ class OperatorHarness:
         uid: str = "function",
     ) -> OperatorHarness:
         """A harness that starts from a snapshot, at whatever parallelism. The arguments are those of the class."""
-        graph = _graph(function, key, kind or _kind(function), parallelism, max_parallelism, uid)
-        harness = cls.__new__(cls)
-        harness._start(graph, Attempt(snapshot.manifest.attempt + 1), snapshot)
-        return harness
+        build = _step(function, key, kind or _kind(function), uid)
+        return cls.of(build, parallelism=parallelism, max_parallelism=max_parallelism, snapshot=snapshot)
 
-    def process(self, record: Any) -> list[Any]:
-        """What comes out for one record."""
-        return self.process_all([record])
+    def process(self, record: Any, timestamp: int | None = None, *, side: int = 0) -> list[Any]:
+        """What comes out for one record. ``side=1``: it comes in by the second input."""
+        receivers = self._subtasks if side and self._is_broadcast else [self._subtasks[self._owner(record, side)]]
+        stamps = None if timestamp is None else [timestamp]
+        return self._each(receivers, lambda subtask: subtask.operator.process([record], stamps, side))
 
     def process_all(self, records: Iterable[Any]) -> list[Any]:
         """What comes out for all of them, in order, each with the state that the one before has left."""
+        return [value for record in records for value in self.process(record)]
+
+    def watermark(self, time: int) -> list[Any]:
+        """What comes out when event time has come this far."""
+        return self._each(self._subtasks, lambda subtask: subtask.operator.watermark(time))
+
+    def finish(self) -> list[Any]:
+        """What comes out when all input has ended, and with it time."""
+        return self.watermark(MAX_TIME)
+
+    def read(self, at_least: int = 1) -> list[Any]:
+        """What a source has to give: at least so many records, unless it ends before. 0: what it has just now."""
         out: list[Any] = []
-        for record in records:
-            subtask = self._subtasks[self._owner(record)]
-            subtask.operator.process([record])
+        patience = time.monotonic() + READ_SECONDS
+        while True:
+            new = self._each(self._open, lambda subtask: subtask.read())
+            out += new
+            if len(out) >= at_least or all(subtask.has_ended for subtask in self._open):
+                return out
+            if not new:
+                if time.monotonic() > patience:
+                    raise TimeoutError(f"the source gave {len(out)} records, and in {READ_SECONDS} seconds no more")
+                time.sleep(0.001)
+
+    def advance_clock(self, ms: int) -> list[Any]:
+        """What comes out when the wall clock has gone on by so many milliseconds.
+
+        It starts at 0; in a harness that starts from a snapshot, when that was taken.
+        """
+        self.clock.advance(ms / 1000)
+
+        def tick(subtask: HarnessSubtask) -> None:
+            due = subtask.operator.next_tick_ms()
+            if due is not None and due <= self.clock.now_ms():
+                subtask.operator.tick(self.clock.now_ms())
+
+        return self._each(self._subtasks, tick)
+
+    def _each(self, subtasks: list[HarnessSubtask], call: Callable[[HarnessSubtask], Any]) -> list[Any]:
+        out: list[Any] = []
+        self.timestamps = []
+        for subtask in subtasks:
+            call(subtask)
             out += subtask.taken()
+            self.timestamps += subtask.timestamps
         return out
+
+    @property
+    def watermarks(self) -> list[int | None]:
+        """The watermarks that have come out so far, by subtask; None where a subtask went idle."""
+        return [time for subtask in self._subtasks for time in subtask.watermarks]
 
     def side_output(self, tag: OutputTag) -> list[Any]:
         """Everything that was sent to a side output so far, by subtask."""
@@ -150,21 +233,36 @@ class OperatorHarness:
     def snapshot(self) -> HarnessSnapshot:
         """All state as it is now. The harness goes on; the snapshot stays as it is."""
         self._checkpoint += 1
+        barrier = Barrier(CheckpointId(self._checkpoint), self.clock.now_ms(), completed=self._checkpoint - 1)
         handles = []
         for index, subtask in enumerate(self._subtasks):
-            taken = snapshots.take([subtask.operator], self._checkpoint)
+            taken = subtask.take(barrier)
             mine = owned(index, len(self._subtasks), self._max_parallelism)
-            write = snapshots.writer(self._store, taken, self._checkpoint, index, self._attempt, mine)
-            handles += write()
-            snapshots.release(taken)
+            written = snapshots.Writer(self._store, taken, self._checkpoint, index, self._attempt, mine)()
+            snapshots.done(taken, written)
+            handles += written
         operator = self._subtasks[0].operator.operator
-        entry = OperatorEntry(operator.uid, operator.name, len(handles), self._max_parallelism, handles)
-        return HarnessSnapshot(Manifest("harness", self._attempt, self._checkpoint, 0, [entry]), self._store)
+        rekey = operator.options.get("rekey")
+        entry = OperatorEntry(
+            operator.uid, operator.name, len(handles), self._max_parallelism, handles, rekey.name if rekey else ""
+        )
+        manifest = Manifest("harness", self._attempt, self._checkpoint, self.clock.now_ms(), [entry])
+        return HarnessSnapshot(manifest, self._store)
+
+    def confirm(self) -> None:
+        """The last snapshot's checkpoint is complete."""
+        for subtask in self._subtasks:
+            subtask.operator.confirmed(self._checkpoint)
+
+    def abort(self) -> None:
+        """The last snapshot's checkpoint was given up."""
+        for subtask in self._subtasks:
+            subtask.operator.aborted(self._checkpoint)
 
     @property
     def functions(self) -> list[Any]:
         """The copy of the function that each subtask runs."""
-        return [subtask.operator.function for subtask in self._subtasks]
+        return [subtask.operator.operator.function for subtask in self._subtasks]
 
     def close(self) -> None:
         """Close the function. State can still be looked at."""
@@ -179,30 +277,46 @@ class OperatorHarness:
     ) -> None:
         self.close()
 
-    def _start(self, graph: Graph, attempt: Attempt, snapshot: HarnessSnapshot | None) -> None:
+    def _start(self, built: tuple[Graph, str], state: StateConfig, snapshot: HarnessSnapshot | None) -> None:
+        graph, uid = built
+        attempt = Attempt(1 if snapshot is None else snapshot.manifest.attempt + 1)
         if snapshot is not None:
             graph = replace(graph, max_parallelism=key_groups_of(snapshot.manifest, graph))
-        self._key = graph.operators[1].inputs[0].key
+        operator = graph.by_uid[uid]
+        self._keys = {i.side: i.key for i in operator.inputs}
+        self._key = self._keys.get(0)
+        self._is_broadcast = any(i.side and i.partitioning is Partitioning.BROADCAST for i in operator.inputs)
         self._max_parallelism, self._attempt = graph.max_parallelism, attempt
-        self._store, self._checkpoint, self._next = MemoryStore(), 0, 0
+        self._checkpoint, self._next = 0, 0
+        #: Increments refer to files of the snapshots before them, so a restored harness writes to the same place.
+        self._store = snapshot.store if snapshot else MemoryStore()
+        self.clock = ManualClock(0 if snapshot is None else snapshot.manifest.created_ms)
         restores: dict[SubtaskId, dict[str, OperatorRestore]] = {}
+        restored: CheckpointId | None = None
         if snapshot is not None:
             restores = redistribute(snapshot.manifest, lower(graph), "the snapshot")
             self._checkpoint = snapshot.manifest.checkpoint
-        self._subtasks: list[_Subtask] = []
+            restored = CheckpointId(self._checkpoint)
+        deployment = Deployment(lower(graph), attempt, restored, restores, state=state)
+        environment = Environment(self.clock.now_ms, _ignore, _no_background, self._store, wall_ms=self.clock.now_ms)
+        self._subtasks: list[HarnessSubtask] = []
         #: Those that are not closed yet.
-        self._open: list[_Subtask] = []
-        for index in range(graph.operators[1].parallelism):
-            subtask = _Subtask(graph, index, attempt, restores, snapshot.store if snapshot else None)
+        self._open: list[HarnessSubtask] = []
+        for index in range(operator.parallelism):
+            subtask = HarnessSubtask(deployment, uid, index, environment)
             self._subtasks.append(subtask)
             self._open.append(subtask)
 
-    def _owner(self, record: Any) -> int:
+    def _owner(self, record: Any, side: int = 0) -> int:
         count = len(self._subtasks)
-        if self._key is None:
+        if side not in self._keys:
+            has = f"{len(self._keys)} inputs" if self._keys else "no input: use read()"
+            raise InvalidArgument("side", side, f"The step has {has}.")
+        key_of = self._keys[side]
+        if key_of is None:
             self._next += 1
             return (self._next - 1) % count
-        key = self._key(record)
+        key = key_of(record)
         try:
             return owner(keys.key_group(key, self._max_parallelism), count, self._max_parallelism)
         except keys.NotAKey as error:
@@ -210,67 +324,12 @@ class OperatorHarness:
             raise InvalidKey(uid, repr(key), f"{record!r:.500}", str(error)) from None
 
 
-class _Subtask:
-    """One subtask: an open operator, and what has come out of it."""
-
-    def __init__(
-        self,
-        graph: Graph,
-        index: int,
-        attempt: Attempt,
-        restores: dict[SubtaskId, dict[str, OperatorRestore]],
-        store: MemoryStore | None,
-    ) -> None:
-        source, operator, sink = graph.operators
-        mine = replace(operator, function=_copied(operator.function))
-        plan = lower(replace(graph, operators=(source, mine, sink)))
-        deployment = Deployment(plan, attempt, restores=restores)
-        output = Output(attempt, 0, lambda: 0)
-        first, *_ = open_chain(deployment, SubtaskId(1, index), store, output)
-        assert isinstance(first, FunctionOperator)
-        self.operator = first
-        self.side = _SideOutputs()
-        self._out = _Collected()
-        first.targets, first.side_targets = [self._out], self.side
-
-    def taken(self) -> list[Any]:
-        out, self._out.records[:] = list(self._out.records), []
-        return out
-
-    def states(self) -> dict[str, Any]:
-        live: dict[str, Any] = getattr(self.operator.backend, "_live", {})
-        return live
+def _ignore(report: Any) -> None:
+    """Nobody listens to a harness's reports."""
 
 
-class _Collected:
-    """A target that keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.records: list[Any] = []
-
-    def process(self, records: list[Any]) -> None:
-        self.records += records
-
-
-class _SideOutputs(dict[str, list[Any]]):
-    """Every side output has somebody who listens, whatever its name."""
-
-    def __bool__(self) -> bool:
-        return True
-
-    def get(self, tag: str, default: Any = None) -> list[Any]:
-        return self.setdefault(tag, [_Collected()])
-
-    def sent(self, tag: str) -> list[Any]:
-        return [record for collected in self.get(tag) for record in collected.records]
-
-
-def _copied(function: Any) -> Any:
-    try:
-        # Its classes stay what they are, also those that a test has defined on the spot.
-        return copy.deepcopy(function)
-    except TypeError:
-        return cloudpickle.loads(cloudpickle.dumps(function))
+def _no_background(work: Any, done: Any) -> None:
+    raise NotImplementedError("a harness writes its snapshots itself")
 
 
 def _kind(function: Any) -> str:
@@ -282,25 +341,38 @@ def _kind(function: Any) -> str:
     )
 
 
-def _graph(
-    function: Any,
-    key: Callable[[Any], Any] | None,
-    kind: str,
-    parallelism: int,
-    max_parallelism: int | None,
-    uid: str,
-) -> Graph:
-    """A job of a source, the function and a sink, with all the checks of a real one."""
+def _step(function: Any, key: Callable[[Any], Any] | None, kind: str, uid: str) -> Callable[[Stream], Stream]:
     if kind not in dict(_KINDS):
         raise InvalidArgument("kind", kind, f"It is one of {', '.join(repr(k) for k, _ in _KINDS)}.")
-    job = Job("harness", parallelism=parallelism, max_parallelism=max_parallelism)
-    stream = job.source(from_items([]), uid="harness-source", parallelism=1)
-    # Never chained to the source: the harness takes its place.
-    stream = stream.rebalance() if key is None else stream.key_by(key)
-    if kind == "reduce" and not isinstance(stream, KeyedStream):
+    if kind == "reduce" and key is None:
         raise InvalidArgument("kind", kind, "A reduction needs a key: give the harness key=.")
-    getattr(stream, kind)(function, uid=uid).sink(discard(), uid="harness-sink")
-    return job.graph()
+
+    def build(stream: Stream) -> Stream:
+        made: Stream = getattr(stream if key is None else stream.key_by(key), kind)(function, uid=uid)
+        return made
+
+    return build
+
+
+def _graph(
+    build: Callable[..., Stream | None], inputs: int, parallelism: int, max_parallelism: int | None
+) -> tuple[Graph, str]:
+    """A job of sources, the step and a sink, with all the checks of a real one; and the step's uid."""
+    job = Job("harness", parallelism=parallelism, max_parallelism=max_parallelism)
+    # Never chained to the source: the harness takes its place.
+    streams = [job.source(from_items([]), uid=f"harness-source-{n}", parallelism=1).rebalance() for n in range(inputs)]
+    made = build(*streams) if inputs else build(job)
+    steps = list(job._operators)[inputs:]
+    if len(steps) != 1:
+        raise InvalidArgument("build", steps, "A harness runs exactly one step.")
+    if made is None and job._operators[steps[0]].kind == "sink":
+        if not inputs:
+            raise InvalidArgument("build", steps, "A sink has an input.")
+    elif made is None:
+        raise InvalidArgument("build", made, "Return the stream that comes out of the step.")
+    else:
+        made.sink(discard(), uid="harness-sink")
+    return job.graph(), steps[0]
 
 
 def _shown(live: Any) -> Any:

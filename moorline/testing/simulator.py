@@ -17,28 +17,59 @@ from __future__ import annotations
 
 import logging
 import random
+import shutil
+import tempfile
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import cloudpickle
 
 from moorline.driver.supervision import Supervision
-from moorline.model.config import Checkpoints, ExponentialDelay, RunConfig
+from moorline.model.config import Checkpoints, ExponentialDelay, RocksDb, RunConfig
 from moorline.model.deployment import Deployment
 from moorline.model.elements import unpack_results
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import Manifest
 from moorline.model.messages import Confirm, Order, Report
 from moorline.protocol.lifecycle import JobStatus
+from moorline.state import heap
 from moorline.storage.checkpoints import History
 from moorline.storage.memory import MemoryStore
 from moorline.subtask.environment import Environment
 from moorline.subtask.loop import Subtask
 from moorline.testing.faults import Faults, UnsureStore, WorkerDied
 from moorline.testing.ledger import Ledger
+from moorline.testing.simulated_features import Maker, broadcast_job, operator_state_job, timers_job, ttl_job
 from moorline.testing.simulated_jobs import LostOrDoubled, counting_job
+from moorline.testing.simulated_windows import outside_job, windows_job
+
+FEATURES: list[Maker] = [timers_job, broadcast_job, operator_state_job, ttl_job, windows_job, outside_job]
+
+
+def job_of(seed: int) -> Maker:
+    """Which job a seed runs: every other one counts, and the rest goes round the features."""
+    return counting_job if seed % 2 else FEATURES[seed // 2 % len(FEATURES)]
+
+
+def is_incremental(settings: random.Random) -> bool:
+    return settings.random() < 0.5
+
+
+@contextmanager
+def chains_of_large_tables(length: int) -> Iterator[None]:
+    """Chains as large tables have them: up to ``length`` increments, then folded from their files.
+
+    The tables here are so small that they would be written anew at almost every checkpoint.
+    """
+    rule, entries = vars(heap)["is_fold_due"], heap.REBASE_ENTRIES
+    vars(heap).update(is_fold_due=lambda chain, new_rows: len(chain) > length, REBASE_ENTRIES=0)
+    try:
+        yield
+    finally:
+        vars(heap).update(is_fold_due=rule, REBASE_ENTRIES=entries)
 
 
 @dataclass
@@ -80,7 +111,9 @@ class _Attempt:
             worker.uploads.append((work, done))
 
         store = UnsureStore(self.world.store, self.world, may_kill=True) if deployment.location else None
-        environment = Environment(lambda: self.world.now_ms, report, background, store, flush_ms=2)
+        environment = Environment(
+            lambda: self.world.now_ms, report, background, store, flush_ms=2, wall_ms=lambda: int(self.world.now_ms)
+        )
         worker = _Worker(subtask, Subtask(deployment, subtask, environment))
         return worker
 
@@ -96,6 +129,8 @@ class _Attempt:
             self._upload(worker)
         elif worker.orders and chance.random() < 0.5:
             subtask.order(worker.orders.popleft())
+        elif chance.random() < 0.2 and subtask.tick():
+            pass
         else:
             self._input_or_work(worker)
         self._carry(worker, subtask.output.take(is_idle=chance.random() < 0.5))
@@ -128,6 +163,13 @@ class _Attempt:
             else:
                 self.links.setdefault((stage + 1, slot, target), deque()).append(frame)
 
+    def bury(self) -> None:
+        """All its processes are gone, and with them what they held."""
+        for worker in self.workers.values():
+            for operator in worker.subtask._operators:
+                if operator.backend is not None:
+                    operator.backend.close()
+
     def finish_done(self) -> None:
         """Workers whose subtask is done pass on what is left and go, stage by stage."""
         for worker in sorted(self.workers.values(), key=lambda w: self.plan.slot(w.id)):
@@ -143,7 +185,7 @@ class _Driver:
 
     def __init__(self, world: Simulation, parallelism: int, restore: bool) -> None:
         self.world = world
-        simulated = counting_job(world.seed, random.Random(world.seed), parallelism, world.records)
+        simulated = job_of(world.seed)(world.seed, random.Random(world.seed), parallelism, world.records)
         config = RunConfig(
             checkpoints=Checkpoints(
                 "memory://",
@@ -153,13 +195,15 @@ class _Driver:
                 tolerable_failures=3,
                 max_concurrent=world.settings.choice([1, 2]),
                 retained=world.settings.choice([1, 2, 3]),
+                incremental=is_incremental(world.settings),
             ),
             restart=ExponentialDelay(initial=0.005, maximum=0.02, reset_after=1),
             restore="latest" if restore else None,
+            backend=RocksDb(memory="8MB", folder=world.folder) if world.uses_rocksdb else "heap",
             heartbeat_timeout="1h",
         )
         history = History(UnsureStore(world.store, world, may_kill=False), simulated.job.name)
-        self.expected = simulated.expected
+        self.expected, self.audits = simulated.expected, simulated.audits
         self.attempt: _Attempt | None = None
         self.zombies: list[_Attempt] = []
         self.supervision = Supervision(
@@ -170,6 +214,7 @@ class _Driver:
 
     def launch(self, deployment: Deployment) -> None:
         self.attempt = _Attempt(self.world, self, deployment)
+        self.world.attempts.append(self.attempt)
 
     def send(self, subtask: SubtaskId, order: Order) -> None:
         world = self.world
@@ -211,7 +256,15 @@ class _Driver:
 class Simulation:
     """One world. ``run()`` it; afterwards the counters say what happened in it."""
 
-    def __init__(self, seed: int, *, records: int = 40, faults: Faults | None = None, fault_steps: int = 4000) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        records: int = 40,
+        faults: Faults | None = None,
+        fault_steps: int = 4000,
+        rocksdb: float = 0.03,
+    ) -> None:
         self.seed, self.records = seed, records
         self.chance, self.settings = random.Random(seed), random.Random(~seed)
         self.faults = faults or Faults()
@@ -222,6 +275,11 @@ class Simulation:
         self.injected: Counter[str] = Counter()
         self.zombie_drivers: list[_Driver] = []
         self.zombie_steps = 0
+        self.damaged: set[str] = set()
+        self.attempts: list[_Attempt] = []
+        #: A real RocksDB on a real disk: slow, so only now and then.
+        self.uses_rocksdb = self.settings.random() < rocksdb
+        self.folder = tempfile.mkdtemp(prefix=f"moorline-sim-{seed}-") if self.uses_rocksdb else None
         self.checkpoints = 0
         self.restored: list[int] = []
         self.driver = _Driver(self, self._parallelism(), restore=False)
@@ -234,7 +292,11 @@ class Simulation:
 
     def run(self) -> Simulation:
         """Run to the end. Raises :class:`LostOrDoubled`, or whatever else went wrong."""
-        for ledger in self.driver.expected:
+        with chains_of_large_tables(self.settings.choice([2, 5, 20])):
+            return self._run()
+
+    def _run(self) -> Simulation:
+        for ledger in (*self.driver.expected, *self.driver.audits):
             Ledger.forget(ledger)
         previous = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
@@ -250,8 +312,12 @@ class Simulation:
             self._audit()
         finally:
             logging.disable(previous)
-            for ledger in self.driver.expected:
+            for ledger in (*self.driver.expected, *self.driver.audits):
                 Ledger.forget(ledger)
+            if self.folder is not None:
+                for attempt in self.attempts:
+                    attempt.bury()
+                shutil.rmtree(self.folder, ignore_errors=True)
         return self
 
     def _step(self) -> None:
@@ -318,12 +384,13 @@ class Simulation:
     def _damage_newest(self) -> None:
         records = History(self.store, f"sim-{self.seed}").read()
         manifests = [r.entry for r in records if isinstance(r.entry, Manifest)]
-        if len(manifests) < 2 or not manifests[-1].files():
+        # A file that older checkpoints share would take them with it, and there would be nothing to go back to.
+        shared = {file.path for manifest in manifests[:-1] for file in manifest.files()}
+        there = {blob.path for blob in self.store.list("data/")}  # some may be gone since another driver died
+        own = [f.path for f in manifests[-1].files() if f.path in there - shared] if manifests else []
+        if len(manifests) < 2 or not own:
             return
-        there = {blob.path for blob in self.store.list("data/")}
-        path = self.chance.choice(manifests[-1].files()).path
-        if path not in there:
-            return  # removed when another driver died
+        path = self.chance.choice(own)
         data = bytearray(self.store.get(path))
         self.store.delete([path])
         how = self.chance.choice(["removed", "cut short", "flipped"])
@@ -333,6 +400,7 @@ class Simulation:
             data[self.chance.randrange(len(data))] ^= 0x40
             self.store.put(path, bytes(data))
         self.injected[f"damaged file: {how}"] += 1
+        self.damaged.add(path)
 
     def _move_zombies(self) -> None:
         """Those that were given up go on: they may do what they like, and nothing may come of it."""
@@ -360,12 +428,25 @@ class Simulation:
         status = self.driver.supervision.status
         if status is not JobStatus.FINISHED:
             raise AssertionError(f"seed {self.seed}: ended as {status}: {self.driver.supervision.error}")
+        for name, audit in self.driver.audits.items():
+            wrong = audit(Ledger.of(name).records())
+            if wrong is not None:
+                raise LostOrDoubled(f"seed {self.seed}: {name}: {wrong}")
+        self._audit_files()
         for name, expected in self.driver.expected.items():
             found = Counter(_hashable(r) for r in Ledger.of(name).records())
             if found != expected:
                 raise LostOrDoubled(
                     f"seed {self.seed}: {name}: missing {expected - found}, too many {found - expected}"
                 )
+
+    def _audit_files(self) -> None:
+        """Every file that a checkpoint names is there, but for those that were damaged on purpose."""
+        there = {blob.path: blob.size for blob in self.store.list("data/")}
+        for record in History(self.store, f"sim-{self.seed}").read():
+            for file in record.entry.files() if isinstance(record.entry, Manifest) else ():
+                if there.get(file.path) != file.size and file.path not in self.damaged:
+                    raise AssertionError(f"seed {self.seed}: {file.path} of {record.entry} is gone")
 
 
 def _hashable(record: Any) -> Any:

@@ -462,7 +462,7 @@ def test_a_state_of_another_type_cannot_be_restored():
 
     harness = OperatorHarness(CountWindowAverage(), key=first)
     harness.process((1, 3))
-    with pytest.raises(StateIncompatible, match=r"was stored as value of tuple\[int, int\]"):
+    with pytest.raises(StateIncompatible, match=r"was stored as tuple\[int, int\]"):
         OperatorHarness.restore(harness.snapshot(), Changed(), key=first)
 
 

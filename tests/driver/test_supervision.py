@@ -399,7 +399,7 @@ def test_a_damaged_checkpoint_is_refused_aloud_and_the_older_one_is_used_at_once
     second.pass_time(0)
     assert second.status is S.FAILED, "never empty in silence over lost state"
     assert isinstance(second.supervision.error, SnapshotCorrupt)
-    assert "f.parquet" in str(second.supervision.error)
+    assert "g.parquet" in str(second.supervision.error)
 
 
 def test_a_sink_that_cannot_roll_back_is_asked_again():

@@ -37,9 +37,20 @@ FUNCTIONS = {
     "pattern_detection": ("GuessedPassword", "LOGINS", "alerts"),
     "minute_hour_counts": ("MinuteAndHour", "VIEWS", "counts"),
     "past_events": ("WithHistory", "EVENTS", "purchases"),
+    "ttl_sessions": ("Visits", "CLICKS", "visits"),
 }
+#: Tested in files of their own beside this one.
+ELSEWHERE = {"windowed_counts", "interval_join", "buffering_sink", "counting_source", "broadcast_rules", "timers"}
 
 EXPECTED = {
+    "ttl_sessions": [
+        ("ada", "/home", 1),
+        ("bob", "/home", 1),
+        ("ada", "/lamp", 2),
+        ("ada", "/login", 3),
+        ("bob", "/desk", 2),
+        ("ada", "/cart", 4),
+    ],
     "running_average": [(2, 8), (2, 11), (2, 3)],
     "sum_per_customer": [("ada", 30), ("bob", 12), ("ada", 35), ("cleo", 40), ("bob", 20), ("ada", 36)],
     "larger_than_before": [("roof", 20.5), ("cellar", 9.0), ("roof", 21.5), ("cellar", 11.0)],
@@ -150,5 +161,5 @@ def test_the_word_count_on_spark(spark, tmp_path):
 
 
 def test_every_example_is_tested_here():
-    assert {p.stem for p in FOLDER.glob("*.py")} == {*FUNCTIONS, "online_model", "word_count_files"}
+    assert {p.stem for p in FOLDER.glob("*.py")} == {*FUNCTIONS, *ELSEWHERE, "online_model", "word_count_files"}
     assert all(len(p.read_text().splitlines()) <= 60 for p in FOLDER.glob("*.py"))

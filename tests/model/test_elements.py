@@ -26,12 +26,12 @@ def test_a_head_comes_back_as_it_was(head):
 def test_a_batch_comes_back_part_by_part(head, parts):
     frame = HEAD.pack(*head) + b"".join(map(elements.pack_records, parts))
     assert elements.head(frame) == head
-    assert list(elements.unpack_batch(frame)) == parts
+    assert [records for _, records, _ in elements.unpack_batch(frame)] == parts
 
 
 @given(heads, st.integers(1, 2**64 - 1), st.integers(-(2**63), 2**63 - 1), st.booleans())
 def test_a_barrier_comes_back_as_it_was(head, checkpoint, triggered_ms, final):
-    barrier = Barrier(CheckpointId(checkpoint), triggered_ms, final)
+    barrier = Barrier(CheckpointId(checkpoint), triggered_ms, final, checkpoint - 1)
     frame = elements.pack_barrier(HEAD.pack(*head), barrier)
     assert elements.head(frame) == head
     assert elements.unpack_barrier(frame) == barrier
@@ -39,8 +39,11 @@ def test_a_barrier_comes_back_as_it_was(head, checkpoint, triggered_ms, final):
 
 def test_the_layout_of_a_frame_is_fixed():
     head = HEAD.pack(BARRIER, 7, 2, 3, 4, 5)
-    frame = elements.pack_barrier(head, Barrier(CheckpointId(9), 1000, True))
-    assert frame.hex() == "02" + "00000007" + "02" + "0003" + "0004" + "0005" + f"{9:016x}" + f"{1000:016x}" + "01"
+    frame = elements.pack_barrier(head, Barrier(CheckpointId(9), 1000, True, 8))
+    assert (
+        frame.hex()
+        == "02" + "00000007" + "02" + "0003" + "0004" + "0005" + f"{9:016x}" + f"{1000:016x}" + "01" + f"{8:016x}"
+    )
     assert frame[5] == 2, "subtask/loop.py reads the stage off the frame"
     assert BATCH == 1
 

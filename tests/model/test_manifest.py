@@ -44,11 +44,12 @@ def test_the_kind_tells_a_manifest_from_a_claim():
         "created_ms": 5,
         "fresh": True,
         "next_checkpoint": 1,
+        "given_up": [],
         "format": FORMAT,
     }
     manifest = msgspec.json.decode(msgspec.json.encode(Manifest("j", 2, 7, 5, [])))
     assert manifest["kind"] == "checkpoint"
-    assert manifest["format"] == FORMAT == 1
+    assert manifest["format"] == FORMAT == 2
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 import moorline.protocol
 
-ALLOWED = {"__future__", "collections.abc", "dataclasses", "enum", "random", "typing"}
+ALLOWED = {"__future__", "collections.abc", "itertools", "dataclasses", "enum", "random", "typing"}
 FILES = sorted(Path(moorline.protocol.__file__).parent.glob("*.py"))
 
 

@@ -5,6 +5,7 @@ All checksums fit: whoever can write to the bucket can make them fit. A bomb wri
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
@@ -36,6 +37,7 @@ from moorline.storage import entries, snapshots
 from moorline.storage.checkpoints import History
 from moorline.storage.local import LocalStore
 from moorline.storage.memory import MemoryStore
+from moorline.subtask.environment import Environment
 from moorline.subtask.output import Output
 from moorline.subtask.restore import open_chain
 
@@ -99,7 +101,8 @@ def restore_into(store: MemoryStore, sink: mo.Sink | None = None, **restores: Op
     plan = lower(job(sink).graph())
     vertex = 0 if "source" in restores else 1
     deployment = Deployment(plan, Attempt(2), restores={SubtaskId(vertex, 0): restores})
-    open_chain(deployment, SubtaskId(vertex, 0), store, Output(2, 4, lambda: 0.0))
+    environment = Environment(lambda: 0.0, lambda report: None, lambda work, done: None, store)
+    open_chain(deployment, SubtaskId(vertex, 0), environment, Output(2, 4, lambda: 0.0))
 
 
 def elements(state: str, *encoded: bytes) -> OperatorRestore:
@@ -251,7 +254,8 @@ def test_a_class_named_by_a_key_is_not_looked_up(marker):
     for encoded in (b"eos.system\0RED", b"D" + b"os.system", b"e\xff\xfe", b"D"):
         store = MemoryStore()
         table = rows(pa.array([encoded], pa.binary()), pa.array([1], pa.int64()))
-        restore_into(store, keeps=keyed(store, "number", "value", "int", table))
+        with contextlib.suppress(SnapshotCorrupt):  # some of them are no keys at all
+            restore_into(store, keeps=keyed(store, "number", "value", "int", table))
 
 
 def test_an_extension_type_in_parquet_stays_data(marker, bombs):

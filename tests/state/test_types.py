@@ -6,18 +6,19 @@ from collections import namedtuple
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag, IntEnum
-from typing import Any, NamedTuple, NotRequired, Optional, TypedDict, Union
+from typing import Annotated, Any, Literal, NamedTuple, NewType, NotRequired, Optional, TypedDict, Union
 from uuid import UUID
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moorline.errors import StateTypeMismatch, UnsupportedType
-from moorline.state.types import stored, to_column
+from moorline.state.types import Pickled, RenamedFrom, stored, to_bytes, to_column
 
 
 class Colour(Enum):
@@ -93,7 +94,13 @@ class Changing(msgspec.Struct):
     x: int
 
 
+Renamed = dataclasses.make_dataclass("Renamed", [("total", Annotated[int, RenamedFrom("sum")])])
+OddKeys = TypedDict("OddKeys", {"unit price": int, "a, (b)": NotRequired[str]})
+UserId = NewType("UserId", int)
+utc = pa.timestamp("us", "UTC")
+
 zone = timezone(timedelta(hours=5, minutes=30))
+FROZEN = "Frozen(name: str, at: tuple[int, int])"
 
 #: Annotation, its name, can its values not change in place, some values.
 SUPPORTED: list[tuple[Any, str, bool, list[Any]]] = [
@@ -147,6 +154,55 @@ SUPPORTED: list[tuple[Any, str, bool, list[Any]]] = [
     (Movie, "Movie(title: str, year: int | None, stars: int)", False, [{"title": "M", "year": 1931, "stars": 5}]),
     (Packed, "Packed(name: str, sizes: list[int])", False, [Packed("a"), Packed("b", [1])]),
     (Changing, "Changing(x: int)", False, [Changing(3)]),
+    (Renamed, "Renamed(total: int)", False, [Renamed(1)]),
+    (OddKeys, 'OddKeys("unit price": int, "a, (b)": str)', False, [{"unit price": 1}, {"unit price": 2, "a, (b)": ""}]),
+    (UserId, "int", True, [UserId(5)]),
+    (Annotated[list[Annotated[int, "unhashable", []]], {}], "list[int]", False, [[1]]),
+    (Literal["b", "a"], 'Literal["a", "b"]', True, ["a", "b"]),
+    (Literal[1, 2, None], "Literal[1, 2] | None", True, [1, None]),
+    (Literal[1, "1", True], 'Literal[true, 1, "1"]', True, [1, "1", True]),
+    (dict[Literal["x"], int], 'dict[Literal["x"], int]', False, [{"x": 1}, {}]),
+    (dict[int | None, UUID], "dict[int | None, UUID]", False, [{None: UUID(int=1), 5: UUID(int=2)}]),
+    (dict[Frozen, Point], f"dict[{FROZEN}, Point(x: int, y: float)]", False, [{Frozen("a"): Point(1)}, {}]),
+    (set[Frozen], f"set[{FROZEN}]", False, [{Frozen("a"), Frozen("b")}, set()]),
+    (frozenset[tuple[int, str]], "frozenset[tuple[int, str]]", True, [frozenset({(1, "a")})]),
+    (list[Colour], "list[enum Colour]", False, [[Colour.RED], []]),
+    (np.int8, "np.int8", True, [np.int8(-128), np.int8(127)]),
+    (np.int16, "np.int16", True, [np.int16(-5)]),
+    (np.int32, "np.int32", True, [np.int32(2**31 - 1)]),
+    (np.int64, "np.int64", True, [np.int64(-(2**63))]),
+    (np.uint8, "np.uint8", True, [np.uint8(255)]),
+    (np.uint16, "np.uint16", True, [np.uint16(65535)]),
+    (np.uint32, "np.uint32", True, [np.uint32(2**32 - 1)]),
+    (np.uint64, "np.uint64", True, [np.uint64(2**64 - 1), np.uint64(0)]),
+    (np.float32, "np.float32", True, [np.float32(0.1), np.float32("inf")]),
+    (np.float64, "np.float64", True, [np.float64(0.1)]),
+    (np.bool_, "np.bool", True, [np.bool_(True), np.bool_(False)]),
+    (np.datetime64, "np.datetime64", True, [np.datetime64("2024-02-29T01:02:03.123456789"), np.datetime64(0, "ns")]),
+    (np.timedelta64, "np.timedelta64", True, [np.timedelta64(-5, "ns"), np.timedelta64(3, "h")]),
+    (dict[np.int32, np.float32], "dict[np.int32, np.float32]", False, [{np.int32(1): np.float32(0.5)}]),
+    (np.int64 | None, "np.int64 | None", True, [None, np.int64(1)]),
+    (pa.int32(), "arrow[int32]", True, [5, -(2**31)]),
+    (pa.decimal128(10, 2), "arrow[decimal128(10, 2)]", True, [Decimal("1.50")]),
+    (utc, "arrow[timestamp[us, tz=UTC]]", True, [datetime(2024, 1, 1, 12, 0, 0, 1, tzinfo=UTC)]),
+    (pa.timestamp("ns"), "arrow[timestamp[ns]]", True, [pa.scalar(1234567890123456789, pa.timestamp("ns")).as_py()]),
+    (pa.time64("us"), "arrow[time64[us]]", True, [time(1, 2, 3, 4)]),
+    (pa.time32("ms"), "arrow[time32[ms]]", True, [time(1, 2, 3, 4000)]),
+    (pa.float16(), "arrow[float16]", True, [0.5]),
+    (pa.list_(pa.int16()), "arrow[list<int16>]", False, [[1, None], []]),
+    (pa.list_(pa.duration("ms"), 2), "arrow[fixed_size_list<duration[ms]>[2]]", False, [[timedelta(0), None]]),
+    (pa.map_(pa.string(), utc), "arrow[map<string, timestamp[us, tz=UTC]>]", False, [[("a", None)], []]),
+    (
+        pa.struct([pa.field("a b", pa.int8(), nullable=False), ("c", pa.large_list(pa.binary(2)))]),
+        'arrow[struct<"a b": int8 not null, c: large_list<fixed_size_binary[2]>>]',
+        False,
+        [{"a b": 1, "c": [b"ab"]}],
+    ),
+    (Optional[pa.string()], "arrow[string] | None", True, ["a", None]),  # noqa: UP045
+    (list[pa.int8()], "list[arrow[int8]]", False, [[1, 2]]),
+    (Pickled(), "pickle[]", False, [{"a": {1, 2}}, 1j, [datetime(2024, 1, 1, tzinfo=zone), UUID(int=3)]]),
+    (Pickled(Point), f"pickle[{__name__}.Point]", False, [Point(1)]),
+    (list[Pickled(Point)], f"list[pickle[{__name__}.Point]]", False, [[Point(1), Point(2)]]),
     (object, "plain", False, [1, "a", [1, (2, {3})], None]),
     (Any, "plain", False, [{"a": 1}]),
     (None, "plain", False, ["x"]),
@@ -166,9 +222,9 @@ def roundtrip(annotation: Any, values: list[Any]) -> list[Any]:
     # Through a file's form and back, as a snapshot does.
     table = pa.table({"value": column})
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    again = pa.ipc.open_stream(sink.getvalue()).read_all()
+    pq.write_table(table, sink, compression="lz4", use_dictionary=False)
+    again = pq.read_table(pa.BufferReader(sink.getvalue()), use_threads=False)
+    assert again["value"].type == column.type
     return stored(annotation, "here").from_array(again["value"].combine_chunks())
 
 
@@ -188,6 +244,28 @@ def test_every_supported_annotation_has_its_name_and_knows_if_it_can_change(anno
     assert found.is_immutable == immutable
 
 
+def same(a: Any, b: Any) -> bool:
+    """Equal, and of the same types all the way down."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, dict):
+        return same(list(a), list(b)) and same(list(a.values()), list(b.values()))
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    if dataclasses.is_dataclass(a):
+        return same(vars(a), vars(b))
+    return a == b
+
+
+@pytest.mark.parametrize(("annotation", "name", "immutable", "values"), SUPPORTED, ids=[str(s[0]) for s in SUPPORTED])
+def test_one_value_as_bytes_comes_back_as_it_does_from_a_column(annotation, name, immutable, values):
+    found = stored(annotation, "here")
+    for value in [*values, None]:
+        data = to_bytes(found, value, "s")
+        assert same(found.unpack(data), found.from_array(found.to_array([value]))[0])
+        assert same(found.unpack(memoryview(data)), found.unpack(data))
+
+
 leaves = st.sampled_from(
     [
         (int, st.integers(-(2**63), 2**63 - 1)),
@@ -198,9 +276,24 @@ leaves = st.sampled_from(
         (date, st.dates()),
         (UUID, st.uuids()),
         (Colour, st.sampled_from(Colour)),
+        (timedelta, st.timedeltas(timedelta(days=-9999), timedelta(days=9999))),
+        (datetime, st.datetimes()),
+        (Decimal, st.decimals(allow_nan=False)),
+        (Literal["a", "b"], st.sampled_from(["a", "b"])),
+        (np.int16, st.integers(-(2**15), 2**15 - 1).map(np.int16)),
+        (np.float32, st.floats(width=32, allow_nan=False).map(np.float32)),
+        (pa.int16(), st.integers(-(2**15), 2**15 - 1)),
+        (Pair, st.builds(Pair, st.text(), st.none() | st.integers(0, 9))),
         (object, st.none() | st.integers() | st.text()),
     ]
 )
+
+
+def is_hashable(value: Any) -> bool:
+    try:
+        return hash(value) is not None
+    except TypeError:
+        return False
 
 
 def wrapped(inner):
@@ -211,7 +304,8 @@ def wrapped(inner):
             (tuple[annotation, ...], st.lists(values, max_size=3).map(tuple)),
             (tuple[annotation, int], st.tuples(values, st.just(1))),
             (dict[str, annotation], st.dictionaries(st.text(max_size=2), values, max_size=3)),
-            (annotation | None, st.none() | values),
+            (Optional[annotation], st.none() | values),  # noqa: UP045
+            (dict[annotation, int], st.dictionaries(values.filter(is_hashable), st.just(1), max_size=2)),
         ]
     )
 
@@ -221,7 +315,10 @@ def wrapped(inner):
 def test_nested_annotations_come_back_as_they_were(annotation_and_values, data):
     annotation, values = annotation_and_values
     sample = data.draw(st.lists(values, max_size=4))
-    assert roundtrip(annotation, sample) == sample
+    found = roundtrip(annotation, sample)
+    assert found == sample
+    one = stored(annotation, "here")
+    assert same([one.unpack(one.pack(v)) for v in sample], found)
 
 
 def test_a_nan_survives_in_a_float_column():
@@ -259,6 +356,22 @@ class Opaque:
         Empty,
         "int",
         3,
+        [],
+        np.integer,
+        np.complex128,
+        np.float16,
+        pa.dictionary(pa.int8(), pa.string()),
+        pa.null(),
+        pa.date64(),
+        pa.time32("s"),
+        pa.list_(pa.timestamp("s")),
+        pa.decimal128(5, -2),
+        pa.decimal128(5, 6),
+        pa.struct([]),
+        Literal[b"x"],
+        Literal[Colour.RED],
+        Literal[None],
+        typing.ClassVar[int],
     ],
     ids=str,
 )
@@ -335,6 +448,35 @@ class Point3(Point):
         (object, Opaque()),
         (int | str, Opaque()),
         (list, [Opaque()]),
+        (Literal["a", "b"], "c"),
+        (Literal[1], True),
+        (Literal[1, "a"], [1]),
+        (UserId, "x"),
+        (OddKeys, {}),
+        (np.int8, 128),
+        (np.int8, 1.0),
+        (np.int8, True),
+        (np.int8, np.timedelta64(1, "ns")),
+        (np.uint8, -1),
+        (np.float32, 0.1),
+        (np.float32, 1e300),
+        (np.float32, "1"),
+        (np.float64, 2**60 + 1),
+        (np.bool_, 1),
+        (np.datetime64, datetime(2024, 1, 1)),
+        (np.datetime64, np.datetime64("1500-01-01")),
+        (np.datetime64, np.datetime64(10**17, "Y")),
+        (np.datetime64, np.datetime64(1, "ps")),
+        (np.timedelta64, np.timedelta64(1, "Y")),
+        (np.timedelta64, np.timedelta64(1)),
+        (np.timedelta64, np.timedelta64(2**62, "s")),
+        (pa.int8(), 128),
+        (pa.int8(), "x"),
+        (pa.int64(), 2**63),
+        (pa.decimal128(4, 2), Decimal("1.234")),
+        (pa.list_(pa.int8()), [1, "a"]),
+        (Pickled(), Opaque()),
+        (Pickled(Point), 5),
     ],
     ids=lambda v: f"{v!s:.30}".encode("ascii", "replace").decode(),
 )
@@ -343,12 +485,33 @@ def test_a_value_that_does_not_fit_is_refused_before_it_is_stored(annotation, wr
         to_column(stored(annotation, "here"), [wrong], "sums")
     assert caught.value.state == "sums"
     assert caught.value.type == stored(annotation, "here").name
+    with pytest.raises((TypeError, ValueError)):
+        stored(annotation, "here").pack(wrong)
+    with pytest.raises(StateTypeMismatch):
+        to_bytes(stored(annotation, "here"), wrong, "sums")
 
 
 def test_numpy_numbers_and_members_that_are_numbers_fit():
     assert roundtrip(int, [np.int64(5), np.uint8(7), Level.LOW]) == [5, 7, 1]
     assert roundtrip(float, [np.float64(0.5), np.float32(0.25), 3]) == [0.5, 0.25, 3.0]
     assert roundtrip(bool, [np.bool_(True)]) == [True]
+    number = stored(int, "here")
+    assert same([number.unpack(number.pack(v)) for v in [np.int64(5), np.uint8(7), Level.LOW]], [5, 7, 1])
+    real = stored(float, "here")
+    assert same([real.unpack(real.pack(v)) for v in [np.float64(0.5), np.float32(0.25), 3]], [0.5, 0.25, 3.0])
+    assert same(stored(bool, "").unpack(stored(bool, "").pack(np.bool_(True))), True)
+    narrow = stored(np.int32, "here")
+    assert same([narrow.unpack(narrow.pack(v)) for v in [5, np.int64(6), Level.LOW]], list(map(np.int32, [5, 6, 1])))
+
+
+def test_moments_of_other_units_become_nanoseconds_and_nat_stays():
+    values = [np.datetime64("2024-05"), np.datetime64("2024"), np.datetime64(7, "25s"), np.datetime64("NaT")]
+    found = roundtrip(np.datetime64, values)
+    assert found[:3] == values[:3]
+    assert np.isnat(found[3])
+    assert {v.dtype.str for v in found} == {"<M8[ns]"}
+    moment = stored(np.datetime64, "here")
+    assert np.isnat(moment.unpack(moment.pack(values[3])))
 
 
 def test_a_subclass_of_text_or_tuple_comes_back_plain():

@@ -60,7 +60,7 @@ class World:
         found: dict[int, list] = {}
         for _, frame in self.rows:
             if frame and frame[0] == BATCH:
-                for records in elements.unpack_batch(frame):
+                for _, records, _ in elements.unpack_batch(frame):
                     found.setdefault(elements.head(frame).slot, []).extend(records)
         return found
 
@@ -206,7 +206,7 @@ def test_a_barrier_follows_all_that_came_before_it_on_every_channel():
         assert kinds[-1] == END
         at = kinds.index(BARRIER)
         assert elements.unpack_barrier(frames[at]) == Barrier(5, 123, final=True)
-        before = [r for f in frames[:at] for part in elements.unpack_batch(f) for r in part]
+        before = [r for f in frames[:at] for _, part, _ in elements.unpack_batch(f) for r in part]
         assert before == by_owner(list(range(1_000)), 3, 128)[receiver]
         assert elements.head(frames[at]) == Head(BARRIER, ATTEMPT, 1, receiver, 0, 1)
     assert world.output.records_out == 1_003
@@ -307,7 +307,7 @@ def test_whoever_was_sent_a_frame_is_sent_an_empty_row_after_it_before_the_subta
     assert set(last_row.values()) <= {b""}, "a frame that nothing follows is stuck in Spark"
     ours = [f for _, f in world.rows if f and elements.head(f).stage == 1]
     assert {f[0] for f in ours} <= {BATCH, BARRIER}
-    arrived = sorted(r for f in ours if f[0] == BATCH for part in elements.unpack_batch(f) for r in part)
+    arrived = sorted(r for f in ours if f[0] == BATCH for _, part, _ in elements.unpack_batch(f) for r in part)
     assert arrived == list(range(sent))
     assert Counter(s for s, f in world.rows if f and elements.head(f).stage == 9) == passed_on
 

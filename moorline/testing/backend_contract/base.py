@@ -1,31 +1,37 @@
-"""What the contract's tests are told with: types, states, and a way to save and restore a backend."""
+"""What the contract's tests are told with: types, states, and a way to save and restore a backend.
+
+:class:`Subtask` is what a backend sees of the world: batches of records, barriers with the last completed checkpoint,
+and a restart with what was in it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, time
 from enum import Enum, IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 from moorline.api.functions import AggregateFunction, ReduceFunction
 from moorline.api.states import (
     AggregatingStateDescriptor,
+    ListState,
     ListStateDescriptor,
+    MapState,
     MapStateDescriptor,
     ReducingStateDescriptor,
     StateDescriptor,
+    ValueState,
     ValueStateDescriptor,
 )
 from moorline.model import keys
-from moorline.model.key_groups import owned
-from moorline.state.backend import KeyedBackend, Part
+from moorline.model.key_groups import owned, owner
+from moorline.state.backend import NO_KEY, CurrentKey, KeyedBackend, KeyedSnapshot, Moment, TimerStore
+from moorline.testing.backend_contract.storage import Part, cut, rows_of, write
 
 MAX_PARALLELISM = 128
 
@@ -132,47 +138,77 @@ KEYS: list[Any] = [
 ]
 
 
-class Saved(NamedTuple):
-    """One state of one backend, as it was written."""
-
-    state: str
-    kind: str
-    type: str
-    table: pa.Table
+#: Two windows.
+HOUR, DAY = (0, 3_600_000), (0, 86_400_000)
 
 
 def at(backend: KeyedBackend, key: Any) -> None:
     """A record with ``key`` is being processed from now on."""
+    backend.settle()
     backend.claim([key])
     backend.current.key = key
 
 
+def _go_on(backend: KeyedBackend) -> None:
+    """The next record has the same key."""
+    if backend.current.key is not NO_KEY:
+        backend.claim([backend.current.key])
+
+
+def shown(state: Any) -> Any:
+    """What a live state holds for the current key: a value, a list, a dict, or a result. None if it has nothing."""
+    if isinstance(state, ValueState):
+        return state.value()
+    if isinstance(state, ListState):
+        return list(state.get()) or None
+    if isinstance(state, MapState):
+        return dict(state.items()) or None
+    return state.get()
+
+
+class InTheAir:
+    """A snapshot of which the synchronous part is done."""
+
+    def __init__(self, backend: KeyedBackend, number: int, completed: int, reusable: Sequence[Part], mine: Any) -> None:
+        self.number, self._reusable, self._mine = number, reusable, mine
+        #: Backends are called what their files are called.
+        self._name = type(backend).__module__.rpartition(".")[2]
+        backend.settle()
+        self.snapshot: KeyedSnapshot = backend.snapshot(number, completed)
+        _go_on(backend)
+        self._written: list[Part] | None = None
+
+    def write(self) -> list[Part]:
+        """The slow part: what is durable then. Everything it builds on must be part of the completed checkpoint."""
+        if self._written is None:
+            self._written = write(self.snapshot, self._mine, self._reusable, self._name)
+        return self._written
+
+    def done(self) -> list[Part]:
+        """The files are durable."""
+        parts = self.write()
+        self.snapshot.done([p.handle for p in parts])
+        return parts
+
+    def failed(self) -> None:
+        """The files never will be durable."""
+        self.snapshot.done(None)
+
+
 @contextmanager
-def snapshot_of(backend: KeyedBackend) -> Iterator[dict[str, Part]]:
-    """A snapshot in the air: taken at the start of the block, released at its end."""
-    parts = backend.snapshot()
+def snapshot_of(backend: KeyedBackend) -> Iterator[InTheAir]:
+    """A full snapshot in the air: taken at the start of the block, released at its end."""
+    snapshot = InTheAir(backend, 1, 0, [], owned(0, 1, MAX_PARALLELISM))
     try:
-        yield {part.state: part for part in parts}
+        yield snapshot
     finally:
-        for part in parts:
-            part.release()
+        snapshot.failed()
 
 
-def saved(backend: KeyedBackend) -> list[Saved]:
+def saved(backend: KeyedBackend) -> list[Part]:
     """A whole snapshot, written at once."""
-    with snapshot_of(backend) as parts:
-        return [Saved(p.state, p.kind, p.type, p.table()) for p in parts.values()]
-
-
-def rows(part: Part) -> list[tuple[Any, ...]]:
-    """The rows of a part without their key groups."""
-    return [tuple(row.values()) for row in part.table().drop_columns(["key_group"]).to_pylist()]
-
-
-def within(table: pa.Table, subtask: int, parallelism: int) -> pa.Table:
-    mine = owned(subtask, parallelism, MAX_PARALLELISM)
-    groups = table["key_group"]
-    return table.filter(pc.and_(pc.greater_equal(groups, mine.first), pc.less(groups, mine.end)))
+    with snapshot_of(backend) as snapshot:
+        return snapshot.write()
 
 
 def merge(one: list[int], other: list[int]) -> list[int]:
@@ -181,36 +217,128 @@ def merge(one: list[int], other: list[int]) -> list[int]:
     return one
 
 
+class Subtask:
+    """One backend and what happens to it, from one restart to the next."""
+
+    def __init__(
+        self,
+        tests: BackendTests,
+        *descriptors: StateDescriptor,
+        windows: Sequence[StateDescriptor] = (),
+        timers: Sequence[str] = (),
+        incremental: bool = True,
+        key_type: Any = None,
+        moment: Moment | None = None,
+        restored: Iterable[Part] = (),
+        completed: int = 0,
+        index: int = 0,
+        parallelism: int = 1,
+    ) -> None:
+        self._mine = owned(index, parallelism, MAX_PARALLELISM)
+        #: What a snapshot may build on, and what it is called.
+        self.parts, self.completed, self.next = list(cut(restored, self._mine)), completed, completed + 1
+        self.backend = tests.make_backend("op", MAX_PARALLELISM, moment, incremental=incremental, key_type=key_type)
+        self.backend.restore([p.restored(self._mine) for p in self.parts])
+        self.scope = CurrentKey()
+        self.states: list[Any] = [self.backend.bind(d) for d in descriptors]
+        self.windows: list[Any] = [self.backend.bind(d, self.scope) for d in windows]
+        self.timers: list[TimerStore] = [self.backend.timers(name) for name in timers]
+        self.backend.check_all_bound()
+
+    def at(self, key: Any, window: tuple[int, int] = HOUR) -> None:
+        at(self.backend, key)
+        self.scope.key = (key, window)
+
+    def begin(self) -> InTheAir:
+        """A barrier has come."""
+        number, self.next = self.next, self.next + 1
+        return InTheAir(self.backend, number, self.completed, self.parts, self._mine)
+
+    def complete(self, snapshot: InTheAir, *, confirm: bool = True) -> list[Part]:
+        """The checkpoint is complete. All older ones are deleted. The subtask may or may not hear of it."""
+        self.parts, self.completed = snapshot.done(), snapshot.number
+        if confirm:
+            self.backend.confirmed(snapshot.number)
+        return self.parts
+
+    def checkpoint(self, *, confirm: bool = True) -> list[Part]:
+        """A barrier comes, and the checkpoint completes."""
+        return self.complete(self.begin(), confirm=confirm)
+
+    def give_up(self, snapshot: InTheAir) -> None:
+        """Our part was durable, another subtask's was not: all files are deleted again."""
+        snapshot.done()
+
+    def held(self, position: int = 0, keys: Iterable[Any] = (), *, window: tuple[int, int] | None = None) -> Any:
+        """What a state holds, by key."""
+        found = {}
+        for key in keys:
+            self.at(key, window or HOUR)
+            state = self.states[position] if window is None else self.windows[position]
+            if (value := shown(state)) is not None:
+                found[key] = value
+        return found
+
+
 class BackendTests:
     """Base of the contract's parts."""
 
-    def make_backend(self, uid: str, max_parallelism: int) -> KeyedBackend:
+    #: Does ``entries`` count, or does it estimate?
+    exact_entries = True
+    #: Are full snapshots rows (or files of the backend's own kind)?
+    writes_rows = True
+
+    def make_backend(
+        self,
+        uid: str,
+        max_parallelism: int,
+        moment: Moment | None = None,
+        *,
+        incremental: bool = False,
+        key_type: Any = None,
+    ) -> KeyedBackend:
         raise NotImplementedError("override this with a function that returns an empty backend")
 
     @pytest.fixture
-    def backend(self) -> KeyedBackend:
-        return self.make_backend("op", MAX_PARALLELISM)
+    def backend(self) -> Iterator[KeyedBackend]:
+        backend = self.make_backend("op", MAX_PARALLELISM)
+        yield backend
+        backend.close()
 
     # --- what the tests are told with -----------------------------------------------------------
 
-    def restored(
-        self, parts: Iterable[Saved], *descriptors: StateDescriptor, subtask: int = 0, parallelism: int = 1
-    ) -> tuple[Any, ...]:
-        """A new backend with the rows of one subtask, and its bound states."""
-        backend = self.make_backend("op", MAX_PARALLELISM)
-        for part in parts:
-            table = within(part.table, subtask, parallelism)
-            if table.num_rows:
-                backend.restore(part.state, part.kind, part.type, table)
-        states = [backend.bind(d) for d in descriptors]
-        backend.check_all_bound()
-        return backend, *states
+    def subtask(self, *descriptors: StateDescriptor, **options: Any) -> Subtask:
+        """A backend with states, ready for records."""
+        return Subtask(self, *descriptors, **options)
 
-    def rescaled(self, parts: list[Saved], parallelism: int, *descriptors: StateDescriptor) -> list[list[Saved]]:
+    def restored(
+        self, parts: Iterable[Part], *descriptors: StateDescriptor, subtask: int = 0, parallelism: int = 1
+    ) -> tuple[Any, ...]:
+        """A new backend with what belongs to one subtask, and its bound states."""
+        new = self.subtask(*descriptors, restored=parts, incremental=False, index=subtask, parallelism=parallelism)
+        return new.backend, *new.states
+
+    def held(self, parts: Iterable[Part], descriptor: StateDescriptor, keys: Iterable[Any]) -> dict[Any, Any]:
+        """What a state holds after a restore, by key."""
+        return self.subtask(descriptor, restored=parts, incremental=False).held(0, keys)  # type: ignore[no-any-return]
+
+    def held_by(self, parts: Iterable[Part], *descriptors: StateDescriptor, key: Any) -> list[Any]:
+        """What some states hold for one key after a restore."""
+        new = self.subtask(*descriptors, restored=parts, incremental=False)
+        new.at(key)
+        return [shown(state) for state in new.states]
+
+    def rescaled(self, parts: list[Part], parallelism: int, *descriptors: StateDescriptor) -> list[list[Part]]:
         """What every subtask saves again after a restart at another parallelism."""
         return [
             saved(self.restored(parts, *descriptors, subtask=i, parallelism=parallelism)[0]) for i in range(parallelism)
         ]
+
+    def check_entries(self, backend: KeyedBackend, expected: int) -> None:
+        backend.settle()
+        if self.exact_entries:
+            assert backend.entries() == expected
+        _go_on(backend)
 
     # --- a bit of everything --------------------------------------------------------------------
 
@@ -226,5 +354,10 @@ class BackendTests:
         value, listed, mapped, reduced, mean = states
         return value.value(), list(listed.get()), dict(mapped.items()), reduced.get(), mean.get()
 
-    def _rows(self, *expected: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        return sorted(expected, key=lambda row: (keys.key_group(row[0], MAX_PARALLELISM), keys.encode(row[0])))
+
+def subtask_of(key: Any, parallelism: int) -> int:
+    """The subtask that owns a key."""
+    return owner(keys.key_group(key, MAX_PARALLELISM), parallelism, MAX_PARALLELISM)
+
+
+__all__ = ["BackendTests", "InTheAir", "Part", "Subtask", "at", "rows_of", "saved", "shown", "snapshot_of"]

@@ -12,14 +12,17 @@ from moorline.api.states import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from moorline.errors import InvalidArgument, NoCurrentKey, UnsupportedType
+from moorline.errors import InvalidArgument, KeyClassUnknown, NoCurrentKey, UnknownState, UnsupportedType
 from moorline.state.backend import NO_KEY, KeyedBackend
 from moorline.testing.backend_contract.base import (
     ALL,
     KEYS,
+    LIST,
     REDUCING,
     VALUE,
+    Account,
     BackendTests,
+    Colour,
     Size,
     at,
     saved,
@@ -78,7 +81,7 @@ class Keys(BackendTests):
             at(backend, key)
             state.add(1)
         assert state.get() == len(equal)
-        assert backend.entries() == 1
+        self.check_entries(backend, 1)
         (again, restored) = self.restored(saved(backend), REDUCING)
         for key in equal:
             at(again, key)
@@ -90,11 +93,11 @@ class Keys(BackendTests):
         at(backend, key)
         state.update(42)
         (again, restored) = self.restored(saved(backend), VALUE)
-        assert again.entries() == 1
+        self.check_entries(again, 1)
         at(again, key)
         assert restored.value() == 42
         restored.update(43)
-        assert again.entries() == 1
+        self.check_entries(again, 1)
 
     def test_without_a_current_key_state_cannot_be_touched(self, backend: KeyedBackend) -> None:
         states: list[Any] = [backend.bind(d) for d in ALL]
@@ -116,14 +119,112 @@ class Keys(BackendTests):
         ):
             with pytest.raises(NoCurrentKey):
                 attempt()
-        assert backend.entries() == 0
+        self.check_entries(backend, 0)
 
     def test_entries_count_the_keys_of_all_states(self, backend: KeyedBackend) -> None:
         states: list[Any] = [backend.bind(d) for d in ALL]
         for key in range(3):
             at(backend, key)
             self._fill(states)
-        assert backend.entries() == 15
+        self.check_entries(backend, 15)
+
+    # --- all keys -------------------------------------------------------------------------------
+
+    def test_all_keys_of_a_state_can_be_listed(self, backend: KeyedBackend) -> None:
+        value: Any = backend.bind(VALUE)
+        listed: Any = backend.bind(LIST)
+        for key in KEYS:
+            at(backend, key)
+            value.update(1)
+        listed.add("x")
+        at(backend, KEYS[0])
+        value.clear()
+        backend.settle()
+        found = list(backend.keys("value"))
+        assert len(found) == len(KEYS) - 1
+        assert set(found) == set(KEYS[1:])
+        assert list(backend.keys("list")) == [KEYS[-1]]
+
+    def test_states_may_change_while_their_keys_are_listed(self, backend: KeyedBackend) -> None:
+        state: Any = backend.bind(VALUE)
+        for key in range(200):
+            at(backend, key)
+            state.update(1)
+        backend.settle()
+        seen = []
+        for key in backend.keys("value"):
+            seen.append(key)
+            at(backend, key)
+            state.clear()
+            at(backend, key + 1000)
+            state.update(1)
+            backend.settle()
+        assert set(range(200)) <= set(seen)
+        assert {key - 1000 for key in backend.keys("value")} == set(seen)
+
+    def test_a_state_that_nobody_has_bound_has_no_keys_to_list(self, backend: KeyedBackend) -> None:
+        with pytest.raises(UnknownState):
+            list(backend.keys("nothing"))
+
+    def test_restored_keys_of_declared_classes_can_be_listed(self) -> None:
+        sample = [Colour.RED, Account("north", 1), (Colour.BLUE, Account("south", 2)), 5]
+        subtask = self.subtask(VALUE, incremental=False)
+        for key in sample:
+            subtask.at(key)
+            subtask.states[0].update(1)
+        declared = Colour | Account | tuple[Colour, Account] | int
+        again = self.subtask(VALUE, restored=saved(subtask.backend), key_type=declared)
+        assert set(again.backend.keys("value")) == set(sample)
+
+    def test_restored_keys_of_unknown_classes_cannot_be_listed(self) -> None:
+        subtask = self.subtask(VALUE, incremental=False)
+        subtask.at(Account("north", 1))
+        subtask.states[0].update(1)
+        again = self.subtask(VALUE, restored=saved(subtask.backend))
+        with pytest.raises(KeyClassUnknown, match="Account"):
+            list(again.backend.keys("value"))
+        again.at(Account("north", 1))
+        again.backend.settle()
+        assert list(again.backend.keys("value")) == [Account("north", 1)]
+
+    # --- claiming -------------------------------------------------------------------------------
+
+    def test_claiming_keys_that_are_not_there_makes_nothing(self, backend: KeyedBackend) -> None:
+        state: Any = backend.bind(VALUE)
+        backend.claim(KEYS)
+        for key in KEYS:
+            backend.current.key = key
+            assert state.value() == 7
+        backend.settle()
+        self.check_entries(backend, 0)
+
+    def test_a_batch_may_have_a_key_many_times(self, backend: KeyedBackend) -> None:
+        state: Any = backend.bind(REDUCING)
+        for _ in range(3):
+            batch = ["a", "b", "a", Colour.RED, "a", Colour.RED]
+            backend.claim(iter(batch))
+            for key in batch:
+                backend.current.key = key
+                state.add(1)
+            backend.settle()
+        backend.claim(["a", Colour.RED])
+        for key, times in (("a", 9), (Colour.RED, 6)):
+            backend.current.key = key
+            assert state.get() == times
+
+    def test_a_state_may_have_many_keys(self, backend: KeyedBackend) -> None:
+        state: Any = backend.bind(VALUE)
+        backend.claim(range(20_000))
+        for key in range(20_000):
+            backend.current.key = key
+            state.update(key * 2)
+        backend.settle()
+        again, restored = self.restored(saved(backend), VALUE)
+        self.check_entries(again, 20_000)
+        again.claim(range(20_000))
+        for key in range(20_000):
+            again.current.key = key
+            assert restored.value() == key * 2
 
     # --- binding --------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import pytest
 
 from moorline.api.states import (
     AggregatingStateDescriptor,
+    ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     ValueStateDescriptor,
@@ -51,7 +52,7 @@ class Values(BackendTests):
         state: Any = backend.bind(VALUE)
         at(backend, "a")
         state.value()
-        assert backend.entries() == 0
+        self.check_entries(backend, 0)
 
     def test_a_cleared_value_is_the_default_again(self, backend: KeyedBackend) -> None:
         state: Any = backend.bind(VALUE)
@@ -60,7 +61,7 @@ class Values(BackendTests):
         state.clear()
         state.clear()
         assert state.value() == 7
-        assert backend.entries() == 0
+        self.check_entries(backend, 0)
 
     def test_updating_with_none_clears(self, backend: KeyedBackend) -> None:
         state: Any = backend.bind(VALUE)
@@ -68,7 +69,7 @@ class Values(BackendTests):
         state.update(1)
         state.update(None)
         assert state.value() == 7
-        assert backend.entries() == 0
+        self.check_entries(backend, 0)
 
     @pytest.mark.parametrize("falsy", [0, False, "", [], {}, ()], ids=repr)
     def test_a_falsy_value_is_a_value(self, backend: KeyedBackend, falsy: Any) -> None:
@@ -113,7 +114,7 @@ class Values(BackendTests):
         assert list(state.get()) == ["y"]
         state.update([])
         assert list(state.get()) == []
-        assert backend.entries() == 0
+        self.check_entries(backend, 0)
 
     def test_a_cleared_list_can_grow_again(self, backend: KeyedBackend) -> None:
         state: Any = backend.bind(LIST)
@@ -138,6 +139,28 @@ class Values(BackendTests):
         for value in state.get():
             state.add(value + value)
         assert list(state.get()) == ["x", "y", "xx", "yy"]
+
+    def test_a_long_list_survives_a_restart(self, backend: KeyedBackend) -> None:
+        state: Any = backend.bind(LIST)
+        words = [f"w{n}" for n in range(50_000)]
+        for key in "ab":
+            at(backend, key)
+            state.update(words[:40_000])
+            state.add_all(words[40_000:])
+        (again, restored) = self.restored(saved(backend), LIST)
+        for key in "ab":
+            at(again, key)
+            assert list(restored.get()) == words
+
+    def test_a_list_keeps_none_as_an_element(self, backend: KeyedBackend) -> None:
+        descriptor = ListStateDescriptor("list", int | None)
+        state: Any = backend.bind(descriptor)
+        at(backend, "a")
+        state.add_all([1, None, 2])
+        assert list(state.get()) == [1, None, 2]
+        (again, restored) = self.restored(saved(backend), descriptor)
+        at(again, "a")
+        assert list(restored.get()) == [1, None, 2]
 
     # --- map state ------------------------------------------------------------------------------
 
@@ -202,7 +225,7 @@ class Values(BackendTests):
         state.put("x", 1)
         state.remove("x")
         assert state.is_empty()
-        assert backend.entries() == 0
+        self.check_entries(backend, 0)
         state.put("y", 1)
         state.clear()
         assert len(state) == 0
@@ -215,6 +238,17 @@ class Values(BackendTests):
             state.remove(key)
             state.put(key + key, 0)
         assert sorted(state.keys()) == ["xx", "yy"]
+
+    def test_a_large_map_survives_a_restart(self, backend: KeyedBackend) -> None:
+        state: Any = backend.bind(MAP)
+        at(backend, "a")
+        state.put_all({f"k{n}": n for n in range(20_000)})
+        state.remove("k7")
+        (again, restored) = self.restored(saved(backend), MAP)
+        at(again, "a")
+        assert len(restored) == 19_999
+        assert restored.get("k19999") == 19_999
+        assert not restored.contains("k7")
 
     # --- reducing and aggregating state ---------------------------------------------------------
 
@@ -238,7 +272,7 @@ class Values(BackendTests):
         assert state.get() == 9
 
     def test_a_plain_function_may_have_a_method_called_reduce(self, backend: KeyedBackend) -> None:
-        state: Any = backend.bind(ReducingStateDescriptor("max", np.maximum, object))
+        state: Any = backend.bind(ReducingStateDescriptor("max", np.maximum, int))
         at(backend, "a")
         for n in (3, 9, 4):
             state.add(n)

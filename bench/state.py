@@ -1,0 +1,297 @@
+"""What state costs: an access, a checkpoint, a restore; on the heap and in RocksDB.
+
+    access       each kind of state, one read and one write per record, beside a dict in a bare loop
+    checkpoints  full and incremental (1 % of the keys changed), at several numbers of keys: how long the stream waits
+                 (sync), how long the upload takes (async), how many bytes are uploaded
+    restore      of a full and of an incremental checkpoint, at the same parallelism and at twice as many subtasks,
+                 beside a plain read of the same bytes
+
+    python bench/state.py [--quick]
+
+In one process, without Spark: the same backends, snapshot and restore code that a worker runs. The last line is one
+JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from moorline.api.functions import AggregateFunction
+from moorline.api.states import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from moorline.model.config import RocksDb, StateConfig
+from moorline.model.key_groups import KeyGroupRange, owned
+from moorline.model.manifest import KeyedHandle, OperatorHandles
+from moorline.state.backend import NO_KEY, KeyedBackend, Moment
+from moorline.state.heap import HeapBackend
+from moorline.state.rocksdb import RocksDbBackend
+from moorline.storage.local import LocalStore
+from moorline.subtask.restore import restored_part
+from moorline.subtask.snapshot import Taken, Writer
+
+GROUPS = 128
+BATCH = 2048
+ALL = KeyGroupRange(0, GROUPS)
+
+
+class Sum(AggregateFunction[int, int, int]):
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add(self, value: int, accumulator: int) -> int:
+        return accumulator + value
+
+    def get_result(self, accumulator: int) -> int:
+        return accumulator
+
+
+def make(kind: str, folder: Path, incremental: bool, mine: KeyGroupRange = ALL) -> KeyedBackend:
+    if kind == "heap":
+        return HeapBackend("bench", GROUPS, Moment(), incremental=incremental)
+    local = Path(tempfile.mkdtemp(dir=folder))
+    config = StateConfig(RocksDb(memory="256MB"), incremental)
+    assert config.rocksdb is not None
+    return RocksDbBackend(
+        "bench",
+        GROUPS,
+        Moment(),
+        key_groups=mine,
+        folder=local,
+        incremental=incremental,
+        memory_budget=config.rocksdb.memory_bytes,
+    )
+
+
+def batches(records: int, keys: int) -> Iterator[list[int]]:
+    """Keys in an order that no cache likes: a full walk in large steps."""
+    step, key = 7_919, 0
+    for start in range(0, records, BATCH):
+        batch = []
+        for _ in range(min(BATCH, records - start)):
+            key = (key + step) % keys
+            batch.append(key)
+        yield batch
+
+
+# --- access -------------------------------------------------------------------------------------
+
+
+def kinds() -> dict[str, tuple[Any, Callable[[Any], Callable[[int], None]], Callable[[dict], Callable[[int], None]]]]:
+    """For each kind: a descriptor, one access through the live state, and the same on a dict."""
+
+    def value(state: Any) -> Callable[[int], None]:
+        return lambda n: state.update(state.value() + n)
+
+    def value_dict(d: dict) -> Callable[[int], None]:
+        def access(n: int) -> None:
+            d[d["key"]] = d.get(d["key"], 0) + n
+
+        return access
+
+    def add(state: Any) -> Callable[[int], None]:
+        return lambda n: state.add(n)
+
+    def list_dict(d: dict) -> Callable[[int], None]:
+        return lambda n: d.setdefault(d["key"], []).append(n)
+
+    def map_state(state: Any) -> Callable[[int], None]:
+        return lambda n: state.put(n % 8, state.get(n % 8, 0) + 1)
+
+    def map_dict(d: dict) -> Callable[[int], None]:
+        def access(n: int) -> None:
+            entries = d.setdefault(d["key"], {})
+            entries[n % 8] = entries.get(n % 8, 0) + 1
+
+        return access
+
+    return {
+        "value": (ValueStateDescriptor("value", int, 0), value, value_dict),
+        "list (append)": (ListStateDescriptor("list", int), add, list_dict),
+        "map": (MapStateDescriptor("map", int, int), map_state, map_dict),
+        "reducing": (ReducingStateDescriptor("reducing", lambda a, b: a + b, int), add, value_dict),
+        "aggregating": (AggregatingStateDescriptor("aggregating", Sum(), int), add, value_dict),
+    }
+
+
+def bare_loop(access_of: Callable[[dict], Callable[[int], None]], records: int, keys: int) -> float:
+    d: dict = {}
+    access = access_of(d)
+    work = list(batches(records, keys))
+    began = time.perf_counter()
+    for batch in work:
+        for n in batch:
+            d["key"] = n
+            access(n)
+    return (time.perf_counter() - began) / records
+
+
+def through_state(backend: KeyedBackend, descriptor: Any, access_of: Any, records: int, keys: int) -> float:
+    access, current = access_of(backend.bind(descriptor)), backend.current
+    work = list(batches(records, keys))
+    for batch in work[: max(1, keys // BATCH)]:  # once round, so that every key is there
+        backend.claim(batch)
+        for n in batch:
+            current.key = n
+            access(n)
+        backend.settle()
+    began = time.perf_counter()
+    for batch in work:
+        backend.claim(batch)
+        for n in batch:
+            current.key = n
+            access(n)
+        current.key = NO_KEY
+        backend.settle()
+    return (time.perf_counter() - began) / records
+
+
+def measure_access(folder: Path, records: int, keys: int) -> dict:
+    found: dict = {}
+    for name, (descriptor, state_access, dict_access) in kinds().items():
+        bare = min(bare_loop(dict_access, records, keys) for _ in range(3))
+        row: dict = {"dict_ns": round(bare * 1e9)}
+        for kind in ("heap", "rocksdb"):
+            backend = make(kind, folder, incremental=kind == "rocksdb")
+            seconds = through_state(backend, descriptor, state_access, records, keys)
+            backend.close()
+            row[kind] = {
+                "ns": round(seconds * 1e9),
+                "records_per_second": round(1 / seconds),
+                "times_a_dict": round(seconds / bare, 2),
+            }
+        found[name] = row
+        heap, rocks = row["heap"], row["rocksdb"]
+        print(
+            f"{name:14} dict {row['dict_ns']:>5} ns   heap {heap['ns']:>5} ns ({heap['times_a_dict']:>4}x)   "
+            f"rocksdb {rocks['ns']:>6} ns ({rocks['times_a_dict']:>5}x)"
+        )
+    return found
+
+
+# --- checkpoints and restores -------------------------------------------------------------------
+
+STATE = ValueStateDescriptor("total", tuple[int, float], (0, 0.0))
+
+
+def fill(backend: KeyedBackend, state: Any, keys: Iterator[int] | range) -> None:
+    current, batch = backend.current, []
+    for key in [*keys, None]:
+        if key is not None:
+            batch.append(key)
+        if len(batch) == BATCH or (key is None and batch):
+            backend.claim(batch)
+            for k in batch:
+                current.key = k
+                count, total = state.value()
+                state.update((count + 1, total + k / 7))
+            current.key = NO_KEY
+            backend.settle()
+            batch = []
+
+
+def checkpoint(backend: KeyedBackend, store: LocalStore, number: int, mine: KeyGroupRange = ALL) -> tuple[dict, list]:
+    began = time.perf_counter()
+    taken = backend.snapshot(number, number - 1)
+    sync = time.perf_counter() - began
+    began = time.perf_counter()
+    (handles,) = Writer(store, [Taken("bench", taken, [], {})], number, 0, 1, mine)()
+    seconds = time.perf_counter() - began
+    taken.done(handles.keyed)
+    backend.confirmed(number)
+    uploaded = sum(f.size for f in handles.files() if f"chk-{number}/" in f.path)
+    total = sum(f.size for f in handles.files())
+    row = {"sync_ms": round(1000 * sync, 2), "async_ms": round(1000 * seconds, 1), "uploaded": uploaded, "size": total}
+    return row, handles.keyed
+
+
+def restore(kind: str, folder: Path, store: LocalStore, handles: list[KeyedHandle], parts: int) -> tuple[float, int]:
+    """Seconds of the slowest of ``parts`` subtasks, and how many keys they have together."""
+    slowest, keys = 0.0, 0
+    for index in range(parts):
+        mine = owned(index, parts, GROUPS)
+        backend = make(kind, folder, incremental=True, mine=mine)
+        began = time.perf_counter()
+        cut = [h if h.kind == "native" else h.cut(max(h.first, mine.first), min(h.end, mine.end)) for h in handles]
+        wanted = [h for h in cut if h.kind == "native" or h.first < h.end]
+        backend.restore([restored_part(h, mine, store) for h in wanted])
+        backend.bind(STATE)
+        backend.check_all_bound()
+        slowest = max(slowest, time.perf_counter() - began)
+        keys += sum(1 for _ in backend.keys("total"))
+        backend.close()
+    return slowest, keys
+
+
+def plain_read(root: Path, handles: list[KeyedHandle]) -> tuple[float, int]:
+    files = OperatorHandles("bench", handles).files()
+    began = time.perf_counter()
+    size = sum(len((root / f.path).read_bytes()) for f in files)
+    return time.perf_counter() - began, size
+
+
+def measure_checkpoints(folder: Path, keys: int) -> dict:
+    found: dict = {}
+    for kind in ("heap", "rocksdb"):
+        for incremental in (False, True):
+            root = Path(tempfile.mkdtemp(dir=folder))
+            store = LocalStore(root)
+            backend = make(kind, folder, incremental)
+            state = backend.bind(STATE)
+            fill(backend, state, range(keys))
+            first, _ = checkpoint(backend, store, 1)
+            fill(backend, state, range(0, keys, 100))
+            second, handles = checkpoint(backend, store, 2)
+            backend.close()
+            read, size = plain_read(root, handles)
+            row = {"first": first, "after_1_percent": second, "plain_read_s": round(read, 3), "bytes": size}
+            for name, parts in (("same", 1), ("doubled", 2)):
+                seconds, count = restore(kind, folder, store, handles, parts)
+                assert count == keys, (kind, incremental, name, count, keys)
+                row[f"restore_{name}"] = {
+                    "s": round(seconds, 3),
+                    "s_per_gb": round(seconds / size * 1e9, 1),
+                    "s_per_million_keys": round(seconds / keys * 1e6, 2),
+                    "times_a_plain_read": round(seconds / max(read, 1e-9), 1),
+                }
+            found[f"{kind} {'incremental' if incremental else 'full'}"] = row
+            print(
+                f"{keys:>9,} keys  {kind:7} {'incremental' if incremental else 'full':11} "
+                f"first: sync {first['sync_ms']:>7} ms, async {first['async_ms']:>8} ms, {first['uploaded']:>12,} B   "
+                f"1 % later: sync {second['sync_ms']:>7} ms, async {second['async_ms']:>8} ms, "
+                f"{second['uploaded']:>12,} B   restore {row['restore_same']['s']:>7} s, "
+                f"at twice the parallelism {row['restore_doubled']['s']:>7} s (plain read {row['plain_read_s']} s)"
+            )
+            shutil.rmtree(root)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a few seconds instead of minutes")
+    quick = parser.parse_args().quick
+    folder = Path(tempfile.mkdtemp(prefix="moorline-bench-"))
+    try:
+        print("one access (read and write) per record")
+        access = measure_access(folder, 50_000 if quick else 400_000, 10_000 if quick else 100_000)
+        print("checkpoints and restores")
+        sizes = [20_000, 100_000] if quick else [100_000, 1_000_000, 5_000_000]
+        checkpoints = {str(keys): measure_checkpoints(folder, keys) for keys in sizes}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print(json.dumps({"bench": "state", "quick": quick, "access": access, "checkpoints": checkpoints}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""When things happened, and how far a stream has come: timestamps and watermarks.
+
+A strategy says where a record's timestamp comes from and how watermarks follow from the timestamps::
+
+    stream.assign_timestamps_and_watermarks(
+        mo.WatermarkStrategy.bounded_out_of_orderness("5s", timestamp=lambda order: order.placed_at)
+    )
+
+Given to the source itself (``job.source(..., watermarks=strategy)``), each split has a generator of its own and the
+slowest split counts, so that one split read ahead of another makes no record late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from moorline.errors import InvalidArgument
+from moorline.model.durations import Duration, milliseconds
+from moorline.model.times import MIN_TIME
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def to_ms(moment: int | datetime) -> int:
+    """A point in time as milliseconds since 1970. A datetime without a zone is taken as UTC.
+
+    >>> to_ms(datetime(1970, 1, 1, 0, 0, 1))
+    1000
+    """
+    if isinstance(moment, datetime):
+        aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return round((aware - _EPOCH).total_seconds() * 1000)
+    if isinstance(moment, bool) or not isinstance(moment, int):
+        raise InvalidArgument("timestamp", moment, "Give milliseconds since 1970 as an int, or a datetime.")
+    return moment
+
+
+class WatermarkGenerator:
+    """Says how far one split (or one subtask) has come. Write your own for ``WatermarkStrategy.of``.
+
+    >>> class EverySecond(WatermarkGenerator):
+    ...     latest = MIN_TIME
+    ...     def on_event(self, value, timestamp):
+    ...         self.latest = max(self.latest, timestamp)
+    ...     def watermark(self):
+    ...         return self.latest // 1000 * 1000 - 1 if self.latest > MIN_TIME else None
+    """
+
+    def on_event(self, value: Any, timestamp: int) -> None:
+        """A record has come by."""
+        raise NotImplementedError
+
+    def on_batch(self, values: list[Any], timestamps: list[int]) -> None:
+        """Several records have come by."""
+        for value, timestamp in zip(values, timestamps):
+            self.on_event(value, timestamp)
+
+    def watermark(self) -> int | None:
+        """No record at or before this time is expected any more. ``None``: nothing can be said yet."""
+        raise NotImplementedError
+
+
+class _BoundedOutOfOrderness(WatermarkGenerator):
+    def __init__(self, delay_ms: int) -> None:
+        self._delay_ms, self._latest = delay_ms, MIN_TIME
+
+    def on_event(self, value: Any, timestamp: int) -> None:
+        self._latest = max(self._latest, timestamp)
+
+    def on_batch(self, values: list[Any], timestamps: list[int]) -> None:
+        self._latest = max(self._latest, max(timestamps, default=MIN_TIME))
+
+    def watermark(self) -> int | None:
+        # One less: another record with the latest timestamp may follow.
+        return None if self._latest == MIN_TIME else self._latest - self._delay_ms - 1
+
+
+class _NoWatermarks(WatermarkGenerator):
+    def on_event(self, value: Any, timestamp: int) -> None:
+        pass
+
+    def on_batch(self, values: list[Any], timestamps: list[int]) -> None:
+        pass
+
+    def watermark(self) -> int | None:
+        return None
+
+
+@dataclass(frozen=True)
+class _Bounded:
+    """Makes generators; a class and not a lambda, so that it can be shipped and compared."""
+
+    delay_ms: int
+
+    def __call__(self) -> WatermarkGenerator:
+        return _BoundedOutOfOrderness(self.delay_ms)
+
+
+@dataclass(frozen=True)
+class WatermarkStrategy:
+    """Where timestamps come from, and how watermarks follow.
+
+    >>> strategy = WatermarkStrategy.monotonous(timestamp=lambda record: record["at"])
+    >>> strategy.with_idleness("1min").idle_ms
+    60000
+    """
+
+    generator: Callable[[], WatermarkGenerator]
+    #: From a record to milliseconds since 1970, or to a datetime. None: records keep the timestamps they have.
+    timestamp: Callable[[Any], int | datetime] | None = None
+    #: A split that has had no record for so long is not waited for.
+    idleness: Duration | None = None
+    #: A watermark is announced at most so often.
+    interval: Duration = "50ms"
+
+    @classmethod
+    def monotonous(cls, timestamp: Callable[[Any], int | datetime] | None = None) -> WatermarkStrategy:
+        """For timestamps that never go back within a split."""
+        return cls(_Bounded(0), timestamp)
+
+    @classmethod
+    def bounded_out_of_orderness(
+        cls, delay: Duration, timestamp: Callable[[Any], int | datetime] | None = None
+    ) -> WatermarkStrategy:
+        """For timestamps that go back by ``delay`` at most; what comes later than that is late."""
+        return cls(_Bounded(milliseconds(delay, "delay")), timestamp)
+
+    @classmethod
+    def none(cls, timestamp: Callable[[Any], int | datetime] | None = None) -> WatermarkStrategy:
+        """Timestamps and no watermarks: time stands still until the end of the input."""
+        return cls(_NoWatermarks, timestamp)
+
+    @classmethod
+    def of(
+        cls, generator: Callable[[], WatermarkGenerator], timestamp: Callable[[Any], int | datetime] | None = None
+    ) -> WatermarkStrategy:
+        """With a :class:`WatermarkGenerator` of your own: ``generator`` is called for every split."""
+        return cls(generator, timestamp)
+
+    # PyFlink's names.
+    for_monotonous_timestamps = monotonous
+    for_bounded_out_of_orderness = bounded_out_of_orderness
+    for_generator = of
+    no_watermarks = none
+
+    def with_timestamp_assigner(self, timestamp: Callable[[Any], int | datetime]) -> WatermarkStrategy:
+        """The same with another way to a record's timestamp."""
+        return replace(self, timestamp=timestamp)
+
+    def with_idleness(self, idleness: Duration) -> WatermarkStrategy:
+        """The same, and whoever has had no record for ``idleness`` is not waited for."""
+        return replace(self, idleness=idleness)
+
+    @property
+    def idle_ms(self) -> int | None:
+        return None if self.idleness is None else milliseconds(self.idleness, "idleness")
+
+    @property
+    def interval_ms(self) -> int:
+        return milliseconds(self.interval, "watermark interval")

@@ -1,0 +1,69 @@
+"""Which files of a database are in storage already, and may be named by a checkpoint instead of uploaded.
+
+A name means one content only within one database: another one, or an earlier one with the same start, has other files
+of the same names. So names are looked up in what *this* database has uploaded or was opened with, and in nothing else.
+
+    what                               while
+    files of checkpoint ``completed``  it is the newest complete one, as the barrier says; the driver keeps it
+    files that were restored           no checkpoint of this database is complete yet; then nobody promises them
+
+Files of checkpoints that were given up are deleted, so they are never looked at.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from moorline.model.manifest import KeyedHandle, NativeFile
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What storage has of this database, at one moment of it."""
+
+    handles: list[KeyedHandle] = field(default_factory=list)
+    #: By name.
+    files: dict[str, NativeFile] = field(default_factory=dict)
+    #: The database's version that the handles show, if they show it whole.
+    version: int = -1
+
+    def known(self, paths: Mapping[str, Path]) -> dict[str, NativeFile]:
+        """Those of some files that are in storage. Only the sorted files never change."""
+        return {
+            name: self.files[name]
+            for name, path in paths.items()
+            if name.endswith(".sst") and name in self.files and self.files[name].file.size == path.stat().st_size
+        }
+
+
+class Uploads:
+    """What storage has of one database, from its opening on."""
+
+    def __init__(self) -> None:
+        self._restored = Stored()
+        self._stored: dict[int, Stored] = {}
+        self._first_completed: int | None = None
+
+    def opened_with(self, handles: list[KeyedHandle], files: dict[str, NativeFile], version: int) -> None:
+        """The database was restored."""
+        self._restored = Stored(handles, files, version)
+
+    def base(self, completed: int) -> Stored:
+        """What a checkpoint may build on."""
+        if self._first_completed is None:
+            self._first_completed = completed
+        self._stored = {n: stored for n, stored in self._stored.items() if n >= completed}
+        if completed in self._stored:
+            return self._stored[completed]
+        return self._restored if completed == self._first_completed else Stored()
+
+    def done(self, checkpoint: int, version: int, folder: Path | None, handles: list[KeyedHandle] | None) -> None:
+        """The files of a checkpoint are durable, or (None) never will be. Its folder is of no more use."""
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        if handles:
+            files = {f.name: f for handle in handles for f in handle.files}
+            self._stored[checkpoint] = Stored(handles, files, version)

@@ -1,0 +1,105 @@
+"""Operators around a user's function: opened, restored, snapshotted; and the simple ones, map, filter and flat_map.
+
+Nothing here costs anything per record but the user's function and the loop around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain, compress, repeat
+from typing import Any
+
+from moorline.api.functions import FilterFunction, FlatMapFunction, Function, MapFunction
+from moorline.errors import MoorlineError
+from moorline.state.backend import NO_KEY
+from moorline.subtask.operator import ChainedOperator, Place, user_code_failed
+from moorline.subtask.runtime import RuntimeContext
+
+
+class FunctionOperator(ChainedOperator):
+    """An operator around a user's function, which may be a plain callable."""
+
+    def __init__(self, place: Place, runtime_context: RuntimeContext) -> None:
+        super().__init__(place)
+        self.function = self.operator.function
+        self._runtime_context = runtime_context
+
+    def open(self) -> None:
+        try:
+            if isinstance(self.function, Function):
+                self._runtime_context.bind_declared(self.function)
+            self.state.initialize(self.function)
+            if isinstance(self.function, Function):
+                self.function.open(self._runtime_context)
+        except MoorlineError:
+            raise
+        except Exception as error:
+            raise user_code_failed(self.operator, self.subtask, error) from error
+
+    def finish(self) -> None:
+        if isinstance(self.function, Function):
+            try:
+                found = self.function.finish()
+                out = [] if found is None else list(found)
+            except MoorlineError:
+                raise
+            except Exception as error:
+                raise user_code_failed(self.operator, self.subtask, error) from error
+            self.emit(out)
+
+    def close(self) -> None:
+        if isinstance(self.function, Function):
+            self.function.close()
+
+    def _begin(self, keys: Any) -> None:
+        """A batch of keyed records is about to be processed."""
+        assert self.backend is not None
+        self.moment.processing_ms = max(self.moment.processing_ms, self.wall_ms())
+        self.backend.claim(keys)
+
+
+class MapOperator(FunctionOperator):
+    """map, filter and flat_map, on keyed streams too."""
+
+    def open(self) -> None:
+        super().open()
+        f = self.function
+        self._call: Callable[[Any], Any] = f
+        for cls, method in ((MapFunction, "map"), (FilterFunction, "filter"), (FlatMapFunction, "flat_map")):
+            if isinstance(f, cls):
+                self._call = getattr(f, method)
+        if self.backend is not None:
+            current, key_of, call = self.backend.current, self.operator.inputs[0].key, self._call
+
+            def keyed(record: Any) -> Any:
+                current.key = key_of(record)
+                return call(record)
+
+            self._call = keyed
+
+    def process(self, records: list[Any], timestamps: list[int] | None = None, side: int = 0) -> None:
+        call, iterator = self._call, iter(records)
+        if self.backend is not None:
+            self._begin(map(self.operator.inputs[0].key, records))
+        try:
+            match self.operator.kind:
+                case "map":
+                    out = [call(r) for r in iterator]
+                case "filter":
+                    kept = [bool(call(r)) for r in iterator]
+                    out = list(compress(records, kept))
+                    timestamps = timestamps and list(compress(timestamps, kept))
+                case _:
+                    found = [tuple(call(r) or ()) for r in iterator]
+                    out = list(chain.from_iterable(found))
+                    if timestamps:
+                        timestamps = [t for o, at in zip(found, timestamps) for t in repeat(at, len(o))]
+        except Exception as error:
+            raise self.failure(error, records, iterator) from error
+        finally:
+            if self.backend is not None:
+                self.backend.current.key = NO_KEY
+        if self.backend is not None:
+            self.backend.settle()
+        self.records_in += len(records)
+        self.emit(out, timestamps)

@@ -1,0 +1,275 @@
+"""Process functions: one input or two, with or without a key, with timers, side outputs and broadcast state.
+
+Each input is a *side* with its own method, context and key selector:
+
+    process              0  process_element
+    co_process           0  process_element1          1  process_element2
+    broadcast_process    0  process_element           1  process_broadcast_element
+
+What is made from a record carries the record's timestamp; what a timer makes carries the timer's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from moorline.api.connected_functions import CoFlatMapFunction, CoMapFunction
+from moorline.api.functions import OutputTag
+from moorline.api.states import MapState, MapStateDescriptor, State, StateDescriptor
+from moorline.errors import MoorlineError, UnknownState
+from moorline.state.backend import NO_KEY, CurrentKey, KeyedBackend, Moment, Namespace
+from moorline.subtask.functions import FunctionOperator
+from moorline.subtask.operator import Place, user_code_failed
+from moorline.subtask.runtime import RuntimeContext
+from moorline.subtask.timers import Clock, Timers
+
+#: What timers make is passed on when there is so much of it.
+FIRED_RECORDS = 2048
+
+
+class ElementContext:
+    """What ``process_element`` gets beside its value."""
+
+    def __init__(self, moment: Moment, current: CurrentKey | None, clock: Clock) -> None:
+        self._moment, self._current, self._clock = moment, current, clock
+        self.side: dict[str, list[Any]] = {}
+        self.side_stamps: dict[str, list[int]] = {}
+        #: In ``on_timer``: whose timer it is.
+        self.time_domain = ""
+
+    def output(self, tag: OutputTag, value: Any) -> None:
+        self.side.setdefault(tag.name, []).append(value)
+        if self._moment.timestamp is not None:
+            self.side_stamps.setdefault(tag.name, []).append(self._moment.timestamp)
+
+    def timestamp(self) -> int | None:
+        return self._moment.timestamp
+
+    def timer_service(self) -> Clock:
+        return self._clock
+
+    @property
+    def current_key(self) -> Any:
+        return None if self._current is None else self._current.key
+
+    def get_current_key(self) -> Any:
+        return self.current_key
+
+
+class BroadcastSideContext(ElementContext):
+    """The context of one of the two sides of a broadcast function: the broadcast side may write."""
+
+    def __init__(self, operator: BroadcastOperator, may_write: bool) -> None:
+        super().__init__(operator.moment, operator.backend.current if operator.backend else None, operator.clock)
+        self._operator, self._may_write = operator, may_write
+
+    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        return self._operator.state.broadcast_view(descriptor.name, self._may_write)
+
+    def apply_to_keyed_state(self, descriptor: StateDescriptor, function: Callable[[Any, State], None]) -> None:
+        self._operator.apply_to_keyed_state(descriptor.name, function)
+
+
+@dataclass
+class Side:
+    """One input of a process function."""
+
+    element: Callable[[Any, Any], Iterable[Any] | None]
+    context: ElementContext
+    key_of: Callable[[Any], Any] | None
+
+
+class ProcessOperator(FunctionOperator):
+    """process, with or without a key, with one input or two."""
+
+    def __init__(self, place: Place, runtime_context: RuntimeContext) -> None:
+        super().__init__(place, runtime_context)
+        self.clock = Clock(self.operator.uid, self.moment, self.wall_ms)
+        self._timers: Timers | None = None
+        if self.backend is not None:
+            self._timers = Timers(self.operator.uid, self.moment, self.wall_ms, self.backend, self._fire)
+            self.clock = self._timers
+        self._fired: list[Any] = []
+        self._fired_stamps: list[int] = []
+
+    def open(self) -> None:
+        super().open()
+        self._sides = self._make_sides()
+        self._context = self._sides[0].context
+        self._on_timer = getattr(self.function, "on_timer", None)
+
+    def _make_sides(self) -> list[Side]:
+        context = ElementContext(self.moment, self.backend.current if self.backend else None, self.clock)
+        f = self.function
+        if self.operator.kind == "process":
+            methods = [getattr(f, "process_element", f)]
+        elif isinstance(f, CoMapFunction):
+            methods = [lambda value, ctx: (f.map1(value),), lambda value, ctx: (f.map2(value),)]
+        elif isinstance(f, CoFlatMapFunction):
+            methods = [lambda value, ctx: f.flat_map1(value), lambda value, ctx: f.flat_map2(value)]
+        else:
+            methods = [f.process_element1, f.process_element2]
+        return [Side(m, context, self.operator.key_selector(n)) for n, m in enumerate(methods)]
+
+    def process(self, records: list[Any], timestamps: list[int] | None = None, side: int = 0) -> None:
+        this = self._sides[side]
+        out: list[Any] = []
+        stamps: list[int] | None = None
+        iterator: Any = iter(records)
+        try:
+            if this.key_of is not None:
+                self._begin(map(this.key_of, records))
+            if timestamps is not None:
+                stamps = self._stamped(this, iterator, timestamps, out)
+            else:
+                self._unstamped(this, iterator, out)
+        except Exception as error:
+            raise self.failure(error, records, iterator) from error
+        finally:
+            if self.backend is not None:
+                self.backend.current.key = NO_KEY
+        if self.backend is not None:
+            self.backend.settle()
+        self.records_in += len(records)
+        self._pass_on(out, stamps)
+
+    def _unstamped(self, this: Side, records: Iterable[Any], out: list[Any]) -> None:
+        element, context, key_of, extend = this.element, this.context, this.key_of, out.extend
+        if key_of is None:
+            for record in records:
+                found = element(record, context)
+                if found is not None:
+                    extend(found)
+            return
+        assert self.backend is not None
+        current = self.backend.current
+        for record in records:
+            current.key = key_of(record)
+            found = element(record, context)
+            if found is not None:
+                extend(found)
+
+    def _stamped(self, this: Side, records: Iterable[Any], timestamps: list[int], out: list[Any]) -> list[int]:
+        element, context, key_of, moment = this.element, this.context, this.key_of, self.moment
+        current = self.backend.current if self.backend is not None and key_of is not None else None
+        stamps: list[int] = []
+        try:
+            for record, timestamp in zip(records, timestamps):
+                if current is not None:
+                    current.key = key_of(record)  # type: ignore[misc]
+                moment.timestamp = timestamp
+                found = element(record, context)
+                if found is not None:
+                    out.extend(found)
+                    stamps += (len(out) - len(stamps)) * (timestamp,)
+        finally:
+            moment.timestamp = None
+        return stamps
+
+    def _pass_on(self, out: list[Any], stamps: list[int] | None) -> None:
+        if OutputTag.exists and OutputTag in {type(v[0]) for v in out if type(v) is tuple and v}:
+            out, stamps = self._divert(out, stamps)
+        self.emit(out, stamps or None)
+        for context in {id(s.context): s.context for s in self._sides}.values():
+            if context.side:
+                side, context.side = context.side, {}
+                side_stamps, context.side_stamps = context.side_stamps, {}
+                for tag, values in side.items():
+                    for target in self.side_targets.get(tag, ()):
+                        target.process(values, side_stamps.get(tag))
+
+    def _divert(self, out: list[Any], stamps: list[int] | None) -> tuple[list[Any], list[int] | None]:
+        """``yield tag, value`` means a side output, as in PyFlink."""
+        kept: list[Any] = []
+        kept_stamps: list[int] = []
+        for number, value in enumerate(out):
+            if type(value) is tuple and len(value) == 2 and type(value[0]) is OutputTag:
+                self.moment.timestamp = stamps[number] if stamps else None
+                self._context.output(*value)
+                self.moment.timestamp = None
+            else:
+                kept.append(value)
+                if stamps:
+                    kept_stamps.append(stamps[number])
+        return kept, kept_stamps if stamps else None
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def watermark(self, time: int) -> None:
+        self.moment.watermark = time  # before the timers, which may ask for it
+        if self._timers is not None:
+            self.moment.processing_ms = max(self.moment.processing_ms, self.wall_ms())
+            self._timers.advance(time)
+            self._pass_on_fired()
+        self._pass_watermark(time)
+
+    def next_tick_ms(self) -> int | None:
+        return None if self._timers is None else self._timers.processing.next_time()
+
+    def tick(self, now_ms: int) -> None:
+        if self._timers is not None:
+            self.moment.processing_ms = max(self.moment.processing_ms, now_ms)
+            self._timers.advance_clock(now_ms)
+            self._pass_on_fired()
+
+    def _fire(self, domain: str, time: int, key: Any, namespace: Namespace) -> None:
+        if self._on_timer is None:
+            return
+        context = self._context
+        context.time_domain = domain
+        # What a processing-time timer makes has no place in event time.
+        self.moment.timestamp = time if domain == "event" else None
+        try:
+            found = self._on_timer(time, context)
+            if found is not None:
+                self._fired.extend(found)
+        except MoorlineError:
+            raise
+        except Exception as error:
+            raise user_code_failed(self.operator, self.subtask, error, -1, f"a timer of key {key!r:.200}") from error
+        finally:
+            self.moment.timestamp = None
+        if domain == "event":
+            self._fired_stamps += (len(self._fired) - len(self._fired_stamps)) * (time,)
+        if len(self._fired) >= FIRED_RECORDS:
+            self._pass_on_fired()
+
+    def _pass_on_fired(self) -> None:
+        assert self.backend is not None
+        self.backend.settle()
+        out, self._fired = self._fired, []
+        stamps, self._fired_stamps = self._fired_stamps, []
+        self._pass_on(out, stamps or None)
+
+
+class BroadcastOperator(ProcessOperator):
+    """A stream, keyed or not, beside a broadcast one."""
+
+    def open(self) -> None:
+        for descriptor in self.operator.options["broadcast"]:
+            self.state.broadcast_state(descriptor)
+        super().open()
+
+    def _make_sides(self) -> list[Side]:
+        read, write = BroadcastSideContext(self, False), BroadcastSideContext(self, True)
+        return [
+            Side(self.function.process_element, read, self.operator.key_selector(0)),
+            Side(self.function.process_broadcast_element, write, None),
+        ]
+
+    def apply_to_keyed_state(self, name: str, function: Callable[[Any, State], None]) -> None:
+        """Call ``function(key, state)`` for every key of this subtask that has something in a state."""
+        backend: KeyedBackend | None = self.backend
+        known = self._runtime_context.live
+        if backend is None or name not in known:
+            raise UnknownState(self.operator.uid, name, tuple(known))
+        self.moment.processing_ms = max(self.moment.processing_ms, self.wall_ms())
+        try:
+            for key in backend.keys(name):
+                backend.claim((key,))
+                backend.current.key = key
+                function(key, known[name])
+        finally:
+            backend.current.key = NO_KEY

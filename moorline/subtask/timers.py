@@ -1,0 +1,109 @@
+"""The timers of one keyed operator, and the clock that its user code sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from moorline.errors import TimersNeedKey
+from moorline.state.backend import NO_KEY, CurrentKey, KeyedBackend, Moment, Namespace
+
+
+class Clock:
+    """What user code is told about time where there are no timers, because there is no key."""
+
+    def __init__(self, uid: str, moment: Moment, wall_ms: Callable[[], int]) -> None:
+        self._uid, self._moment, self._wall_ms = uid, moment, wall_ms
+
+    def current_processing_time(self) -> int:
+        # Never behind what states with a time to live have seen.
+        return max(self._moment.processing_ms, self._wall_ms())
+
+    def current_watermark(self) -> int:
+        return self._moment.watermark
+
+    def register_event_time_timer(self, time: int) -> None:
+        raise TimersNeedKey(self._uid)
+
+    register_processing_time_timer = register_event_time_timer
+    delete_event_time_timer = register_event_time_timer
+    delete_processing_time_timer = register_event_time_timer
+
+    def event_time_timers(self) -> list[int]:
+        raise TimersNeedKey(self._uid)
+
+    processing_time_timers = event_time_timers
+
+
+class Timers(Clock):
+    """Timers per key. ``fire(domain, time, key, namespace)`` is called with the current key set."""
+
+    def __init__(
+        self,
+        uid: str,
+        moment: Moment,
+        wall_ms: Callable[[], int],
+        backend: KeyedBackend,
+        fire: Callable[[str, int, Any, Namespace], None],
+    ) -> None:
+        super().__init__(uid, moment, wall_ms)
+        self.event, self.processing = backend.timers("event"), backend.timers("processing")
+        self._backend, self._fire = backend, fire
+        self._current: CurrentKey = backend.current
+
+    # --- for user code ---------------------------------------------------------------------------
+
+    def register_event_time_timer(self, time: int) -> None:
+        self.event.register(_checked(time), self._key())
+
+    def register_processing_time_timer(self, time: int) -> None:
+        self.processing.register(_checked(time), self._key())
+
+    def delete_event_time_timer(self, time: int) -> None:
+        self.event.delete(_checked(time), self._key())
+
+    def delete_processing_time_timer(self, time: int) -> None:
+        self.processing.delete(_checked(time), self._key())
+
+    def event_time_timers(self) -> list[int]:
+        return [time for time, namespace in self.event.of_key(self._key()) if namespace is None]
+
+    def processing_time_timers(self) -> list[int]:
+        return [time for time, namespace in self.processing.of_key(self._key()) if namespace is None]
+
+    def _key(self) -> Any:
+        key = self._current.key
+        if key is NO_KEY:
+            raise TimersNeedKey(self._uid)
+        return key
+
+    # --- for the operator ------------------------------------------------------------------------
+
+    def advance(self, watermark: int) -> None:
+        """Fire every event-time timer up to ``watermark``, also those that are registered on the way."""
+        while (due := self.event.pop_due(watermark)) is not None:
+            self._call("event", *due)
+
+    def advance_clock(self, now_ms: int) -> None:
+        """Fire every processing-time timer that is due at ``now_ms``."""
+        while (due := self.processing.pop_due(now_ms)) is not None:
+            self._call("processing", *due)
+
+    def _call(self, domain: str, time: int, key: Any, namespace: Namespace) -> None:
+        self._backend.claim((key,))
+        self._current.key = key
+        try:
+            self._fire(domain, time, key, namespace)
+        finally:
+            self._current.key = NO_KEY
+
+
+def _checked(time: Any) -> int:
+    if type(time) is not int:
+        # A float would be stored as another time than the one that is deleted later.
+        return int(time) if float(time).is_integer() else _refuse(time)
+    return time
+
+
+def _refuse(time: Any) -> int:
+    raise ValueError(f"a timer's time is a whole number of milliseconds since 1970, not {time!r}")

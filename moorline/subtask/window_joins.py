@@ -1,0 +1,18 @@
+"""The operator of an interval join: a function with two inputs whose results say themselves when they happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from moorline.subtask.process import ProcessOperator, Side
+
+
+class IntervalJoinOperator(ProcessOperator):
+    """Runs an :class:`~moorline.api.joins.IntervalJoinFunction`, whose results are pairs of timestamp and value."""
+
+    def _stamped(self, this: Side, records: Iterable[Any], timestamps: list[int], out: list[Any]) -> list[int]:
+        found: list[Any] = []
+        super()._stamped(this, records, timestamps, found)
+        out.extend([value for _, value in found])
+        return [timestamp for timestamp, _ in found]

@@ -1,0 +1,77 @@
+"""From a window's contents to what is passed on: calling the user's function, and keeping what it makes for a while.
+
+Results carry the last moment of their window as timestamp, on the side outputs too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from moorline.api.functions import OutputTag
+from moorline.api.window_functions import CoGroupFunction, JoinFunction, ProcessWindowFunction, WindowFunction
+from moorline.api.windows import Window
+from moorline.subtask.window_contexts import FunctionScope
+
+#: Tag, then values and timestamps.
+Side = dict[str, tuple[list[Any], list[int]]]
+
+
+class WindowResults:
+    """What has been made and is not passed on yet."""
+
+    def __init__(self) -> None:
+        self._out: list[Any] = []
+        self._stamps: list[int] = []
+        self._side: Side = {}
+
+    def __len__(self) -> int:
+        return len(self._out)
+
+    def extend(self, found: Iterable[Any] | None, timestamp: int) -> None:
+        if found is not None:
+            self._out.extend(found)
+            self._stamps += (len(self._out) - len(self._stamps)) * (timestamp,)
+
+    def divert(self, tag: str, value: Any, timestamp: int) -> None:
+        """To a side output."""
+        values, stamps = self._side.setdefault(tag, ([], []))
+        values.append(value)
+        stamps.append(timestamp)
+
+    def taken(self) -> tuple[list[Any], list[int], Side]:
+        """Everything, which is not here any more."""
+        if OutputTag.exists and any(map(_is_tagged, self._out)):
+            # ``yield tag, value`` means a side output, as in PyFlink.
+            made, self._out, stamps, self._stamps = self._out, [], self._stamps, []
+            for value, timestamp in zip(made, stamps):
+                if _is_tagged(value):
+                    self.divert(value[0].name, value[1], timestamp)
+                else:
+                    self.extend((value,), timestamp)
+        taken = self._out, self._stamps, self._side
+        self._out, self._stamps, self._side = [], [], {}
+        return taken
+
+
+def _is_tagged(value: Any) -> bool:
+    return type(value) is tuple and len(value) == 2 and type(value[0]) is OutputTag
+
+
+def calling(function: Any, scope: FunctionScope) -> Callable[[Any, Window, Any], Iterable[Any] | None]:
+    """How the user's function is called with key, window and contents."""
+    if isinstance(function, ProcessWindowFunction):
+
+        def process(key: Any, window: Window, elements: Any) -> Iterable[Any] | None:
+            scope.at(window)
+            return function.process(key, scope, elements)
+
+        return process
+    if isinstance(function, WindowFunction):
+        return function.apply
+    if isinstance(function, JoinFunction):
+        return lambda key, window, sides: [function.join(left, right) for left in sides[0] for right in sides[1]]
+    if isinstance(function, CoGroupFunction):
+        return lambda key, window, sides: function.co_group(*sides)
+    # The reduction or aggregation itself.
+    return lambda key, window, elements: elements

@@ -1,0 +1,112 @@
+"""What an :class:`~moorline.testing.OperatorHarness` runs: subtasks of one step, and what has come out of them."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import cloudpickle
+
+from moorline.errors import InvalidArgument
+from moorline.model.deployment import Deployment
+from moorline.model.elements import Barrier
+from moorline.model.ids import SubtaskId
+from moorline.protocol.lowering import lower
+from moorline.subtask import snapshot as snapshots
+from moorline.subtask.ends import ReadingOperator
+from moorline.subtask.environment import Environment
+from moorline.subtask.output import Output
+from moorline.subtask.restore import open_chain
+
+
+class HarnessSubtask:
+    """One subtask: an open operator, and what has come out of it."""
+
+    def __init__(self, deployment: Deployment, uid: str, index: int, environment: Environment) -> None:
+        graph = deployment.plan.graph
+        operators = tuple(replace(o, function=_copied(o.function)) if o.uid == uid else o for o in graph.operators)
+        plan = lower(replace(graph, operators=operators))
+        (vertex,) = (v.id for v in plan.vertices if uid in v.operators)
+        output = Output(deployment.attempt, 0, lambda: 0)
+        first, *_ = open_chain(replace(deployment, plan=plan), SubtaskId(vertex, index), environment, output)
+        assert first.operator.uid == uid
+        self.operator = first
+        self.side = SideOutputs()
+        self._out = Collected()
+        #: Of what was taken last.
+        self.timestamps: list[int | None] = []
+        first.targets, first.side_targets = [self._out], self.side
+
+    def taken(self) -> list[Any]:
+        out, self._out.records[:] = list(self._out.records), []
+        self.timestamps, self._out.timestamps[:] = list(self._out.timestamps), []
+        return out
+
+    @property
+    def watermarks(self) -> list[int | None]:
+        return self._out.watermarks
+
+    @property
+    def has_ended(self) -> bool:
+        return bool(getattr(self.operator, "has_ended", True))
+
+    def read(self) -> None:
+        """Have a source read what it has, once."""
+        if not isinstance(self.operator, ReadingOperator):
+            raise InvalidArgument("read", self.operator.operator.uid, "It is no source: use process().")
+        if not self.operator.has_ended:
+            self.operator.read()
+
+    def take(self, barrier: Barrier) -> list[snapshots.Taken]:
+        """The synchronous part of a snapshot."""
+        self.operator.before_barrier()
+        try:
+            return snapshots.take([self.operator], barrier)
+        finally:
+            self.operator.after_snapshot()
+
+    def states(self) -> dict[str, Any]:
+        context = getattr(self.operator, "_runtime_context", None)
+        return context.live if context is not None else {}
+
+
+class Collected:
+    """A target that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.records: list[Any] = []
+        self.timestamps: list[int | None] = []
+        #: None: nothing is to be expected for a while.
+        self.watermarks: list[int | None] = []
+
+    def process(self, records: list[Any], timestamps: list[int] | None = None, side: int = 0) -> None:
+        self.records += records
+        self.timestamps += timestamps or [None] * len(records)
+
+    def watermark(self, time: int) -> None:
+        self.watermarks.append(time)
+
+    def idle(self) -> None:
+        self.watermarks.append(None)
+
+
+class SideOutputs(dict[str, list[Any]]):
+    """Every side output has somebody who listens, whatever its name."""
+
+    def __bool__(self) -> bool:
+        return True
+
+    def get(self, tag: str, default: Any = None) -> list[Any]:
+        return self.setdefault(tag, [Collected()])
+
+    def sent(self, tag: str) -> list[Any]:
+        return [record for collected in self.get(tag) for record in collected.records]
+
+
+def _copied(function: Any) -> Any:
+    try:
+        # Its classes stay what they are, also those that a test has defined on the spot.
+        return copy.deepcopy(function)
+    except TypeError:
+        return cloudpickle.loads(cloudpickle.dumps(function))

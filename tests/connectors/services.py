@@ -1,0 +1,201 @@
+"""PostgreSQL and Redis for tests: started from Debian's packages, in folders and on ports of their own.
+
+Only processes that were started here are ever stopped. A missing package is installed where that is possible (as
+root); else the tests fail and say what to install: skipped tests look like good ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+
+PASSWORD = "s3cret-word"
+
+
+class Server:
+    """One server process and how to start it again."""
+
+    def __init__(self, command: list[str], port: int, folder: Path, is_ready: Callable[[], object]) -> None:
+        self.command, self.port, self.folder, self._is_ready = command, port, folder, is_ready
+        self.process: subprocess.Popen[bytes] | None = None
+        (folder / "log").touch()
+        self.start()
+
+    def start(self) -> None:
+        with open(self.folder / "log", "ab") as log:
+            # With the tests gone, however they went, it stops too.
+            command = ["setpriv", "--pdeathsig", "INT", *self.command]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, cwd="/")
+        give_up = time.monotonic() + 30
+        while True:
+            try:
+                self._is_ready()
+                return
+            except Exception as error:
+                if self.process.poll() is not None or time.monotonic() > give_up:
+                    log_text = (self.folder / "log").read_text(errors="replace")[-3000:]
+                    pytest.fail(f"{self.command[0]} did not start: {error}\n{log_text}")
+                time.sleep(0.05)
+
+    def stop(self, sign: int = signal.SIGINT) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(sign)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(20)
+
+
+class PostgresServer(Server):
+    def __init__(self, binaries: Path, folder: Path) -> None:
+        user = _unprivileged(folder)
+        data, word = folder / "data", folder / "word"
+        word.write_text(PASSWORD)
+        word.chmod(0o644)
+        auth = ["--auth-local=trust", "--auth-host=scram-sha-256", f"--pwfile={word}", "--username=postgres"]
+        init = [*user, str(binaries / "initdb"), "-D", str(data), "--no-sync", "-E", "UTF8", "--locale=C", *auth]
+        subprocess.run(init, check=True, capture_output=True, cwd="/")
+        port = free_port()
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": str(folder),
+            "fsync": "off",
+            "full_page_writes": "off",
+            "shared_buffers": "16MB",
+            "max_connections": "60",
+        }
+        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        command = [*user, str(binaries / "postgres"), "-D", str(data), "-p", str(port), *options]
+        self.url = f"postgresql://postgres:{PASSWORD}@127.0.0.1:{port}/postgres"
+        super().__init__(command, port, folder, lambda: psycopg.connect(self.url, connect_timeout=2).close())
+
+
+class RedisServer(Server):
+    def __init__(self, binary: str, folder: Path, *more: str) -> None:
+        port = free_port()
+        durable = ["--appendonly", "yes", "--appendfsync", "always", "--save", "", "--dir", str(folder)]
+        command = [binary, "--port", str(port), "--bind", "127.0.0.1", "--requirepass", PASSWORD, *durable, *more]
+        self.url = f"redis://:{PASSWORD}@127.0.0.1:{port}/0"
+        super().__init__(command, port, folder, lambda: redis.Redis.from_url(self.url, socket_timeout=2).ping())
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres")) or _install("postgresql", _postgres)
+    with tempfile.TemporaryDirectory(prefix="moorline-postgres-", ignore_cleanup_errors=True) as folder:
+        server = PostgresServer(found[-1].parent, Path(folder))
+        yield server
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    with _redis() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_cluster() -> Iterator[RedisServer]:
+    """A cluster of one node."""
+    with _redis("--cluster-enabled", "yes") as server:
+        client = redis.Redis.from_url(server.url)
+        client.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
+        give_up = time.monotonic() + 20
+        while "ok" not in str(client.execute_command("CLUSTER INFO")["cluster_state"]):
+            assert time.monotonic() < give_up, "the cluster did not come up"
+            time.sleep(0.02)
+        client.close()
+        yield server
+
+
+@contextlib.contextmanager
+def _redis(*more: str) -> Iterator[RedisServer]:
+    binary = shutil.which("redis-server") or _install("redis-server", lambda: shutil.which("redis-server"))
+    with tempfile.TemporaryDirectory(prefix="moorline-redis-", ignore_cleanup_errors=True) as folder:
+        server = RedisServer(binary, Path(folder), *more)
+        yield server
+        server.stop()
+
+
+class Proxy:
+    """Stands between client and server: cuts the line when a request with ``cut_after`` in it has gone through."""
+
+    def __init__(self, port):
+        self.port, self.server_port = free_port(), port
+        self.cut_after, self.cuts = b"", 0
+        self._listener = socket.create_server(("127.0.0.1", self.port))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(("127.0.0.1", self.server_port))
+            state = {"cut": False}
+            threading.Thread(target=self._forward, args=(client, server, state, True), daemon=True).start()
+            threading.Thread(target=self._forward, args=(server, client, state, False), daemon=True).start()
+
+    def _forward(self, source, target, state, is_client):
+        try:
+            while data := source.recv(1 << 16):
+                if is_client and self.cut_after and self.cut_after in data:
+                    state["cut"], self.cut_after = True, b""
+                if state["cut"] and not is_client:
+                    self.cuts += 1
+                    break
+                target.sendall(data)
+        except OSError:
+            pass
+        for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        self._listener.close()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _postgres() -> list[Path]:
+    return sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+
+
+def _unprivileged(folder: Path) -> list[str]:
+    """PostgreSQL refuses to run as root: what to put before its commands. The folder becomes that user's."""
+    if os.geteuid() != 0:
+        return []
+    user = pwd.getpwnam("postgres")
+    os.chown(folder, user.pw_uid, user.pw_gid)
+    return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+
+
+def _install(package, find):
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        for command in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", package]):
+            subprocess.run(command, env=quiet, capture_output=True, timeout=300, check=False)
+    found = find()
+    if not found:
+        pytest.fail(f"these tests need {package}: apt-get install {package}")
+    return found

@@ -1,0 +1,411 @@
+"""States that expire: against a model with a clock moved by hand, and the sweep that removes what nobody asks for."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+from moorline.api.states import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from moorline.api.ttl import StateTtlConfig
+from moorline.errors import InvalidArgument
+from moorline.model.times import MIN_TIME
+from moorline.state.backend import CurrentKey, Moment
+from moorline.state.expiring import expiring
+from moorline.state.heap import HeapBackend
+from moorline.state.heap_states import Table, live_state
+from moorline.state.sweeping import TURNS
+from moorline.testing.backend_contract.base import BackendTests, Subtask, shown
+
+START = 1_700_000_000_000
+VALUE, MAP = ValueStateDescriptor("value", int), MapStateDescriptor("map", str, int | None)
+
+
+class OnTheHeap(BackendTests):
+    def make_backend(self, uid, max_parallelism, moment=None, *, incremental=False, key_type=None):
+        return HeapBackend(uid, max_parallelism, moment, incremental=incremental, key_type=key_type)
+
+
+# --- a model ------------------------------------------------------------------------------------
+
+some_key = st.sampled_from(["a", "a", 3])
+inner_key = st.sampled_from("xxy")
+#: The length of one write: none, shorter or longer than the state's.
+own_length = st.sampled_from([None, None, None, 30, 300])
+
+
+class Machine(RuleBasedStateMachine):
+    """A value and a map per key, and a dict of (value, stamp, own length) that knows better."""
+
+    time, update, visibility, sweeps = "processing", "on_create_and_write", "never_return_expired", False
+
+    def __init__(self):
+        super().__init__()
+        self.length = 100
+        #: By key, or by key and map key.
+        self.model = {}
+        self.moment = Moment()
+        self.moment.processing_ms = START
+        if self.sweeps:
+            self.moment.watermark = START
+        self.subtask = None
+        self.begin(100)
+        self.checkpointed = ([], 0, {})
+
+    def begin(self, length, parts=(), completed=0):
+        """Start the job, with this length or without a time to live."""
+        self.length = length
+        ttl = length and StateTtlConfig(
+            length / 1000,
+            time=self.time,
+            update=self.update,
+            visibility=self.visibility,
+            cleanup_incrementally=5 if self.sweeps else 0,
+        )
+        descriptors = [replace(d, ttl=ttl) for d in (VALUE, MAP)]
+        self.subtask = Subtask(
+            OnTheHeap(), *descriptors, moment=self.moment, restored=parts, completed=completed, incremental=self.sweeps
+        )
+        if not length:
+            self.model = {place: (value, None, None) for place, (value, _, _) in self.model.items()}
+
+    # --- what the model does --------------------------------------------------------------------
+
+    @property
+    def now(self):
+        return self.moment.processing_ms if self.time == "processing" else self.moment.watermark
+
+    @property
+    def touch(self):
+        if self.time == "processing":
+            return self.moment.processing_ms
+        if self.moment.timestamp is not None:
+            return self.moment.timestamp
+        return self.moment.watermark if self.moment.watermark > MIN_TIME else None
+
+    def is_over(self, place):
+        _, stamp, own = self.model[place]
+        return bool(self.length) and stamp is not None and stamp + (own or self.length) <= self.now
+
+    def touched(self, stamp):
+        if self.touch is None or not self.length:
+            return None
+        return max(self.touch, self.now if stamp is None else stamp)
+
+    def model_write(self, place, value, own):
+        if place in self.model and self.is_over(place):
+            del self.model[place]
+        stamp = self.touched(self.model[place][1]) if place in self.model else self.length and self.touch
+        self.model[place] = (value, stamp or None, own)
+
+    def model_read(self, place, absent=None):
+        if place not in self.model:
+            return absent
+        value, stamp, own = self.model[place]
+        if self.is_over(place):
+            del self.model[place]
+            return value if self.visibility != "never_return_expired" else absent
+        if self.update == "on_read_and_write" or stamp is None:
+            self.model[place] = (value, self.touched(stamp), own)
+        return value
+
+    # --- what happens ---------------------------------------------------------------------------
+
+    def at(self, key, timestamp, after=0):
+        """Some time later a record comes; its timestamp is near the watermark."""
+        if self.time == "processing":
+            self.moment.processing_ms += after
+        elif after:
+            self.moment.watermark = max(self.moment.watermark, START) + after
+        base = max(self.moment.watermark, START)
+        self.moment.timestamp = None if timestamp is None else base + timestamp
+        self.subtask.at(key)
+        return self.subtask.states
+
+    record = {
+        "key": some_key,
+        "timestamp": st.sampled_from([None, None, -100, -50, -10, 0, 10, 50]),
+        "after": st.sampled_from([0, 0, 0, 10, 20, 50]),
+    }
+
+    def written_with(self, own):
+        return {} if own is None or not self.length else {"ttl": own / 1000}
+
+    @rule(**record, value=st.integers(0, 9), own=own_length)
+    def update_value(self, key, timestamp, after, value, own):
+        state, _ = self.at(key, timestamp, after)
+        state.update(value, **self.written_with(own))
+        self.model_write((key,), value, own if self.length else None)
+
+    @rule(**record, inner=inner_key, value=st.none() | st.integers(0, 9), own=own_length)
+    def put(self, key, timestamp, after, inner, value, own):
+        _, state = self.at(key, timestamp, after)
+        state.put(inner, value, **self.written_with(own))
+        self.model_write((key, inner), value, own if self.length else None)
+
+    @rule(**record)
+    def read_value(self, key, timestamp, after):
+        state, _ = self.at(key, timestamp, after)
+        assert state.value() == self.model_read((key,))
+
+    @rule(**record, inner=inner_key)
+    def get(self, key, timestamp, after, inner):
+        _, state = self.at(key, timestamp, after)
+        assert state.get(inner, "absent") == self.model_read((key, inner), "absent")
+
+    @rule(**record, inner=inner_key)
+    def contains(self, key, timestamp, after, inner):
+        _, state = self.at(key, timestamp, after)
+        assert state.contains(inner) == (self.model_read((key, inner), "absent") != "absent")
+
+    @rule(**record)
+    def count_and_iterate(self, key, timestamp, after):
+        _, state = self.at(key, timestamp, after)
+        size, is_empty = len(state), state.is_empty()
+        expected = {inner: self.model_read((key, inner), "absent") for inner in "xy"}
+        expected = {inner: value for inner, value in expected.items() if value != "absent"}
+        assert (size, is_empty) == (len(expected), not expected)
+        assert dict(state.items()) == expected
+
+    @rule(**record, what=st.sampled_from(["x", "y", "map", "value"]))
+    def remove(self, key, timestamp, after, what):
+        state, other = self.at(key, timestamp, after)
+        if what == "value":
+            state.clear()
+        elif what == "map":
+            other.clear()
+        else:
+            other.remove(what)
+        gone = {"value": [(key,)], "map": [(key, "x"), (key, "y")]}.get(what, [(key, what)])
+        self.model = {place: held for place, held in self.model.items() if place not in gone}
+
+    @rule(accesses=st.integers(1, 40))
+    def other_keys_are_busy(self, accesses):
+        state, other = self.at("other", None)
+        for _ in range(accesses):
+            state.value(), other.get("x")
+
+    @rule()
+    def checkpoint(self):
+        parts = self.subtask.checkpoint()
+        self.checkpointed = (parts, self.subtask.completed, copy.deepcopy(self.model))
+
+    @rule(length=st.sampled_from([None, 50, 100, 200]), loses=st.sampled_from([False, False, True]))
+    def restart(self, length, loses):
+        if not loses:
+            self.checkpoint()
+        parts, completed, model = self.checkpointed
+        self.model = dict(model)
+        if self.sweeps:
+            # What is removed before it is revived by another length is not for the model to know.
+            length = self.length
+        elif self.time == "event":
+            self.moment.watermark = MIN_TIME  # it is not in the snapshot
+        self.begin(length, parts, completed)
+
+    def teardown(self):
+        if self.subtask is not None:
+            for key in ("a", 3):
+                self.read_value(key, None, 0)
+                self.count_and_iterate(key, None, 0)
+
+
+@pytest.mark.parametrize("time", ["processing", "event"])
+@pytest.mark.parametrize(
+    ("update", "visibility", "sweeps"),
+    [
+        *product(
+            ["on_create_and_write", "on_read_and_write"],
+            ["never_return_expired", "return_expired_if_not_cleaned_up"],
+            [False],
+        ),
+        # What a sweep has removed cannot be shown any more: when is not for the model to know.
+        *product(["on_create_and_write", "on_read_and_write"], ["never_return_expired"], [True]),
+    ],
+)
+def test_a_state_expires_as_a_dict_with_stamps_says(time, update, visibility, sweeps):
+    options = {"time": time, "update": update, "visibility": visibility, "sweeps": sweeps}
+    case = type("ConfiguredMachine", (Machine,), options).TestCase
+    case.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+    case("runTest").runTest()
+
+
+# --- the sweep ----------------------------------------------------------------------------------
+
+
+class Swept:
+    """A state with a sweep that can be watched."""
+
+    def __init__(self, plain=VALUE, keys=None, **options):
+        self.moment, self.current, self.table = Moment(), CurrentKey(), Table()
+        self.moment.processing_ms = START
+        self.looks, self.rounds = [], 0
+        self.keys = keys or (lambda: iter(list(self.table.entries)))
+        inner = live_state(plain, self.table, self.current, True)
+        descriptor = replace(plain, ttl=StateTtlConfig("8s", **options))
+        self.state = expiring(descriptor, inner, self.moment, self.current, self.begin, self.peek)
+
+    def begin(self):
+        self.rounds += 1
+        return self.keys()
+
+    def peek(self, key):
+        self.looks.append(key)
+        return self.table.entries.get(key)
+
+    def fill(self, keys):
+        """Past the state, so that it does not sweep already."""
+        self.table.entries.update(dict.fromkeys(keys, (1, START, None)))
+
+    def access(self, times=TURNS):
+        self.current.key = "me"
+        for _ in range(times):
+            self.state.value()
+            assert self.current.key == "me"
+
+
+def test_an_access_looks_at_so_many_keys_as_configured_and_no_more():
+    swept = Swept(cleanup_incrementally=3)
+    swept.fill(range(10_000))
+    swept.access(1000)
+    assert 3 * (1000 - TURNS) <= len(swept.looks) <= 3 * 1000
+    assert len(set(swept.looks)) == len(swept.looks)
+
+
+def test_after_a_round_the_sweep_rests_for_an_eighth_of_the_time_to_live():
+    swept = Swept()
+    swept.fill(range(10))
+    swept.access(10 * TURNS)
+    assert swept.rounds == 1
+    swept.moment.processing_ms += 999
+    swept.access(10 * TURNS)
+    assert swept.rounds == 1
+    swept.moment.processing_ms += 1
+    swept.access(10 * TURNS)
+    assert swept.rounds == 2
+
+
+def test_a_large_map_is_paid_for_over_many_accesses():
+    swept = Swept(MAP)
+    for swept.current.key in ("large", *range(100)):
+        for n in range(5000 if swept.current.key == "large" else 1):
+            swept.table.entries.setdefault(swept.current.key, {})[str(n)] = (1, START, None)
+    swept.current.key = "me"
+    for _ in range(1000):
+        swept.state.get("x")
+    assert swept.looks[0] == "large"
+    assert len(swept.looks) == 1
+    for _ in range(1000):
+        swept.state.get("x")
+    assert len(swept.looks) == 101
+
+
+@pytest.mark.parametrize("what", ["value", "list", "map"])
+def test_live_state_is_told_only_where_there_is_something_to_do(what):
+    """Looking neither copies values nor makes increments of snapshots larger."""
+    plain = {
+        "value": ValueStateDescriptor("s", list[int]),
+        "list": ListStateDescriptor("s", list[int]),
+        "map": MapStateDescriptor("s", str, list[int]),
+    }[what]
+    moment = Moment()
+    moment.processing_ms = START
+    subtask = Subtask(OnTheHeap(), replace(plain, ttl="1h"), moment=moment)
+    (state,) = subtask.states
+
+    def touch():
+        state.put("k", [1]) if what == "map" else state.add([1]) if what == "list" else state.update([1])
+
+    for key in range(50):
+        subtask.at(key)
+        touch()
+    subtask.checkpoint()
+    moment.processing_ms += 1_800_000
+    subtask.at("me")
+    for _ in range(4 * TURNS):
+        touch()
+        state.clear()
+    touch()
+    (rows,) = subtask.begin().snapshot.parts
+    assert rows.increment
+    assert sum(table.num_rows for table in rows.tables()) == 1
+
+
+def test_keys_that_are_gone_are_passed_over():
+    swept = Swept(keys=lambda: iter(range(1000)))
+    swept.fill([5])
+    swept.moment.processing_ms += 8000
+    swept.access(20 * TURNS)
+    assert swept.table.entries == {}
+
+
+def test_an_iterator_that_the_stream_breaks_begins_again():
+    swept = Swept(keys=lambda: iter(swept.table.entries), cleanup_incrementally=1)
+    swept.fill(range(500))
+    swept.moment.processing_ms += 8000
+    swept.access(200 * TURNS)
+    assert swept.table.entries == {}
+    assert swept.rounds > 10
+
+
+def test_nobody_sweeps_unless_asked_to():
+    swept = Swept(cleanup_incrementally=0)
+    swept.fill(range(100))
+    swept.moment.processing_ms += 8000
+    swept.access(100 * TURNS)
+    assert (swept.rounds, len(swept.table.entries)) == (0, 100)
+
+
+def test_a_failure_while_sweeping_leaves_the_current_key_as_it_was():
+    swept = Swept()
+    swept.fill(range(100))
+    swept.moment.processing_ms += 8000
+    swept.table.entries[50] = ("not stamped", 0, "wrong")
+    swept.current.key = "me"
+    with pytest.raises(TypeError):
+        for _ in range(100 * TURNS):
+            swept.state.value()
+    assert swept.current.key == "me"
+
+
+def test_a_sweep_in_event_time_waits_for_the_first_watermark():
+    swept = Swept(time="event")
+    swept.fill(range(100))
+    swept.access(100 * TURNS)
+    assert swept.rounds == 0
+    swept.moment.watermark = START + 8000
+    swept.access(100 * TURNS)
+    assert swept.table.entries == {}
+
+
+# --- the configuration --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("length", "options", "message"),
+    [
+        (0, {}, "time to live"),
+        ("soon", {}, "time to live"),
+        ("1h", {"update": "sometimes"}, "'on_read_and_write'"),
+        ("1h", {"visibility": "maybe"}, "'never_return_expired'"),
+        ("1h", {"time": "local"}, "'event'"),
+        ("1h", {"cleanup_incrementally": -1}, "from 0"),
+        ("1h", {"cleanup_incrementally": True}, "from 0"),
+    ],
+)
+def test_a_configuration_that_cannot_be_meant_is_refused(length, options, message):
+    with pytest.raises(InvalidArgument, match=message):
+        StateTtlConfig(length, **options)
+
+
+def test_a_live_state_knows_its_descriptor():
+    for plain in (VALUE, MAP):
+        subtask = Subtask(OnTheHeap(), replace(plain, ttl="1h"), moment=Moment())
+        subtask.at("a")
+        assert subtask.states[0].descriptor.ttl_config == StateTtlConfig("1h")
+        assert shown(subtask.states[0]) is None
