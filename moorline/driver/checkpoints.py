@@ -59,8 +59,10 @@ class AttemptCheckpoints:
         send: Callable[[SubtaskId, Order], None],
         now_ms: int,
         wall_ms: Callable[[], int],
+        given_up: frozenset[int] = frozenset(),
     ) -> None:
         self._deployment, self._config, self._history = deployment, config, history
+        self._given_up = given_up
         self._send, self._wall_ms = send, wall_ms
         self._plan = deployment.plan
         self._subtasks = list(self._plan.subtasks())
@@ -183,7 +185,8 @@ class AttemptCheckpoints:
             return
         # What a checkpoint in flight may build on stays until that one has ended.
         needed = min(self._bases.values(), default=None)
-        doomed = [n for n in superfluous(self._completed, self._config.retained) if needed is None or n < needed]
+        superfluous_now = superfluous(self._completed, self._config.retained, self._given_up)
+        doomed = [n for n in superfluous_now if needed is None or n < needed]
         try:
             self._history.remove(doomed)
         except StorageError as error:

@@ -15,7 +15,7 @@ from moorline.model.config import StateConfig
 from moorline.model.deployment import Deployment
 from moorline.model.graph import Graph
 from moorline.model.ids import Attempt, CheckpointId
-from moorline.model.manifest import Manifest, next_checkpoint
+from moorline.model.manifest import Claim, Manifest, next_checkpoint
 from moorline.protocol.lowering import lower
 from moorline.protocol.recovery import Found, RestoreFrom, StartEmpty, choose, lineage
 from moorline.protocol.redistribution import key_groups_of, redistribute
@@ -34,6 +34,8 @@ class Start:
     next_checkpoint: int
     #: Checkpoints of this lineage that lie in storage.
     completed: list[int]
+    #: Those among them that are never to be restored again.
+    given_up: frozenset[int] = frozenset()
 
 
 def start_empty(graph: Graph, attempt: Attempt, state: StateConfig) -> Start:
@@ -62,6 +64,7 @@ def start_from_storage(
         break
     next_number = next_checkpoint([r.entry for r in records if r.entry is not None])
     completed = [r.entry.checkpoint for r in lineage(records) if isinstance(r.entry, Manifest)]
+    given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
     log.info("attempt %d: %s", attempt, decision)
     url = history.store.url
     if isinstance(decision, StartEmpty):
@@ -76,7 +79,9 @@ def start_from_storage(
         log.error("going back to checkpoint %d; what was done after it is done again", manifest.checkpoint)
         # Before sinks take anything back: a later attempt must not find what was passed over readable after all.
         newer = [r.entry.checkpoint for r in records if isinstance(r.entry, Manifest)]
-        history.give_up([n for n in newer if n > manifest.checkpoint], now_ms)
+        passed = [n for n in newer if n > manifest.checkpoint]
+        history.give_up(passed, now_ms)
+        given_up |= set(passed)
     check_types(manifest, graph)
     # Also if nothing is known to be damaged: an entry of the history that is gone altogether leaves no trace in it.
     _roll_back(graph, manifest.checkpoint)
@@ -84,7 +89,7 @@ def start_from_storage(
     plan = lower(graph)
     restores = redistribute(manifest, plan, f"checkpoint {manifest.checkpoint} in {url}")
     restored = CheckpointId(manifest.checkpoint)
-    return Start(Deployment(plan, attempt, restored, restores, url, state), next_number, completed)
+    return Start(Deployment(plan, attempt, restored, restores, url, state), next_number, completed, frozenset(given_up))
 
 
 def _roll_back(graph: Graph, checkpoint: int) -> None:

@@ -250,6 +250,7 @@ class Supervision:
             self._cluster.send,
             now_ms,
             self._wall_ms,
+            start.given_up,
         )
         self._attempt = _Attempt(deployment, checkpoints, now_ms)
         self._cluster.launch(deployment)

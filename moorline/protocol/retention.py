@@ -1,19 +1,22 @@
 """Which complete checkpoints may go.
 
 The newest ``retained`` stay; the older ones go, oldest first: a crash half-way must not leave an older one that
-outlives a newer one. Only checkpoints of the running lineage are touched: what an earlier, fresh start of the job
-left behind belongs to whoever started it. ``driver/checkpoints.py`` asks after every completion.
+outlives a newer one. Those that were given up (``protocol/recovery.py``) are of no use to anybody: they do not count,
+and go as soon as a newer one is complete. Only checkpoints of the running lineage are touched: what an earlier, fresh
+start of the job left behind belongs to whoever started it. ``driver/checkpoints.py`` asks after every completion.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 
-def superfluous(completed: Sequence[int], retained: int) -> list[int]:
+def superfluous(completed: Sequence[int], retained: int, given_up: Collection[int] = ()) -> list[int]:
     """The checkpoints to delete, in the order to delete them in.
 
-    >>> superfluous([3, 5, 6, 9], retained=2)
-    [3, 5]
+    >>> superfluous([3, 5, 6, 9], retained=2), superfluous([3, 5, 6, 9], retained=2, given_up=[6])
+    ([3, 5], [3, 6])
     """
-    return sorted(completed)[: max(0, len(completed) - retained)]
+    useful = sorted(n for n in completed if n not in given_up)
+    useless = [n for n in completed if n in given_up and useful and n < useful[-1]]
+    return sorted(useful[: max(0, len(useful) - retained)] + useless)

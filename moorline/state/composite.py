@@ -170,7 +170,7 @@ class CompositeBackend:
             [part for one in taken for part in one.parts],
             taken[0].fold,
             # What is on its way to a store is no chain.
-            frozenset(named[0]),
+            frozenset(named[0]) if taken[0].foldable is None else taken[0].foldable,
             done,
         )
 

@@ -261,10 +261,11 @@ class History:
         if highest in going and highest.entry is not None:
             used = next_checkpoint([r.entry for r in records if r.entry is not None])
             self._write(Claim(self._job, self.attempt, highest.entry.created_ms, False, used))
-        kept = _named(staying)
-        for record in going:
+        for number, record in enumerate(going):
             self._store.delete([record.path])
             failpoint("retention.between")
+            # What those have in common that go later goes with the last of them: each is whole as long as it is there.
+            kept = _named(staying + going[number + 1 :])
             self._store.delete(sorted(_named([record]) - kept))
         for path in _superseded_claims(staying):
             # One call each: the order is what a late writer relies on.

@@ -4,7 +4,7 @@
       "xxh3": "0123456789abcdef",      over the bytes of the entry exactly as they stand here
       "writer": "5f0c...",             random, one per driver: tells our own bytes from a twin's
       "after": "fedcba9876543210",     the digest of the file one number below, as the writer saw it
-      "entry": {"kind": "claim" | "checkpoint", "format": 1, "job": ..., "attempt": ..., ...}
+      "entry": {"kind": "claim" | "checkpoint", "format": 2, "job": ..., "attempt": ..., ...}
     }
 
 Readable, so that a person can look; typed, so that nothing in it can run; bounded, so that a file of 10 GB is refused

@@ -42,9 +42,9 @@ def timed_input(chance: random.Random, records: int) -> dict[int, list[Timed]]:
     return splits
 
 
-def timed_stream(job: Job, splits: dict[int, list[Timed]], parallelism: int) -> Any:
+def timed_stream(job: Job, splits: dict[int, list[Timed]], parallelism: int, uid: str = "source") -> Any:
     strategy = WatermarkStrategy(WatermarkStrategy.monotonous().generator, lambda r: r[1], interval="5ms")
-    return job.source(SplitSource(splits), uid="source", parallelism=min(parallelism, 2), watermarks=strategy)
+    return job.source(SplitSource(splits), uid=uid, parallelism=min(parallelism, 2), watermarks=strategy)
 
 
 class FiresOnce(KeyedProcessFunction):
@@ -84,7 +84,7 @@ class FiresOnce(KeyedProcessFunction):
             yield "fired", ctx.get_current_key(), timestamp
 
 
-def timers_job(seed: int, chance: random.Random, parallelism: int, records: int) -> SimulatedJob:
+def timers_job(seed: int, chance: random.Random, parallelism: int, records: int, version: int = 0) -> SimulatedJob:
     splits = timed_input(chance, records)
     job = Job(f"sim-{seed}", parallelism=parallelism, max_parallelism=8)
     stream = timed_stream(job, splits, parallelism)
@@ -116,7 +116,7 @@ class CountRules(KeyedBroadcastProcessFunction):
         yield ctx.get_current_key(), self.seen.value(), sorted(ctx.get_broadcast_state(RULES).items())
 
 
-def broadcast_job(seed: int, chance: random.Random, parallelism: int, records: int) -> SimulatedJob:
+def broadcast_job(seed: int, chance: random.Random, parallelism: int, records: int, version: int = 0) -> SimulatedJob:
     data, rules = timed_input(chance, records), timed_input(chance, records // 3 + 2)
     job = Job(f"sim-{seed}", parallelism=parallelism, max_parallelism=8)
     stream = timed_stream(job, data, parallelism)
@@ -139,6 +139,12 @@ class Buffering(MapFunction, CheckpointedFunction, CheckpointListener):
         self._held = list(self._saved.get())
         # Of all subtasks together; one of them goes on counting for all.
         self._count = sum(self._counts.get()) if self._is_first(ctx) else 0
+        # The numbers of records once more, in bytes of our own. They are dealt out by themselves.
+        self._raw = [int(piece.read()) for piece in ctx.raw_state]
+        self._mine = ctx.key_groups
+        for group, data in ctx.raw_keyed_state:
+            if group not in self._mine or int(data.read()) != group:
+                raise LostOrDoubled(f"key group {group} came back with something else")
         self._pending: list[int] = []
 
     @staticmethod
@@ -147,20 +153,28 @@ class Buffering(MapFunction, CheckpointedFunction, CheckpointListener):
 
     def map(self, value: Any) -> list[Any]:
         self._held.append(value)
+        self._raw.append(value[2])
         self._count += 1
         if len(self._held) < 4:
             return []
-        out, self._held = self._held, []
+        return self._let_go()
+
+    def _let_go(self) -> list[Any]:
+        out = [*self._held, *(("raw", number) for number in self._raw)]
+        self._held, self._raw = [], []
         return out
 
     def finish(self) -> Iterable[Any]:
-        out, self._held = self._held, []
         count, self._count = self._count, 0  # a restart may call again
-        return [[*out, ("count", count)]]
+        return [[*self._let_go(), ("count", count)]]
 
     def snapshot_state(self, ctx: Any) -> None:
         self._saved.update(self._held)
         self._counts.update([self._count])
+        for number in self._raw:
+            ctx.raw_state.start_partition().write(str(number).encode())
+        for group in self._mine:
+            ctx.raw_keyed_state.start_key_group(group).write(str(group).encode())
         self._pending.append(ctx.checkpoint)
 
     def notify_checkpoint_complete(self, checkpoint: int) -> None:
@@ -169,7 +183,9 @@ class Buffering(MapFunction, CheckpointedFunction, CheckpointListener):
         self._pending = [n for n in self._pending if n > checkpoint]
 
 
-def operator_state_job(seed: int, chance: random.Random, parallelism: int, records: int) -> SimulatedJob:
+def operator_state_job(
+    seed: int, chance: random.Random, parallelism: int, records: int, version: int = 0
+) -> SimulatedJob:
     splits = timed_input(chance, records)
     job = Job(f"sim-{seed}", parallelism=parallelism, max_parallelism=8)
     stream = job.source(SplitSource(splits), uid="source", parallelism=min(parallelism, 2))
@@ -180,8 +196,9 @@ def operator_state_job(seed: int, chance: random.Random, parallelism: int, recor
 
     def audit(found: list[Any]) -> str | None:
         counts = [r[1] for r in found if r[0] == "count"]
-        missing = Counter(flat) - Counter(tuple(r) for r in found if r[0] != "count")
-        doubled = Counter(tuple(r) for r in found if r[0] != "count") - Counter(flat)
+        expected = Counter([*flat, *(("raw", r[2]) for r in flat)])
+        told = Counter(tuple(r) for r in found if r[0] != "count")
+        missing, doubled = expected - told, told - expected
         if missing or doubled or sum(counts) != len(flat):
             return f"missing {missing}, too many {doubled}, counted {counts} of {len(flat)}"
         return None
@@ -227,7 +244,7 @@ class FollowsTheModel(KeyedProcessFunction):
         return alive
 
 
-def ttl_job(seed: int, chance: random.Random, parallelism: int, records: int) -> SimulatedJob:
+def ttl_job(seed: int, chance: random.Random, parallelism: int, records: int, version: int = 0) -> SimulatedJob:
     splits = timed_input(chance, records)
     job = Job(f"sim-{seed}", parallelism=parallelism, max_parallelism=8)
     stream = job.source(SplitSource(splits), uid="source", parallelism=min(parallelism, 2))
@@ -237,4 +254,4 @@ def ttl_job(seed: int, chance: random.Random, parallelism: int, records: int) ->
     return SimulatedJob(job, {ledger: Counter((k, n) for k, total in totals.items() for n in range(1, total + 1))})
 
 
-Maker = Callable[[int, random.Random, int, int], SimulatedJob]
+Maker = Callable[[int, random.Random, int, int, int], SimulatedJob]

@@ -125,7 +125,7 @@ class SimulatedJob:
     audits: dict[str, Callable[[list[Any]], str | None]] = field(default_factory=dict)
 
 
-def counting_job(seed: int, chance: random.Random, parallelism: int, records: int) -> SimulatedJob:
+def counting_job(seed: int, chance: random.Random, parallelism: int, records: int, version: int = 0) -> SimulatedJob:
     """One of several shapes of job, settled by the seed alone; the same at every parallelism."""
     keys: list[Any] = chance.choice([list(range(7)), list("abcdefg"), [(i, str(i)) for i in range(5)], list(range(60))])
     sources = chance.randint(1, 2)

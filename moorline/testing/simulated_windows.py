@@ -31,7 +31,7 @@ class TellWindow(ProcessWindowFunction):
         yield key, window.start, window.end, sorted(elements)
 
 
-def windows_job(seed: int, chance: random.Random, parallelism: int, records: int) -> SimulatedJob:
+def windows_job(seed: int, chance: random.Random, parallelism: int, records: int, version: int = 0) -> SimulatedJob:
     """Tumbling windows and sessions over the same records; each window must be told once, with all of its records."""
     splits = timed_input(chance, records)
     job = Job(f"sim-{seed}", parallelism=parallelism, max_parallelism=8)
@@ -66,7 +66,7 @@ def _sessions(flat: list[Timed]) -> Counter[Any]:
     return found
 
 
-def outside_job(seed: int, chance: random.Random, parallelism: int, records: int) -> SimulatedJob:
+def outside_job(seed: int, chance: random.Random, parallelism: int, records: int, version: int = 0) -> SimulatedJob:
     """Counts in an outside store, beside a count in the worker: they must agree at every record."""
     splits = timed_input(chance, records)
     store = memory_state(f"sim-{seed}", on_fresh_start="clear")

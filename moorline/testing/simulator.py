@@ -32,7 +32,7 @@ from moorline.model.config import Checkpoints, ExponentialDelay, RocksDb, RunCon
 from moorline.model.deployment import Deployment
 from moorline.model.elements import unpack_results
 from moorline.model.ids import SubtaskId
-from moorline.model.manifest import Manifest
+from moorline.model.manifest import Claim, Manifest
 from moorline.model.messages import Confirm, Order, Report
 from moorline.protocol.lifecycle import JobStatus
 from moorline.state import heap
@@ -44,9 +44,20 @@ from moorline.testing.faults import Faults, UnsureStore, WorkerDied
 from moorline.testing.ledger import Ledger
 from moorline.testing.simulated_features import Maker, broadcast_job, operator_state_job, timers_job, ttl_job
 from moorline.testing.simulated_jobs import LostOrDoubled, counting_job
+from moorline.testing.simulated_upgrades import join_job, source_function_job, upgrade_job
 from moorline.testing.simulated_windows import outside_job, windows_job
 
-FEATURES: list[Maker] = [timers_job, broadcast_job, operator_state_job, ttl_job, windows_job, outside_job]
+FEATURES: list[Maker] = [
+    timers_job,
+    broadcast_job,
+    operator_state_job,
+    ttl_job,
+    windows_job,
+    outside_job,
+    upgrade_job,
+    source_function_job,
+    join_job,
+]
 
 
 def job_of(seed: int) -> Maker:
@@ -185,7 +196,8 @@ class _Driver:
 
     def __init__(self, world: Simulation, parallelism: int, restore: bool) -> None:
         self.world = world
-        simulated = job_of(world.seed)(world.seed, random.Random(world.seed), parallelism, world.records)
+        # Whoever takes over runs the next version of the job, if it has one.
+        simulated = job_of(world.seed)(world.seed, random.Random(world.seed), parallelism, world.records, int(restore))
         config = RunConfig(
             checkpoints=Checkpoints(
                 "memory://",
@@ -376,14 +388,16 @@ class Simulation:
             self.injected["zombie drivers"] += 1
             self.zombie_drivers.append(old)
             self.zombie_steps += self.chance.randrange(400)
-        elif self.happens(self.faults.damage):
+        elif self.happens(self.faults.damage) and job_of(self.seed) is not outside_job:
+            # A store outside cannot go back: the job would refuse, and rightly.
             self._damage_newest()
         self.driver = _Driver(self, self._parallelism(), restore=True)
         self.driver.supervision.start(int(self.now_ms))
 
     def _damage_newest(self) -> None:
         records = History(self.store, f"sim-{self.seed}").read()
-        manifests = [r.entry for r in records if isinstance(r.entry, Manifest)]
+        given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
+        manifests = [r.entry for r in records if isinstance(r.entry, Manifest) and r.entry.checkpoint not in given_up]
         # A file that older checkpoints share would take them with it, and there would be nothing to go back to.
         shared = {file.path for manifest in manifests[:-1] for file in manifest.files()}
         there = {blob.path for blob in self.store.list("data/")}  # some may be gone since another driver died

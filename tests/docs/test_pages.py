@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from moorline.api.ttl import StateTtlConfig
+from moorline.api.watermarks import WatermarkStrategy
+from moorline.connectors.postgres_state import PostgresState
+from moorline.connectors.redis_state import RedisState
 from moorline.errors import FailureReason
-from moorline.model.config import Checkpoints, ExponentialDelay, FailureRate, FixedDelay, RunConfig
+from moorline.model.config import Checkpoints, ExponentialDelay, FailureRate, FixedDelay, RocksDb, RunConfig
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -18,6 +22,7 @@ SPARK = "<!-- spark -->"
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+TEST = re.compile(r"\[`(test_\w+)`\]\(([\w./]+)\)")
 
 
 def name(page: Path) -> str:
@@ -82,7 +87,24 @@ def test_every_failure_reason_is_documented():
     assert rows == [(r.name, r.sentence, "yes" if r.counts else "no") for r in FailureReason]
 
 
-@pytest.mark.parametrize("config", [Checkpoints, FixedDelay, FailureRate, ExponentialDelay, RunConfig])
+CONFIGURED = [Checkpoints, FixedDelay, FailureRate, ExponentialDelay, RunConfig, RocksDb]
+CONFIGURED += [StateTtlConfig, WatermarkStrategy, PostgresState, RedisState]
+
+
+@pytest.mark.parametrize("config", CONFIGURED)
 def test_every_setting_is_documented(config):
     page = (ROOT / "docs/reference/configuration.md").read_text()
     assert [f for f in config.__dataclass_fields__ if f"| `{f}` |" not in page] == []
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if TEST.search(p.read_text())], ids=name)
+def test_every_test_that_a_page_names_exists(page):
+    named = [(test, page.parent / path) for test, path in TEST.findall(page.read_text())]
+    assert [test for test, file in named if not re.search(rf"^ *def {test}\(", file.read_text(), re.MULTILINE)] == []
+
+
+def test_every_feature_of_state_names_the_test_that_shows_it():
+    page = (ROOT / "docs/reference/state-features.md").read_text()
+    rows = re.findall(r"^\| (?!capability|---).*$", page, re.MULTILINE)
+    assert len(rows) > 50
+    assert [row for row in rows if not TEST.search(row)] == []
