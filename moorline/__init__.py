@@ -98,6 +98,7 @@ from moorline.connectors.postgres_state import postgres_state
 from moorline.connectors.redis_state import redis_state
 from moorline.errors import MoorlineError
 from moorline.model.config import Checkpoints, ExponentialDelay, FailureRate, FixedDelay, NoRestart, RocksDb
+from moorline.planning import plan
 from moorline.protocol.lifecycle import JobStatus
 from moorline.state.pickled import Pickled
 from moorline.state.types import RenamedFrom
@@ -223,6 +224,7 @@ __all__ = [
     "from_items",
     "generate",
     "memory_state",
+    "plan",
     "postgres_state",
     "print",
     "read_files",
