@@ -17,6 +17,7 @@ from typing import Any, Literal
 from pyspark.sql import SparkSession
 
 from moorline import failpoints
+from moorline.api.generated_uids import advice_on_uids
 from moorline.api.job import Job
 from moorline.driver.checkpoints import CheckpointStats
 from moorline.driver.control import ControlServer
@@ -344,6 +345,8 @@ def start(
         flush=flush,
     )
     graph = job.graph(parallelism)
+    if (checkpoints is not None or restore is not None) and (advice := advice_on_uids(graph)) is not None:
+        log.warning("job %s: %s", graph.job, advice)
     history = None
     if checkpoints is not None:
         if checkpoints.location.startswith("memory:"):

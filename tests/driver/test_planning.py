@@ -123,3 +123,12 @@ def test_a_savepoint_is_planned_from_its_folder():
     delete_savepoint(store)
     with pytest.raises(mo.MoorlineError, match="no snapshot"):
         open_snapshot("memory://planned")
+
+
+def test_operators_with_state_that_have_no_uid_are_named():
+    unnamed = mo.Job("visits", max_parallelism=8)
+    source = unnamed.source(mo.from_items([1]), uid="source")
+    source.key_by(lambda v: v).process(Visits()).sink(mo.discard(), uid="sink")
+    plan = plan_restore(manifest(), unnamed.graph(), "here", allow_non_restored=True)
+    assert "uid='process-Visits-after-source'" in str(plan)
+    assert plan_restore(manifest(), job().graph(), "here").notes == []
