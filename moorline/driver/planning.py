@@ -24,7 +24,7 @@ from moorline.driver.preflight import conversions, stored_states
 from moorline.errors import MaxParallelismChanged, StateIncompatible
 from moorline.model.graph import Graph, Operator
 from moorline.model.manifest import Manifest, OperatorEntry
-from moorline.protocol.redistribution import key_groups_of
+from moorline.protocol.redistribution import DEALT_OUT_ANEW, key_groups_of, stored_key_groups
 
 #: What a job would refuse to start over.
 REFUSED = ("LOST", "IMPOSSIBLE")
@@ -88,8 +88,10 @@ def plan_restore(manifest: Manifest, graph: Graph, snapshot: str, allow_non_rest
         key_groups = key_groups_of(manifest, graph)
     except MaxParallelismChanged as error:
         problems.append(str(error))
-    advice = advice_on_uids(graph)
+    advice, stored = advice_on_uids(graph), stored_key_groups(manifest)
     notes = [advice] if advice is not None else []
+    if not problems and stored is not None and stored != key_groups:
+        notes.append(f"the snapshot has {stored} key groups and the job {key_groups}: {DEALT_OUT_ANEW}")
     found = RestorePlan(snapshot, manifest.checkpoint, key_groups, problems=problems, notes=notes)
     for entry in manifest.operators:
         operator = graph.by_uid.get(entry.uid)

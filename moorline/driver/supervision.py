@@ -461,7 +461,9 @@ class Supervision:
         for request in self._waiting:
             request.fail(SavepointFailed(request.savepoint or "a checkpoint", f"the job is {status.value}"))
         if self._rescale is not None and not self._rescale.answer.done():
-            ended = InvalidArgument("rescale", self._graph.job, f"The job is {status.value} before it could be rescaled.")
+            ended = InvalidArgument(
+                "rescale", self._graph.job, f"The job is {status.value} before it could be rescaled."
+            )
             self._rescale.answer.set_exception(error or ended)
         config = self._config.checkpoints
         is_unwanted = config is not None and config.at_end == "delete" and status is not JobStatus.FAILED

@@ -292,7 +292,7 @@ class Handle:
         graph = self._job.graph(of_all, of_each)
         plan = self._loop.supervision.plan
         for operator in graph.operators:
-            if plan is not None and operator.parallelism > plan.graph.max_parallelism:
+            if plan is not None and graph.max_parallelism_is_set and operator.parallelism > plan.graph.max_parallelism:
                 raise ParallelismTooHigh(operator.uid, operator.parallelism, plan.graph.max_parallelism)
         self._cluster.check_slots(sum(lower(graph).widths))
         answer: Future[int] = Future()

@@ -103,10 +103,16 @@ def test_an_operator_that_is_gone(allowed, verdict):
     assert plan.is_safe == allowed
 
 
-def test_key_groups_that_do_not_fit_are_a_problem():
+def test_another_number_of_key_groups_is_told():
     plan = plan_restore(manifest(keyed("user", "value", "User(name: str)"), key_groups=4), job().graph(), "here")
+    assert plan.is_safe
+    assert "the snapshot has 4 key groups and the job 8: all keyed state is dealt out anew" in str(plan)
+
+
+def test_key_groups_that_cannot_change_are_a_problem():
+    plan = plan_restore(manifest(keyed("files", "raw", "bytes"), key_groups=4), job().graph(), "here")
     assert not plan.is_safe
-    assert plan.problems
+    assert "raw keyed state cannot be dealt out anew" in str(plan)
 
 
 def test_a_savepoint_is_planned_from_its_folder():
