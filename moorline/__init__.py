@@ -101,10 +101,12 @@ from moorline.model.config import Checkpoints, ExponentialDelay, FailureRate, Fi
 from moorline.protocol.lifecycle import JobStatus
 from moorline.state.pickled import Pickled
 from moorline.state.types import RenamedFrom
+from moorline.tables.writer import SnapshotWriter
 
 if TYPE_CHECKING:
     from moorline.spark.run import Handle, Result, run, start
     from moorline.spark.session import spark_config
+    from moorline.spark.tables import read_snapshot, register
 
 __version__ = "0.1.0"
 
@@ -115,6 +117,8 @@ _ON_SPARK = {
     "run": "moorline.spark.run",
     "start": "moorline.spark.run",
     "spark_config": "moorline.spark.session",
+    "read_snapshot": "moorline.spark.tables",
+    "register": "moorline.spark.tables",
 }
 
 
@@ -198,6 +202,7 @@ __all__ = [
     "SinkWriter",
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
+    "SnapshotWriter",
     "Source",
     "SourceContext",
     "SourceFunction",
@@ -226,7 +231,9 @@ __all__ = [
     "postgres_state",
     "print",
     "read_files",
+    "read_snapshot",
     "redis_state",
+    "register",
     "run",
     "spark_config",
     "start",

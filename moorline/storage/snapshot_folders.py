@@ -53,6 +53,15 @@ def open_snapshot(url: str, checkpoint: int | None = None) -> tuple[Manifest, Bl
     return manifest, store
 
 
+def has_savepoint(store: BlobStore) -> bool:
+    """Is there a savepoint in this folder?"""
+    try:
+        store.get_range(MANIFEST, 0, 1)
+        return True
+    except BlobMissing:
+        return False
+
+
 def write_savepoint(store: BlobStore, manifest: Manifest) -> None:
     """Make a savepoint exist. Its files are durable in ``store`` already. Raises if there is one in that folder."""
     for operator in manifest.operators:

@@ -1,12 +1,12 @@
 """Which states a snapshot has: one line for each, from the manifest alone. No file is read for it.
 
-    table      states                                                what its rows are
-    keyed      value, list, map, reducing, aggregating, store        one per value, element or entry of a key
-    timers     timers:event, timers:processing                       one per timer
-    raw        raw keyed state, raw operator state                   one per key group or piece
-    operator   split and union lists; positions; committables        one per element
-    broadcast  broadcast maps                                        one per entry, of one copy
-    files      files of a backend's own kind                         none: they are read through ``keyed``
+table      states                                                what its rows are
+keyed      value, list, map, reducing, aggregating, store        one per value, element or entry of a key
+timers     timers:event, timers:processing                       one per timer
+raw        raw keyed state, raw operator state                   one per key group or piece
+operator   split and union lists; positions; committables        one per element
+broadcast  broadcast maps                                        one per entry, of one copy
+files      files of a backend's own kind                         none: they are read through ``keyed``
 """
 
 from __future__ import annotations
@@ -65,9 +65,7 @@ def metadata_table(manifest: Manifest) -> pa.Table:
     return pa.table({name: pa.array([getattr(i, name) for i in infos], kind) for name, kind in _TYPES.items()})
 
 
-_TYPES = {
-    f.name: pa.string() if f.type == "str" else _COLUMNS.get(f.name, pa.int32()) for f in fields(StateInfo)
-}
+_TYPES = {f.name: pa.string() if f.type == "str" else _COLUMNS.get(f.name, pa.int32()) for f in fields(StateInfo)}
 METADATA = pa.schema(list(_TYPES.items()))
 
 

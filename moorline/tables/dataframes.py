@@ -10,6 +10,8 @@ removes them before the manifest is written. DataFrames are used by their own me
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -34,6 +36,13 @@ def is_dataframe(data: Any) -> bool:
     return hasattr(data, "mapInArrow") and hasattr(data, "sparkSession")
 
 
+def run_like_us(spark: Any) -> None:
+    """On this machine workers are to see what the driver sees; PySpark would take the first python3 of the PATH."""
+    context = getattr(spark, "sparkContext", None)
+    if context is not None and "PYSPARK_PYTHON" not in os.environ and (context.master or "").startswith("local"):
+        context.pythonExec = sys.executable
+
+
 def write_dataframe(
     data: Any, layout: Layout, target: Target, url: str, partitions: int | None, order: str | None
 ) -> list[KeyedHandle]:
@@ -43,8 +52,9 @@ def write_dataframe(
     layout.check(data.columns)
     wanted = data.select(*dict.fromkeys([*layout.columns, *([order] if order else [])]))
     spark = data.sparkSession
+    run_like_us(spark)
     count = min(layout.max_parallelism, partitions or int(spark.conf.get("spark.sql.shuffle.partitions")))
-    schema = type(wanted.schema)(list(wanted.schema.fields)).add(_GROUP, "int").add(_PART, "int")
+    schema = type(wanted.schema)(list(wanted.schema.fields)).add(_GROUP, "integer").add(_PART, "integer")
 
     def add_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

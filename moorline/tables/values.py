@@ -37,6 +37,8 @@ from moorline.state.type_names import (
 
 #: Words whose column holds the values themselves, not a text or bytes that stand for them.
 _DIRECT = {"int", "float", "bool", "str", "bytes", "date", "timedelta"}
+#: What the ways of storing raise for a value that does not fit.
+_UNFIT = (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, pa.ArrowException)
 _FROM_TEXT: dict[str, Callable[[str], Any]] = {
     "date": date.fromisoformat,
     "datetime": datetime.fromisoformat,
@@ -62,7 +64,15 @@ def stored_column(type_name: str, column: Any, state: str) -> pa.Array:
         raise StateTypeMismatch(state, type_name, f"{array.null_count} values are null")
     try:
         return _converted(tree, kind, array)
-    except (TypeError, ValueError, KeyError, OverflowError, AttributeError, ArithmeticError, pa.ArrowException) as error:
+    except (
+        TypeError,
+        ValueError,
+        KeyError,
+        OverflowError,
+        AttributeError,
+        ArithmeticError,
+        pa.ArrowException,
+    ) as error:
         raise StateTypeMismatch(state, type_name, f"{error}") from error
 
 
@@ -77,7 +87,15 @@ def check_stored(type_name: str, column: Any, state: str) -> pa.Array:
         if not _is_direct(tree):
             kind.from_array(array)
         return array if array.type == kind.arrow else array.cast(kind.arrow)
-    except (TypeError, ValueError, KeyError, OverflowError, AttributeError, ArithmeticError, pa.ArrowException) as error:
+    except (
+        TypeError,
+        ValueError,
+        KeyError,
+        OverflowError,
+        AttributeError,
+        ArithmeticError,
+        pa.ArrowException,
+    ) as error:
         raise StateTypeMismatch(state, type_name, f"{error}") from error
 
 
