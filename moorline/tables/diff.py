@@ -61,6 +61,9 @@ def diff(a: SnapshotReader, b: SnapshotReader) -> Iterator[Change]:
         old, new = before.get(name), after.get(name)
         uid, _, state = name
         if old is None or new is None:
+            # Native files list states that are empty, and rows of them would not be there at all.
+            if _is_empty(a if new is None else b, old or new):
+                continue
             yield Change("added" if old is None else "removed", uid, state, before=_said(old), after=_said(new))
         elif _said(old) != _said(new):
             yield Change("changed", uid, state, before=_said(old), after=_said(new))
@@ -68,6 +71,12 @@ def diff(a: SnapshotReader, b: SnapshotReader) -> Iterator[Change]:
             yield from _elements(a, b, old)
         else:
             yield from _rows(a, b, old)
+
+
+def _is_empty(reader: SnapshotReader, info: StateInfo | None) -> bool:
+    if info is None or info.rows is not None:
+        return info is not None and info.rows == 0
+    return not any(table.num_rows for table in reader.keyed(info.uid, info.state))
 
 
 def _by_name(reader: SnapshotReader) -> dict[tuple[str, str, str], StateInfo]:

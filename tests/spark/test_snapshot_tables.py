@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import time
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import moorline as mo
 from moorline.errors import InvalidArgument
 from moorline.model import keys
 from moorline.model.manifest import Manifest
+from moorline.state import plain
 from moorline.storage.open import open_store
 from moorline.storage.snapshot_folders import open_snapshot, write_savepoint
 from moorline.tables.writer import SnapshotWriter
@@ -189,3 +191,36 @@ def test_a_dataframe_needs_a_folder_that_workers_see(spark):
     writer = SnapshotWriter("memory://nowhere", job="x").keyed("op", COUNT, spark.range(3), key="id", value="id")
     with pytest.raises(InvalidArgument, match="other processes"):
         writer.write()
+
+
+def test_a_running_job_can_be_looked_into(spark, tmp_path):
+    class Sums(mo.KeyedProcessFunction):
+        total = mo.ValueState(int, default=0)
+
+        def process_element(self, n, ctx):
+            self.total.update(self.total.value() + n)
+            yield from ()
+
+    job = mo.Job("looked-into", parallelism=2)
+    numbers = job.source(mo.generate(lambda n: n, rate=500, splits=1), uid="numbers", parallelism=1)
+    numbers.key_by(lambda n: n % 10).process(Sums(), uid="sums").sink(mo.discard(), uid="out")
+    handle = mo.start(
+        job, spark, checkpoints=mo.Checkpoints((tmp_path / "chk").as_uri(), interval="300ms", retained=50)
+    )
+    try:
+        deadline = time.monotonic() + 90
+        while len(handle.checkpoints) < 3:
+            assert handle.is_active, handle.failures
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        third = sorted(c.checkpoint for c in handle.checkpoints)[2]
+        snapshot = mo.read_snapshot((tmp_path / "chk" / "looked-into").as_uri(), checkpoint=third)
+        (position,) = snapshot.operator_state("numbers", "positions")["value"].to_pylist()
+        _, read = plain.decode(position)
+        totals = snapshot.keyed("sums", "total")
+        # Exactly once, seen from outside: the sums are those of the numbers that the source says it has given.
+        assert sum(totals["value"].to_pylist()) == sum(range(read))
+        frame = mo.read_snapshot((tmp_path / "chk" / "looked-into").as_uri(), spark, checkpoint=third)
+        assert frame.keyed("sums", "total").agg(F.sum("value")).first()[0] == sum(range(read))
+    finally:
+        handle.cancel()
