@@ -101,12 +101,12 @@ from moorline.model.config import Checkpoints, ExponentialDelay, FailureRate, Fi
 from moorline.protocol.lifecycle import JobStatus
 from moorline.state.pickled import Pickled
 from moorline.state.types import RenamedFrom
-from moorline.tables.writer import SnapshotWriter
 
 if TYPE_CHECKING:
     from moorline.spark.run import Handle, Result, run, start
     from moorline.spark.session import spark_config
     from moorline.spark.tables import read_snapshot, register
+    from moorline.tables.writer import SnapshotWriter
 
 __version__ = "0.1.0"
 
@@ -119,6 +119,7 @@ _ON_SPARK = {
     "spark_config": "moorline.spark.session",
     "read_snapshot": "moorline.spark.tables",
     "register": "moorline.spark.tables",
+    "SnapshotWriter": "moorline.tables.writer",
 }
 
 

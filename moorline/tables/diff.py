@@ -106,7 +106,10 @@ def _rows(a: SnapshotReader, b: SnapshotReader, info: StateInfo) -> Iterator[Cha
         # The same handles in a range are the same rows.
         if [h for h in one.handles if _touches(h, piece)] == [h for h in other.handles if _touches(h, piece)]:
             continue
-        old, new = (_grouped(reader, info, piece) for reader in (a, b))
+        tables = [_piece(reader, info, piece) for reader in (a, b)]
+        if tables[0].equals(tables[1]):  # whole columns at a time: most of two snapshots is the same
+            continue
+        old, new = (_grouped(table, info) for table in tables)
         for ident in dict.fromkeys([*old, *new]):
             yield from _change(info, ident, old.get(ident), new.get(ident))
 
@@ -134,22 +137,28 @@ def _change(info: StateInfo, ident: tuple[Any, Any, Any], old: Any, new: Any) ->
     yield Change(what, info.uid, info.state, key, window, old, new, map_key)
 
 
-def _grouped(reader: SnapshotReader, info: StateInfo, piece: KeyGroupRange) -> dict[tuple[Any, Any, Any], list[Any]]:
-    """What is under each key, namespace and map key of a range of key groups."""
+def _piece(reader: SnapshotReader, info: StateInfo, piece: KeyGroupRange) -> pa.Table:
+    """The rows of a range of key groups, without what does not count."""
+    columns = reader.columns("keyed", info.uid, info.state)
+    rows = pa.concat_tables([columns.empty_table(), *reader.keyed(info.uid, info.state, piece)])
+    return rows.select([name for name in columns.names if name not in ("last_access", "ttl")]).combine_chunks()
+
+
+def _grouped(table: pa.Table, info: StateInfo) -> dict[tuple[Any, Any, Any], list[Any]]:
+    """What is under each key, namespace and map key."""
     found: dict[tuple[Any, Any, Any], list[Any]] = {}
-    for table in reader.keyed(info.uid, info.state, piece):
-        idents = table["key_group"] if info.kind == "raw" else with_encoded_keys(table)["key"]
-        windows: list[Any] = [None] * len(table)
-        if "namespace" in table.column_names:
-            windows = [None if n is None else (n["start"], n["end"]) for n in table["namespace"].to_pylist()]
-        values = table["value"].to_pylist()
-        entries: list[Any] = [None] * len(table)
-        if "map_key" in table.column_names:
-            map_keys = table["map_key"].to_pylist()
-            # A struct as a map key is a dict here, which cannot be looked up.
-            entries, values = [repr(k) for k in map_keys], list(zip(map_keys, values))
-        for key, window, entry, value in zip(idents.to_pylist(), windows, entries, values):
-            found.setdefault((key, window, entry), []).append(value)
+    idents = table["key_group"] if info.kind == "raw" else with_encoded_keys(table)["key"]
+    windows: list[Any] = [None] * len(table)
+    if "namespace" in table.column_names:
+        windows = [None if n is None else (n["start"], n["end"]) for n in table["namespace"].to_pylist()]
+    values = table["value"].to_pylist()
+    entries: list[Any] = [None] * len(table)
+    if "map_key" in table.column_names:
+        map_keys = table["map_key"].to_pylist()
+        # A struct as a map key is a dict here, which cannot be looked up.
+        entries, values = [repr(k) for k in map_keys], list(zip(map_keys, values))
+    for key, window, entry, value in zip(idents.to_pylist(), windows, entries, values):
+        found.setdefault((key, window, entry), []).append(value)
     return found
 
 
