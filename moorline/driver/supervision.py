@@ -19,6 +19,7 @@ from typing import Any, Protocol, assert_never
 
 from moorline.api.sinks import Sink
 from moorline.driver.checkpoints import AttemptCheckpoints, CheckpointStats
+from moorline.driver.queries import LiveQuery, Queries, Refused
 from moorline.driver.restore import Start, own_checkpoints, start_empty, start_from_storage
 from moorline.errors import Fenced, JobCancelled, JobFailed, MoorlineError, StorageError
 from moorline.failpoints import failpoint
@@ -29,6 +30,7 @@ from moorline.model.graph import Graph, Plan
 from moorline.model.ids import Attempt, SubtaskId
 from moorline.model.messages import (
     Acknowledged,
+    Answer,
     Declined,
     Failed,
     InputEnded,
@@ -101,6 +103,7 @@ class Supervision:
         self._refused: dict[int, str] = {}
         self._stop_wanted = False
         self._last_failure = ""
+        self._queries = Queries()
         self._finished_stats: list[CheckpointStats] = []
         self._heartbeat_ms = milliseconds(config.heartbeat_timeout)
         self.history_of_failures: list[str] = []
@@ -171,6 +174,14 @@ class Supervision:
         if self._attempt is not None:
             self._cluster.cancel()
 
+    def query(self, query: LiveQuery) -> None:
+        """Have the subtask that owns a key say what it has under it."""
+        current = self._attempt
+        if current is None or current.failure is not None or self.status not in _AT_WORK:
+            query.told(Refused(f"the job is {self.status.value}"))
+        else:
+            self._queries.ask(query, current.deployment.plan, self._cluster.send)
+
     # --- facts -----------------------------------------------------------------------------------
 
     def reported(self, attempt: int, subtask: SubtaskId, report: Report, now_ms: int) -> None:
@@ -198,6 +209,7 @@ class Supervision:
             return
         self._finished_stats += current.checkpoints.stats
         self._attempt = None
+        self._queries.ended(f"attempt {attempt} has ended")
         if self.status is JobStatus.CANCELLING:
             self._end(JobStatus.CANCELLED, JobCancelled(self._graph.job))
         elif error is None and current.failure is None and results is not None:
@@ -281,6 +293,8 @@ class Supervision:
                 current.checkpoints.input_ended(subtask)
             case Progress():
                 current.progress[subtask] = report
+            case Answer():
+                self._queries.answered(report)
             case Failed():
                 self._subtask_failed(current, subtask, report)
             case _:

@@ -39,12 +39,17 @@ class NativeRows(NamedTuple):
 
 
 def read_native(
-    fetch: Callable[[Path], None], folder: Path, key_groups: KeyGroupRange, max_parallelism: int
+    fetch: Callable[[Path], None],
+    folder: Path,
+    key_groups: KeyGroupRange,
+    max_parallelism: int,
+    only: str | None = None,
 ) -> Iterator[NativeRows]:
     """The rows of some key groups in a native handle of the RocksDB backend, state by state, in tables of bounded size.
 
     ``fetch`` brings the files of the handle into a folder, as :class:`Restored` has it; ``folder`` must not exist yet,
-    and is removed at the end. Raises :class:`SnapshotCorrupt` if the files are not a database of ours.
+    and is removed at the end. ``only``: of this state alone. Raises :class:`SnapshotCorrupt` if the files
+    are not a database of ours.
     """
     wanted = key_groups & KeyGroupRange(0, max_parallelism)
     folder.mkdir(parents=True)
@@ -58,6 +63,8 @@ def read_native(
             registry = Registry(store)
             registry.check()
             for name, entry in registry.entries.items():
+                if only not in (None, name):
+                    continue
                 view = store.view(*groups(entry.number, wanted.first, wanted.end))
                 form = _form(name, entry, folder)
                 for table in tables_of(view, entry.number, form, wanted, is_stamped=entry.is_stamped):

@@ -85,6 +85,14 @@ def decode(data: bytes, job: str, number: int) -> Entry:
     return entry
 
 
+def job_of(data: bytes) -> str:
+    """Whose entry it says it is. Raises SnapshotCorrupt, with no path in it, for what is no entry."""
+    try:
+        return _heads.decode(bytes(_envelopes.decode(data).entry)).job
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise SnapshotCorrupt("", f"it cannot be read: {error}") from error
+
+
 def origin(data: bytes) -> tuple[str, str] | None:
     """Who wrote a file and after which one, as far as it can be told."""
     try:
