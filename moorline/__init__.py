@@ -96,6 +96,8 @@ from moorline.connectors.items import from_items
 from moorline.connectors.memory_state import memory_state
 from moorline.connectors.postgres_state import postgres_state
 from moorline.connectors.redis_state import redis_state
+from moorline.driver.lookup import query_snapshot
+from moorline.endpoint.server import Console
 from moorline.errors import MoorlineError
 from moorline.model.config import Checkpoints, ExponentialDelay, FailureRate, FixedDelay, NoRestart, RocksDb
 from moorline.protocol.lifecycle import JobStatus
@@ -139,6 +141,7 @@ __all__ = [
     "CoMapFunction",
     "CoProcessFunction",
     "ConnectedStreams",
+    "Console",
     "ContinuousEventTimeTrigger",
     "ContinuousProcessingTimeTrigger",
     "CountEvictor",
@@ -225,6 +228,7 @@ __all__ = [
     "memory_state",
     "postgres_state",
     "print",
+    "query_snapshot",
     "read_files",
     "redis_state",
     "run",

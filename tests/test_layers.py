@@ -20,7 +20,12 @@ ALLOWED = {
     "driver": {"model", "api", "protocol", "state", "storage"},
     "connectors": {"model", "api"},
     "testing": {"model", "api", "protocol", "state", "storage", "subtask", "driver", "connectors"},
-    "spark": {"model", "api", "protocol", "state", "storage", "subtask", "driver"},
+    "endpoint": {"model"},
+    "spark": {"model", "api", "protocol", "state", "storage", "subtask", "driver", "endpoint"},
+    "console": {
+        *("model", "api", "protocol", "state", "storage", "subtask", "driver"),
+        *("endpoint", "client", "connectors", "spark"),
+    },
 }
 #: No clock, no thread, no log, no file.
 IMPURE = {"time", "threading", "logging", "socket", "os", "io", "pathlib", "subprocess", "tempfile", "asyncio"}
