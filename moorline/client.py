@@ -57,11 +57,18 @@ class QueryClient:
     ) -> Any:
         """What ``handle.query`` would return in the job's own process: the value, or None."""
         try:
-            wanted = typed_json.key_to_json(key)
+            encoded = keys.encode(key)
         except keys.NotAKey as error:
             raise InvalidArgument("key", key, f"No record can have it: {error}.") from None
+        return self.query_encoded(uid, state, encoded, level=level, timeout=timeout)
+
+    def query_encoded(
+        self, uid: str, state: str, key: bytes, *, level: Literal["live", "checkpoint"], timeout: Duration
+    ) -> Any:
+        """The same for a key of which only the encoding is known (``moorline.model.keys``)."""
         wait_ms = milliseconds(timeout, "timeout")
-        asked = {"uid": uid, "state": state, "key": wanted, "level": level, "timeout_ms": wait_ms}
+        asked = {"uid": uid, "state": state, "key": typed_json.encoded_key_to_json(key)}
+        asked |= {"level": level, "timeout_ms": wait_ms}
         status, told = self._ask("POST", "/v1/query", asked, wait_ms)
         if status == 200:
             return typed_json.from_json(told.get("value"))

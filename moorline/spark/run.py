@@ -162,6 +162,10 @@ class Result:
             raise InvalidArgument("collected", name, f"The job's collect sinks are {sorted(self._results)}.")
         return self._results[name]
 
+    def all_collected(self) -> dict[str, list[Any]]:
+        """The same for all collect sinks of the job, by name."""
+        return dict(self._results)
+
 
 class Handle:
     """A running job.
