@@ -8,6 +8,7 @@ Talks to the job's console (``mo.start(..., console=True)``) over HTTP, with Pyt
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -105,18 +106,18 @@ class QueryClient:
         request = urllib.request.Request(self._url + path, data, headers, method=method)
         try:
             with _opener.open(request, timeout=10 + wait_ms / 1000) as response:
-                return response.status, _read(response)
+                status, told = response.status, response.read(_MOST_BYTES)
         except urllib.error.HTTPError as error:
             with error:
-                return error.code, _read(error)
-        except (OSError, ValueError) as error:
+                status, told = error.code, error.read(_MOST_BYTES)
+        except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
             cause = f"it cannot be reached ({reason}). Is the job running, and is this its address?"
             raise ConsoleRefused(self._url, cause) from None
-
-
-def _read(response: Any) -> dict[str, Any]:
-    told = json.loads(response.read(_MOST_BYTES))
-    if not isinstance(told, dict):
-        raise ValueError("the answer is no JSON object")
-    return told
+        try:
+            answer = json.loads(told)
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise ConsoleRefused(self._url, f"it answered {status} without JSON. Is this a job's console?")
+        return status, answer
