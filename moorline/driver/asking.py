@@ -13,6 +13,7 @@ import queue
 import time
 from typing import Any, Literal
 
+from moorline.api.states import declared_states
 from moorline.driver import locations, lookup
 from moorline.driver.loop import DriverLoop
 from moorline.driver.queries import LiveQuery, Refused
@@ -93,6 +94,8 @@ class Asking:
     def _in_checkpoint(self, uid: str, state: str, key: bytes) -> Any:
         if self._url is None:
             raise QueryFailed(uid, state, "the job takes no checkpoints. Start it with checkpoints=")
+        function = self._graph.by_uid[uid].function
+        declared = frozenset(found.descriptor.name for found in declared_states(function).values())
         store = open_store(self._url)
         read: set[int] = set()
         while True:
@@ -101,7 +104,7 @@ class Asking:
             except StorageError as error:
                 raise QueryFailed(uid, state, str(error)) from error
             try:
-                return lookup.look_up(snapshot, uid, state, key)
+                return lookup.look_up(snapshot, uid, state, key, declared)
             except SnapshotCorrupt:
                 # It may have been removed while we read it, because a newer one is there.
                 if snapshot.manifest.checkpoint in read:

@@ -54,15 +54,18 @@ def encoded_key(key: Any) -> bytes:
         raise InvalidArgument("key", key, f"No record can have it: {error}.") from None
 
 
-def look_up(snapshot: Snapshot, uid: str, state: str, encoded: bytes) -> Any:
-    """The value under an encoded key. Raises :class:`QueryFailed` if there is no such state."""
+def look_up(snapshot: Snapshot, uid: str, state: str, encoded: bytes, declared: frozenset[str] = frozenset()) -> Any:
+    """The value under an encoded key. Raises :class:`QueryFailed` if there is no such state.
+
+    A state that nothing is in leaves no trace in a snapshot. ``declared`` names those that are there even so.
+    """
     entry = next((o for o in snapshot.manifest.operators if o.uid == uid), None)
     if entry is None:
         known = ", ".join(o.uid for o in snapshot.manifest.operators if any(s.keyed for s in o.subtasks))
         raise QueryFailed(uid, state, f"{snapshot} has no such operator; those with keyed state are: {known or 'none'}")
     group = keys.encoded_key_group(encoded, entry.max_parallelism)
     piece = KeyGroupRange(group, group + 1)
-    _check_known(snapshot, entry, state)
+    _check_known(snapshot, entry, state, declared)
     kind, type_name = "", ""
     chain: list[tuple[pa.Table, bool]] = []
     for handle in (h for s in entry.subtasks for h in s.keyed if h.first <= group < h.end):
@@ -107,11 +110,11 @@ def states_of(entry: OperatorEntry) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _check_known(snapshot: Snapshot, entry: OperatorEntry, state: str) -> None:
-    known = {name for name, (kind, _) in states_of(entry).items() if kind in KINDS}
+def _check_known(snapshot: Snapshot, entry: OperatorEntry, state: str, declared: frozenset[str]) -> None:
+    known = declared.union(name for name, (kind, _) in states_of(entry).items() if kind in KINDS)
     if state not in known:
         names = ", ".join(sorted(known)) or "none"
-        raise QueryFailed(entry.uid, state, f"{snapshot} has no such keyed state; it has: {names}")
+        raise QueryFailed(entry.uid, state, f"{snapshot} has nothing in such a keyed state; there is: {names}")
 
 
 def _check_store(snapshot: Snapshot, uid: str, state: str, handle: KeyedHandle, piece: KeyGroupRange) -> None:

@@ -108,6 +108,15 @@ def test_what_does_not_exist_is_an_error_that_says_what_does(state):
             look_up(snapshot, "all", "cuont", keys.encode("a"))
 
 
+def test_a_state_that_is_empty_everywhere_is_nothing_if_it_is_known_to_exist(state):
+    with harness(state) as job:
+        taken = job.snapshot()
+        snapshot = Snapshot(taken.store, taken.manifest, False)
+        assert look_up(snapshot, "all", "count", keys.encode("a"), frozenset(["count"])) is None
+        with pytest.raises(QueryFailed, match="has nothing in such a keyed state"):
+            look_up(snapshot, "all", "cuont", keys.encode("a"), frozenset(["count"]))
+
+
 def test_state_that_is_kept_outside_is_asked_for_there():
     class Outside(mo.KeyedProcessFunction):
         count = mo.ValueState(int, store=mo.memory_state("lookup"))
