@@ -96,6 +96,8 @@ from moorline.connectors.items import from_items
 from moorline.connectors.memory_state import memory_state
 from moorline.connectors.postgres_state import postgres_state
 from moorline.connectors.redis_state import redis_state
+from moorline.driver.lookup import query_snapshot
+from moorline.endpoint.server import Console
 from moorline.errors import MoorlineError
 from moorline.model.config import Checkpoints, ExponentialDelay, FailureRate, FixedDelay, NoRestart, RocksDb
 from moorline.planning import plan
@@ -145,6 +147,7 @@ __all__ = [
     "CoMapFunction",
     "CoProcessFunction",
     "ConnectedStreams",
+    "Console",
     "ContinuousEventTimeTrigger",
     "ContinuousProcessingTimeTrigger",
     "CountEvictor",
@@ -233,6 +236,7 @@ __all__ = [
     "plan",
     "postgres_state",
     "print",
+    "query_snapshot",
     "read_files",
     "read_snapshot",
     "redis_state",

@@ -18,11 +18,14 @@ from pyspark.sql import SparkSession
 
 from moorline import failpoints
 from moorline.api.job import Job
+from moorline.driver.asking import Asking
 from moorline.driver.checkpoints import CheckpointStats
 from moorline.driver.control import ControlServer
+from moorline.driver.lookup import encoded_key
 from moorline.driver.loop import DriverLoop
 from moorline.driver.requests import SnapshotRequest
 from moorline.driver.supervision import Supervision
+from moorline.endpoint.server import Console, ConsoleServer
 from moorline.errors import InvalidArgument, ParallelismTooHigh, SparkUnsuitable
 from moorline.model.config import Checkpoints, RestartStrategy, RocksDb, RunConfig
 from moorline.model.deployment import Deployment
@@ -35,6 +38,7 @@ from moorline.protocol.lifecycle import JobStatus
 from moorline.protocol.lowering import lower
 from moorline.spark import exchange, session, shipping
 from moorline.spark.entry import TaskSpec, run_task
+from moorline.spark.serving import ServedJob
 from moorline.storage.checkpoints import History
 from moorline.storage.layout import job_url
 from moorline.storage.open import open_store
@@ -167,6 +171,10 @@ class Result:
             raise InvalidArgument("collected", name, f"The job's collect sinks are {sorted(self._results)}.")
         return self._results[name]
 
+    def all_collected(self) -> dict[str, list[Any]]:
+        """The same for all collect sinks of the job, by name."""
+        return dict(self._results)
+
 
 class Handle:
     """A running job.
@@ -176,10 +184,23 @@ class Handle:
     """
 
     def __init__(
-        self, job: Job, parallelism: int | None, loop: DriverLoop, cluster: SparkCluster, resources: ExitStack
+        self,
+        job: Job,
+        parallelism: int | None,
+        loop: DriverLoop,
+        cluster: SparkCluster,
+        resources: ExitStack,
+        location: str | None = None,
+        console: Console | str | bool = False,
     ) -> None:
         self._job, self._loop, self._cluster, self._resources = job, loop, cluster, resources
         self._parallelism, self._of_each = parallelism, dict[str, int]()
+        self._asking = Asking(job.graph(parallelism), loop, location)
+        #: Where other processes can ask: its ``url``, ``token`` and ``token_file``. None if it is off.
+        self.console: ConsoleServer | None = None
+        if console:
+            self.console = ConsoleServer(ServedJob(self), console)
+            resources.callback(self.console.close)
         self._closed = threading.Event()
         threading.Thread(target=self._close_at_end, name="moorline-handle", daemon=True).start()
 
@@ -242,6 +263,23 @@ class Handle:
         """The process of each subtask of the running attempt, by ``vertex/index``."""
         return {str(s): pid for s, pid in self._loop.supervision.pids.items()}
 
+    def query(
+        self,
+        uid: str,
+        state: str,
+        key: Any,
+        *,
+        level: Literal["live", "checkpoint"] = "live",
+        timeout: Duration = "10s",
+    ) -> Any:
+        """What is stored under a key: the value, list or dict, or None. The job goes on.
+
+        ``level="live"`` shows what the subtask has now. A job that is restarting or a subtask that is busy is waited
+        for, up to ``timeout``; then :class:`QueryUnavailable` says what it was. ``level="checkpoint"`` shows what the
+        newest complete checkpoint has, from storage. Values come as plain data: a dict for a dataclass.
+        """
+        return self._asking.query(uid, state, encoded_key(key), level, milliseconds(timeout, "timeout"))
+
     def wait(self, timeout: float | None = None) -> Result | None:
         """Wait for the end and return the result; ``None`` if ``timeout`` seconds were not enough.
 
@@ -301,9 +339,12 @@ class Handle:
 
     def cancel(self) -> None:
         """End at once, and wait for it. What no checkpoint covers is not committed."""
-        self._loop.post(lambda supervision, now: supervision.cancel(now))
+        self._wish_end(cancel=True)
         self._loop.wait()
         self._closed.wait(60)
+
+    def _wish_end(self, cancel: bool) -> None:
+        self._loop.post(lambda supervision, now: supervision.cancel(now) if cancel else supervision.stop(now))
 
     def _close_at_end(self) -> None:
         self._loop.wait()
@@ -325,13 +366,15 @@ def start(
     backend: Literal["heap", "rocksdb"] | RocksDb = "heap",
     heartbeat_timeout: Duration = "50s",
     flush: Duration = "4ms",
+    console: Console | str | bool = False,
 ) -> Handle:
     """Start a job and return a handle to it at once.
 
     Without ``spark`` a local Spark is started for the job and ended with it. ``parallelism`` overrides the job's.
     ``restore="latest"`` goes on from the newest checkpoint of the job in ``checkpoints``, if there is one; any other
     text is the folder of a savepoint (or of a job's checkpoints) to start from.
-    ``backend="rocksdb"`` keeps keyed state on the workers' disks instead of in their memory.
+    ``backend="rocksdb"`` keeps keyed state on the workers' disks instead of in their memory. ``console=True``, an
+    address such as ``"127.0.0.1:8090"`` or a :class:`Console` lets other processes ask for status and state over HTTP.
     """
     config = RunConfig(
         checkpoints=checkpoints,
@@ -344,13 +387,14 @@ def start(
         flush=flush,
     )
     graph = job.graph(parallelism)
-    history = None
+    history, location = None, None
     if checkpoints is not None:
         if checkpoints.location.startswith("memory:"):
             raise InvalidArgument(
                 "checkpoints", checkpoints.location, "Workers are other processes: give a folder they all can reach."
             )
-        history = History(open_store(job_url(checkpoints.location, graph.job)), graph.job)
+        location = job_url(checkpoints.location, graph.job)
+        history = History(open_store(location), graph.job)
     slots = sum(lower(graph).widths)
     resources = ExitStack()
     try:
@@ -361,11 +405,13 @@ def start(
         loop = DriverLoop(graph.job)
         cluster = SparkCluster(spark, loop, graph.job, milliseconds(flush))
         supervision = Supervision(graph, config, history, cluster, random.Random(), _wall_ms)
+        loop.supervision = supervision
+        handle = Handle(job, parallelism, loop, cluster, resources, location, console)
         loop.start(supervision)
     except BaseException:
         resources.close()
         raise
-    return Handle(job, parallelism, loop, cluster, resources)
+    return handle
 
 
 def run(job: Job, spark: SparkSession | None = None, **options: Any) -> Result:
