@@ -69,6 +69,10 @@ class Sink:
     """Where records go."""
 
     guarantee: DeliveryGuarantee = DeliveryGuarantee.EXACTLY_ONCE
+    #: Does it do anything outside of the job? One that does not may be left out of a job that becomes a DataFrame.
+    has_effects: bool = True
+    #: The name by which ``result.collected(name)`` finds its records, if that is where they go.
+    collects: str | None = None
 
     def open(self, ctx: SinkContext) -> SinkWriter:
         """Make the writer of one subtask. Called in the worker."""

@@ -49,6 +49,7 @@ class BatchSubtask:
     def __init__(self, deployment: Deployment, subtask: SubtaskId, environment: Environment) -> None:
         plan = deployment.plan
         vertex = plan.vertices[subtask.vertex]
+        self.plan = plan
         self._deployment, self._id, self._env = deployment, subtask, environment
         root = plan.graph.by_uid[vertex.operators[0]]
         #: By link: which of the root's inputs it feeds.
@@ -77,6 +78,12 @@ class BatchSubtask:
         finally:
             close_chain(self._operators)
 
+    def pass_on(self, batches: Iterable[pa.RecordBatch]) -> Iterator[None]:
+        """Only what goes to later stages: a slot whose work is done elsewhere."""
+        for batch in batches:
+            self._passed_on(batch)
+            yield
+
     # --- input -----------------------------------------------------------------------------------
 
     def _read(self, source: ReadingOperator) -> Iterator[None]:
@@ -88,10 +95,8 @@ class BatchSubtask:
         yield
 
     def _rows_in(self, batch: pa.RecordBatch) -> Iterator[None]:
-        _, _, ranks, keys, times, seqs, payloads = batch.columns
-        hellos, first = np.searchsorted(ranks.to_numpy(), (batch_rows.PASS_ON, batch_rows.PASS_ON + 1)).tolist()
-        for row in zip(*(column.slice(hellos, first - hellos).to_pylist() for column in batch.columns[1:])):
-            self._output.pass_on(*row)
+        _, _, _, keys, times, seqs, payloads = batch.columns
+        first = self._passed_on(batch)
         if first == batch.num_rows:
             yield
             return
@@ -109,6 +114,14 @@ class BatchSubtask:
             if self.rows.is_waiting:
                 yield
         yield
+
+    def _passed_on(self, batch: pa.RecordBatch) -> int:
+        """Pass on what is for others. Returns the number of the first row that is not."""
+        ranks = batch.column(2).to_numpy()
+        hellos, first = np.searchsorted(ranks, (batch_rows.PASS_ON, batch_rows.PASS_ON + 1)).tolist()
+        for row in zip(*(column.slice(hellos, first - hellos).to_pylist() for column in batch.columns[1:])):
+            self._output.pass_on(*row)
+        return int(first)
 
     def _run(self, seqs: list[int], times: list[int], payloads: list[bytes]) -> None:
         """Work off some rows of one key, or some without a key."""
