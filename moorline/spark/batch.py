@@ -15,6 +15,7 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -119,8 +120,14 @@ def _collect(spark: SparkSession, plan: Plan) -> list[tuple[str, str, list[Any]]
             raise
         except Exception as failure:  # whatever Spark, py4j or the plan raises
             reason = "Spark gave up on a task"
-            raise JobFailed(plan.graph.job, reason, exchange.in_short(failure)) from failure
+            raise JobFailed(plan.graph.job, reason, _told(failure)) from failure
     return [pickle.loads(row.payload) for row in sorted(rows, key=lambda row: row.seq)]
+
+
+def _told(failure: Exception) -> str:
+    """What went wrong in a worker: if it is one of our errors, all that it says, its record among it."""
+    ours = re.findall(r"^moorline\.errors\.(\w+: .*?)(?=^\S*JVM stacktrace|^ SQLSTATE|\Z)", str(failure), re.M | re.S)
+    return ours[-1].strip() if ours else exchange.in_short(failure)
 
 
 def _commit(sinks: list[Operator], found: list[tuple[str, str, list[Any]]]) -> None:

@@ -10,6 +10,7 @@ import pickle
 import random
 from typing import Any
 
+import cloudpickle
 import pyarrow as pa
 
 import moorline as mo
@@ -17,7 +18,7 @@ from moorline.model.config import StateConfig
 from moorline.model.deployment import Deployment
 from moorline.model.graph import Plan
 from moorline.model.ids import Attempt
-from moorline.protocol.lowering import lower
+from moorline.spark.batch import plan_of
 from moorline.subtask import batch_rows
 from moorline.subtask.batch import BatchSubtask
 from moorline.subtask.batch_rows import ARROW_SCHEMA
@@ -32,7 +33,7 @@ class BatchWorld:
     """Runs a job and keeps what reaches the driver. ``faults``: how likely a task is lost at a step."""
 
     def __init__(self, job: mo.Job, seed: int = 0, faults: float = 0.0, rows_per_batch: int = 7) -> None:
-        self.plan: Plan = lower(job.graph())
+        self.plan: Plan = plan_of(job.graph())
         self._random, self._faults, self._rows_per_batch = random.Random(seed), faults, rows_per_batch
         self.collected: dict[str, list[Any]] = {}
         self.staged: list[tuple[str, list[Any]]] = []
@@ -79,7 +80,7 @@ class BatchWorld:
     ) -> list[dict[str, Any]]:
         self.attempts += 1
         # User code is its own in every task, as it is on Spark.
-        plan = pickle.loads(_dumps(self.plan))
+        plan = pickle.loads(cloudpickle.dumps(self.plan))
         deployment = Deployment(plan, Attempt(attempt), state=StateConfig(one_key=True))
         environment = Environment(lambda: 0.0, lambda report: None, lambda work, done: None, None)
         subtask = BatchSubtask(deployment, plan.at(stage, slot), environment)
@@ -94,12 +95,6 @@ class BatchWorld:
         for batch in subtask.rows.take_all():
             found += batch.to_pylist()
         return found
-
-
-def _dumps(plan: Plan) -> bytes:
-    import cloudpickle  # noqa: PLC0415
-
-    return cloudpickle.dumps(plan)
 
 
 def run(job: mo.Job, name: str = "out", **options: Any) -> list[Any]:
