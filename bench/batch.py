@@ -4,7 +4,7 @@
 is larger than all before it. Both read the same DataFrame and count what comes out. The JVM gets 1 GiB (``--jvm``);
 the peak of all Python workers together is sampled.
 
-    python bench/batch.py [--quick] [--jvm 1g]
+    python bench/batch.py [--quick] [--jvm 1g] [--records 20000000]
 
 The last line is one JSON object; ``ratio`` is applyInPandas' time divided by ours.
 """
@@ -114,8 +114,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--jvm", default="1g")
+    parser.add_argument("--records", type=int)
     options = parser.parse_args()
-    records = 1_000_000 if options.quick else 20_000_000
+    records = options.records or (1_000_000 if options.quick else 20_000_000)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = (
         SparkSession.builder.master("local[2,4]")

@@ -66,8 +66,8 @@ def is_batch(job: Job, mode: str, options: dict[str, Any]) -> bool:
             for name in options.keys() - OPTIONS:
                 del options[name]  # meant for the case that it streams
         return wanted
-    if mode == "batch" and (unknown := {name for name, value in options.items() if value is not None} - OPTIONS):
-        names = ", ".join(f"{name}=" for name in sorted(unknown))
+    if mode == "batch" and (useless := {name for name, value in options.items() if value is not None} - OPTIONS):
+        names = ", ".join(f"{name}=" for name in sorted(useless))
         advice = "A batch job has no checkpoints: Spark computes again what is lost."
         raise InvalidArgument("mode", mode, f"{advice} Leave out {names}, or write mode='streaming' or 'auto'.")
     return mode == "batch"

@@ -176,7 +176,7 @@ class _KeyedLink(_Link):
         #: Records by key, or by key and timestamp.
         self._gathered: dict[Any, list[Any]] = {}
         self._are_stamped = False
-        self._count, self._enough = 0, 1024
+        self._count, self._enough = 0, 64
         #: From key to its encoding, its rank and the number of its owner.
         self._known: dict[Any, tuple[bytes, int, int]] = {}
 
