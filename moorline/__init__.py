@@ -106,6 +106,7 @@ from moorline.state.pickled import Pickled
 from moorline.state.types import RenamedFrom
 
 if TYPE_CHECKING:
+    from moorline.spark.dataframes import from_dataframe, to_dataframe
     from moorline.spark.run import Handle, Result, run, start
     from moorline.spark.session import spark_config
     from moorline.spark.tables import read_snapshot, register
@@ -117,12 +118,14 @@ __version__ = "0.1.0"
 _ON_SPARK = {
     "Handle": "moorline.spark.run",
     "Result": "moorline.spark.run",
+    "from_dataframe": "moorline.spark.dataframes",
     "run": "moorline.spark.run",
     "start": "moorline.spark.run",
     "spark_config": "moorline.spark.session",
     "read_snapshot": "moorline.spark.tables",
     "register": "moorline.spark.tables",
     "SnapshotWriter": "moorline.tables.writer",
+    "to_dataframe": "moorline.spark.dataframes",
 }
 
 
@@ -230,6 +233,7 @@ __all__ = [
     "__version__",
     "collect",
     "discard",
+    "from_dataframe",
     "from_items",
     "generate",
     "memory_state",
@@ -244,5 +248,6 @@ __all__ = [
     "run",
     "spark_config",
     "start",
+    "to_dataframe",
     "write_files",
 ]
