@@ -382,13 +382,13 @@ class SnapshotNotFound(RestoreError):
 
 @dataclass(eq=False)
 class SavepointFailed(MoorlineError):
-    """A savepoint could not be taken. The job goes on."""
+    """A savepoint could not be taken. A job that is running goes on."""
 
     path: str
     cause: str
 
     def __str__(self) -> str:
-        return f"the savepoint {self.path} was not taken: {self.cause}. The job goes on; try again."
+        return f"the savepoint {self.path} was not taken: {self.cause}. Ask again while the job is running."
 
 
 @dataclass(eq=False)

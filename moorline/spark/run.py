@@ -298,15 +298,19 @@ class Handle:
         With ``savepoint`` one is taken there first. ``drain`` ends time before that: all timers and windows fire, so
         what is restored from the savepoint has none of them left.
         """
+        self._stop(savepoint, drain, timeout)
+        return self.wait(timeout)
+
+    def _stop(self, savepoint: str | None, drain: bool, timeout: float | None) -> None:
+        """Wait for the savepoint, and not for the end."""
         if savepoint is None:
             if drain:
                 raise InvalidArgument("drain", drain, "It is for stop(savepoint=...).")
             self._loop.post(lambda supervision, now: supervision.stop(now))
-            return self.wait(timeout)
+            return
         request = SnapshotRequest(savepoint=new_folder(savepoint), drain=drain)
         self._loop.post(lambda supervision, now: supervision.stop_with_savepoint(request, now))
         request.answer.result(timeout)
-        return self.wait(timeout)
 
     def rescale(self, parallelism: int | Mapping[str, int], timeout: float | None = None) -> None:
         """Go on with other parallelism: of the job, or of some operators by uid. No record is lost or done twice.
@@ -328,12 +332,9 @@ class Handle:
 
     def cancel(self) -> None:
         """End at once, and wait for it. What no checkpoint covers is not committed."""
-        self._wish_end(cancel=True)
+        self._loop.post(lambda supervision, now: supervision.cancel(now))
         self._loop.wait()
         self._closed.wait(60)
-
-    def _wish_end(self, cancel: bool) -> None:
-        self._loop.post(lambda supervision, now: supervision.cancel(now) if cancel else supervision.stop(now))
 
     def _close_at_end(self) -> None:
         self._loop.wait()
