@@ -98,6 +98,7 @@ from moorline.connectors.postgres_state import postgres_state
 from moorline.connectors.redis_state import redis_state
 from moorline.errors import MoorlineError
 from moorline.model.config import Checkpoints, ExponentialDelay, FailureRate, FixedDelay, NoRestart, RocksDb
+from moorline.planning import plan
 from moorline.protocol.lifecycle import JobStatus
 from moorline.state.pickled import Pickled
 from moorline.state.types import RenamedFrom
@@ -105,6 +106,8 @@ from moorline.state.types import RenamedFrom
 if TYPE_CHECKING:
     from moorline.spark.run import Handle, Result, run, start
     from moorline.spark.session import spark_config
+    from moorline.spark.tables import read_snapshot, register
+    from moorline.tables.writer import SnapshotWriter
 
 __version__ = "0.1.0"
 
@@ -115,6 +118,9 @@ _ON_SPARK = {
     "run": "moorline.spark.run",
     "start": "moorline.spark.run",
     "spark_config": "moorline.spark.session",
+    "read_snapshot": "moorline.spark.tables",
+    "register": "moorline.spark.tables",
+    "SnapshotWriter": "moorline.tables.writer",
 }
 
 
@@ -198,6 +204,7 @@ __all__ = [
     "SinkWriter",
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
+    "SnapshotWriter",
     "Source",
     "SourceContext",
     "SourceFunction",
@@ -223,10 +230,13 @@ __all__ = [
     "from_items",
     "generate",
     "memory_state",
+    "plan",
     "postgres_state",
     "print",
     "read_files",
+    "read_snapshot",
     "redis_state",
+    "register",
     "run",
     "spark_config",
     "start",

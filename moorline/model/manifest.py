@@ -152,6 +152,11 @@ class Manifest(msgspec.Struct, frozen=True, tag="checkpoint", tag_field="kind"):
     def size(self) -> int:
         return sum(f.size for f in self.files())
 
+    @property
+    def in_flight(self) -> int:
+        """How many records it holds that were on their way."""
+        return sum(h.records for o in self.operators for s in o.subtasks for h in s.in_flight)
+
 
 class Claim(msgspec.Struct, frozen=True, tag="claim", tag_field="kind"):
     """An attempt has taken the right to write. What older attempts publish later is refused."""

@@ -38,18 +38,24 @@ def key_groups_of(manifest: Manifest, graph: Graph) -> int:
     return stored
 
 
-def redistribute(manifest: Manifest, plan: Plan, snapshot: str) -> dict[SubtaskId, dict[str, OperatorRestore]]:
-    """The restore plan of every subtask. Raises if the snapshot holds state that the job has no operator for."""
+def redistribute(
+    manifest: Manifest, plan: Plan, snapshot: str, allow_non_restored: bool = False
+) -> dict[SubtaskId, dict[str, OperatorRestore]]:
+    """The restore plan of every subtask.
+
+    Raises if the snapshot holds state that the job has no operator for, unless that is allowed: then it is dropped.
+    """
     vertex_of = {uid: v.id for v in plan.vertices for uid in v.operators}
     restores: dict[SubtaskId, dict[str, OperatorRestore]] = {}
     for entry in manifest.operators:
         operator = plan.graph.by_uid.get(entry.uid)
         if operator is None:
-            if any(h.keyed or any(e.count for e in h.elements) for h in entry.subtasks):
+            if not allow_non_restored and any(h.keyed or any(e.count for e in h.elements) for h in entry.subtasks):
                 raise OperatorNotFound(entry.uid, snapshot)
-            _check_inputs(entry, (), snapshot)
+            if not allow_non_restored:
+                check_inputs(entry, (), snapshot)
             continue
-        _check_inputs(entry, operator.inputs, snapshot)
+        check_inputs(entry, operator.inputs, snapshot)
         for index, part in enumerate(_operator(entry, operator, plan.graph.max_parallelism)):
             restores.setdefault(SubtaskId(vertex_of[entry.uid], index), {})[entry.uid] = part
     return restores
@@ -71,7 +77,7 @@ def _operator(entry: OperatorEntry, operator: Operator, max_parallelism: int) ->
     return parts
 
 
-def _check_inputs(entry: OperatorEntry, inputs: tuple[Input, ...], snapshot: str) -> None:
+def check_inputs(entry: OperatorEntry, inputs: tuple[Input, ...], snapshot: str) -> None:
     """Whether records in flight still find the input that they were on their way to."""
     joined = {(i.upstream, i.tag, i.side, _kind(i.partitioning.value)) for i in inputs}
     for handle in (h for subtask in entry.subtasks for h in subtask.in_flight):

@@ -65,12 +65,21 @@ class Record:
         return self.entry.attempt if self.entry is not None else 0
 
 
+def read_history(store: BlobStore) -> list[Record]:
+    """What is in a job's folder, whichever job it is: to look at, not to write."""
+    reader = History(store, "")
+    reader._reads = None
+    return reader.read()
+
+
 class History:
     """The history of ``job`` in ``store``, and our place in it once we have claimed one."""
 
     def __init__(self, store: BlobStore, job: str) -> None:
         self._store = store
         self._job = job
+        #: Whose entries are read; None: anybody's.
+        self._reads: str | None = job
         self._writer = uuid.uuid4().hex
         self._attempt: Attempt | None = None
         #: The highest attempt of other drivers when we came.
@@ -114,7 +123,7 @@ class History:
             return Record(number, blob.path, None, f"{blob.size:,} bytes are more than an entry can have")
         data = self._store.get(blob.path)
         try:
-            entry = entries.decode(data, self._job, number)
+            entry = entries.decode(data, self._reads, number)
             writer, _ = entries.origin(data) or ("", "")
             return Record(number, blob.path, entry, None, entries.digest(data), writer)
         except SnapshotCorrupt as error:

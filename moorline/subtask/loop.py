@@ -54,13 +54,14 @@ from moorline.model.messages import (
 from moorline.model.times import MAX_TIME
 from moorline.protocol.lowering import relay_slot, relays
 from moorline.protocol.watermarks import Watermarks
+from moorline.storage.open import open_store
 from moorline.subtask import in_flight, snapshot
 from moorline.subtask.ends import ReadingOperator, SinkOperator
 from moorline.subtask.environment import Environment
 from moorline.subtask.gate import Gate, InFlight
 from moorline.subtask.operator import ChainedOperator
 from moorline.subtask.output import Output
-from moorline.subtask.restore import close_chain, open_chain
+from moorline.subtask.restore import close_chain, open_chain, restore_store
 from moorline.subtask.slices import Slices
 
 #: How often keys are counted.
@@ -118,7 +119,8 @@ class Subtask:
         if isinstance(self._operators[0], ReadingOperator):
             self._source = self._operators[0]
         if self._deployment.restored is not None:
-            for origin, frames in in_flight.restored(self._deployment, self.id, self._env.store):
+            store = restore_store(self._deployment, self._env)
+            for origin, frames in in_flight.restored(self._deployment, self.id, store):
                 self._origins.append(origin)
                 self._gate.restore(frames)
             failpoint("restore.open")
@@ -177,12 +179,16 @@ class Subtask:
     def _trigger_deferred(self, overtaken: int) -> None:
         """A source emits the barriers it was asked for: once nothing is in flight, or at once up to ``overtaken``."""
         while self._deferred and (self._deferred[0].checkpoint <= overtaken or not self._gate.has_restored()):
-            order = self._deferred.pop(0)
-            self._has_stopped = self._has_stopped or order.final
-            checkpoint = CheckpointId(order.checkpoint)
-            barrier = Barrier(checkpoint, order.triggered_ms, order.final, order.completed)
-            self._barrier(barrier, 0, self._gate.in_flight(checkpoint))
-            failpoint("ckpt.barrier")
+            self._triggered(self._deferred.pop(0))
+
+    def _triggered(self, order: Trigger) -> None:
+        self._has_stopped = self._has_stopped or order.final or order.pause
+        if order.drain and self._source is not None:
+            self._source.drain()
+        checkpoint = CheckpointId(order.checkpoint)
+        barrier = Barrier(checkpoint, order.triggered_ms, order.final, order.completed, order.savepoint)
+        self._barrier(barrier, 0, self._gate.in_flight(checkpoint))
+        failpoint("ckpt.barrier")
 
     def _finish(self) -> None:
         """All input has ended, and so has time. What is emitted from here on belongs to nobody."""
@@ -329,7 +335,7 @@ class Subtask:
         if waiting and self._is_relay:
             # Others' barriers come through here too, and must not wait until we have worked off what was in flight.
             self._relaying_for = checkpoint
-        if self._env.store is None:
+        if self._env.store is None and not barrier.savepoint:
             snapshot.stage(self._operators, checkpoint)
             snapshot.stage_outside(self._operators, checkpoint)
             self._env.report(Acknowledged(checkpoint=checkpoint, operators=[], align_ms=align_ms))
@@ -339,14 +345,17 @@ class Subtask:
         sync_ms = round(1000 * (time.perf_counter() - began))
         operator = self._operators[0].operator
         mine = owned(self.id.index, operator.parallelism, self._plan.graph.max_parallelism)
-        write = snapshot.Writer(
-            self._env.store, taken, checkpoint, self.id.index, self._deployment.attempt, mine, waiting
-        )
+        # A savepoint goes where the user wants it; nothing will ever be built on it.
+        store = open_store(barrier.savepoint) if barrier.savepoint else self._env.store
+        assert store is not None
+        write = snapshot.Writer(store, taken, checkpoint, self.id.index, self._deployment.attempt, mine, waiting)
         work = snapshot.acknowledging(write, self._env.report, checkpoint, align_ms, sync_ms)
-        self._env.background(work, partial(self._written, taken))
+        self._env.background(work, partial(self._written, barrier, taken))
 
-    def _written(self, taken: list[snapshot.Taken], handles: Any, error: BaseException | None) -> None:
-        snapshot.done(taken, None if error is not None else handles)
+    def _written(
+        self, barrier: Barrier, taken: list[snapshot.Taken], handles: Any, error: BaseException | None
+    ) -> None:
+        snapshot.done(taken, None if error is not None or barrier.savepoint else handles)
         if isinstance(error, StateError):
             raise error  # a value that cannot be stored: every further checkpoint would meet it again
 

@@ -30,6 +30,11 @@ class Faults:
     zombie: float = 0.3
     #: When a driver dies: one file of its newest checkpoint is damaged, if there is an older checkpoint.
     damage: float = 0.3
+    #: Not faults, but wishes that must not disturb anything: another parallelism; a savepoint; a stop with a savepoint,
+    #: from which the job then goes on.
+    rescale: float = 0.0006
+    savepoint: float = 0.0004
+    stop: float = 0.0003
 
 
 class UnsureStore:
