@@ -48,6 +48,7 @@ from moorline.model.messages import (
     Order,
     Overtake,
     Progress,
+    Query,
     Running,
     Trigger,
 )
@@ -55,7 +56,7 @@ from moorline.model.times import MAX_TIME
 from moorline.protocol.lowering import relay_slot, relays
 from moorline.protocol.watermarks import Watermarks
 from moorline.storage.open import open_store
-from moorline.subtask import in_flight, snapshot
+from moorline.subtask import in_flight, queries, snapshot
 from moorline.subtask.ends import ReadingOperator, SinkOperator
 from moorline.subtask.environment import Environment
 from moorline.subtask.gate import Gate, InFlight
@@ -159,6 +160,8 @@ class Subtask:
                 self._relaying_for = 0
                 for operator in reversed(self._operators):
                     operator.aborted(checkpoint)
+            case Query():
+                self._env.report(queries.answer(self._operators, order))
             case _:
                 assert_never(order)
 

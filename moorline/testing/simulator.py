@@ -8,6 +8,7 @@ threads that upload, the clock and the storage. A seed decides who moves next an
     zombies                  workers and drivers that were given up go on for a while as if nothing had happened
     messages                 reports come late; confirmations and aborts get lost or come twice
     storage                  fails before or after having done what it was asked; damaged newest checkpoint
+    queries                  if wanted, at any step, of live state and of checkpoints; also lost, late and repeated
 
 At the end the ledger must hold what a plain loop makes of the input, no more and no less. A failing seed is the whole
 bug report: ``Simulation(seed).run()``.
@@ -48,6 +49,7 @@ from moorline.testing.ledger import Ledger
 from moorline.testing.simulated_features import Maker, broadcast_job, operator_state_job, timers_job, ttl_job
 from moorline.testing.simulated_jobs import LostOrDoubled, SimulatedJob, counting_job
 from moorline.testing.simulated_modes import at_least_once, at_least_once_job, consistency
+from moorline.testing.simulated_queries import Curiosity
 from moorline.testing.simulated_upgrades import join_job, source_function_job, upgrade_job
 from moorline.testing.simulated_windows import outside_job, windows_job
 
@@ -246,6 +248,7 @@ class _Driver:
         )
         history = History(UnsureStore(world.store, world, may_kill=False), simulated.job.name)
         self.expected, self.audits = simulated.expected, simulated.audits
+        self.operators = list(simulated.job.graph().operators)
         self.attempt: _Attempt | None = None
         self.zombies: list[_Attempt] = []
         self.supervision = Supervision(
@@ -306,6 +309,7 @@ class Simulation:
         faults: Faults | None = None,
         fault_steps: int = 4000,
         rocksdb: float = 0.03,
+        queries: float = 0.0,
     ) -> None:
         self.seed, self.records = seed, records
         self.chance, self.settings = random.Random(seed), random.Random(~seed)
@@ -326,6 +330,8 @@ class Simulation:
         #: How many of them had records in flight, and how many of those were restored.
         self.unaligned: Counter[int] = Counter()
         self.restored: list[int] = []
+        #: Somebody who asks for state at every step with this probability.
+        self.curiosity = Curiosity(seed, queries)
         #: A stop with a savepoint that was asked for, and where the job is to go on from once it has ended.
         self._stop: SnapshotRequest | None = None
         self._version = 0
@@ -378,6 +384,7 @@ class Simulation:
         self.steps += 1
         self.now_ms += 1
         chance = self.chance
+        self.curiosity.maybe_ask(self, self.driver.supervision, self.driver.operators)
         if self.happens(self.faults.driver_death):
             self._kill_driver()
             return
