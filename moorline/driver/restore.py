@@ -69,9 +69,18 @@ def _from_savepoint(
 
 
 def start_from_storage(
-    graph: Graph, history: History, fresh: bool, refused: dict[int, str], now_ms: int, config: RunConfig
+    graph: Graph,
+    history: History,
+    fresh: bool,
+    refused: dict[int, str],
+    now_ms: int,
+    config: RunConfig,
+    stopped_at: int = 0,
 ) -> Start:
-    """Claim the next attempt and restore the newest whole checkpoint. ``refused``: see ``recovery.choose``."""
+    """Claim the next attempt and restore the newest whole checkpoint. ``refused``: see ``recovery.choose``.
+
+    ``stopped_at``: the number of the savepoint that the job was stopped with. What is older does not count.
+    """
     attempt = history.claim(fresh, now_ms)
     history.sweep(attempt)
     refused = dict(refused)
@@ -92,6 +101,8 @@ def start_from_storage(
     given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
     log.info("attempt %d: %s", attempt, decision)
     url = history.store.url
+    if isinstance(decision, RestoreFrom) and decision.manifest.checkpoint < stopped_at:
+        return _from_savepoint(graph, attempt, url, config, next_number, completed)
     if isinstance(decision, StartEmpty) and config.savepoint is not None:
         return _from_savepoint(graph, attempt, url, config, next_number, completed)
     if isinstance(decision, StartEmpty):

@@ -103,7 +103,7 @@ class Subtask:
         #: Does it pass frames on that are not for it? And for which checkpoint must these not wait for its own work?
         self._is_relay = self._plan.slot(subtask) in relays(self._plan)
         self._relaying_for = 0
-        self._has_stopped = False
+        self._has_stopped = deployment.is_paused
         #: Of a source: the driver wants it to wait.
         self._is_held = False
         #: How many keys there are, counted now and then.
@@ -189,7 +189,7 @@ class Subtask:
         if order.drain and self._source is not None:
             self._source.drain()
         checkpoint = CheckpointId(order.checkpoint)
-        barrier = Barrier(checkpoint, order.triggered_ms, order.final, order.completed, order.savepoint)
+        barrier = Barrier(checkpoint, order.triggered_ms, order.final, order.completed, order.savepoint, order.pause)
         self._barrier(barrier, 0, self._gate.in_flight(checkpoint))
         failpoint("ckpt.barrier")
 
@@ -331,8 +331,8 @@ class Subtask:
 
     def _snapshot(self, barrier: Barrier, align_ms: int, found: InFlight) -> None:
         self.output.broadcast(barrier)
-        # What fires after the last barrier would be committed by nobody.
-        self._has_stopped = self._has_stopped or barrier.final
+        # What fires after the last barrier would be committed by nobody; after a pause, by us and by who goes on.
+        self._has_stopped = self._has_stopped or barrier.final or barrier.pause
         checkpoint = barrier.checkpoint
         waiting = in_flight.waiting((self._origins[channel], copy) for channel, copy in found)
         if waiting and self._is_relay:
