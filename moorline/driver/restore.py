@@ -81,7 +81,7 @@ def start_from_storage(
 
     ``stopped_at``: the number of the savepoint that the job was stopped with. What is older does not count.
     """
-    attempt = history.claim(fresh, now_ms)
+    attempt = history.claim(fresh, now_ms, config.savepoint or "")
     history.sweep(attempt)
     refused = dict(refused)
     while True:
@@ -103,7 +103,9 @@ def start_from_storage(
     url = history.store.url
     if isinstance(decision, RestoreFrom) and decision.manifest.checkpoint < stopped_at:
         return _from_savepoint(graph, attempt, url, config, next_number, completed)
-    if isinstance(decision, StartEmpty) and config.savepoint is not None:
+    if isinstance(decision, StartEmpty) and (config.savepoint or decision.savepoint):
+        if config.savepoint is None:  # another driver has begun with it, and got no further
+            config = replace(config, restore=decision.savepoint)
         return _from_savepoint(graph, attempt, url, config, next_number, completed)
     if isinstance(decision, StartEmpty):
         return Start(Deployment(lower(graph), attempt, location=url, state=config.state), next_number, completed)
