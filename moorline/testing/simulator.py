@@ -40,6 +40,7 @@ from moorline.model.manifest import Claim, Manifest
 from moorline.model.messages import Confirm, Hold, Order, Report
 from moorline.protocol import pacing
 from moorline.protocol.lifecycle import JobStatus
+from moorline.protocol.recovery import Found, lineage
 from moorline.state import heap
 from moorline.storage.checkpoints import History
 from moorline.storage.memory import MemoryStore
@@ -483,13 +484,15 @@ class Simulation:
         if stop is None or not is_finished or not stop.answer.done() or stop.answer.exception() is not None:
             return False
         self._note(self.driver)
-        self._take_over(stop.savepoint)
+        # A store outside has gone on to the last checkpoint, and no savepoint takes it back.
+        self._take_over("latest" if job_of(self.seed) is outside_job else stop.savepoint)
         return True
 
     def _damage_newest(self) -> None:
         records = History(self.store, f"sim-{self.seed}").read()
         given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
-        manifests = [r.entry for r in records if isinstance(r.entry, Manifest) and r.entry.checkpoint not in given_up]
+        ours = lineage([Found(r.path, r.entry, r.damage) for r in records])  # what came before is no way back
+        manifests = [r.entry for r in ours if isinstance(r.entry, Manifest) and r.entry.checkpoint not in given_up]
         # A file that older checkpoints share would take them with it, and there would be nothing to go back to.
         shared = {file.path for manifest in manifests[:-1] for file in manifest.files()}
         there = {blob.path for blob in self.store.list("data/")}  # some may be gone since another driver died
