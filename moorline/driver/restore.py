@@ -17,7 +17,7 @@ from moorline.model.graph import Graph
 from moorline.model.ids import Attempt, CheckpointId
 from moorline.model.manifest import Claim, Manifest, next_checkpoint
 from moorline.protocol.lowering import lower
-from moorline.protocol.recovery import Found, RestoreFrom, StartEmpty, choose, lineage
+from moorline.protocol.recovery import Found, RestoreFrom, StartEmpty, choose, lineage, origin
 from moorline.protocol.redistribution import DEALT_OUT_ANEW, key_groups_of, redistribute, stored_key_groups
 from moorline.storage import snapshots
 from moorline.storage.blobs import BlobStore
@@ -39,8 +39,9 @@ class Start:
     given_up: frozenset[int] = frozenset()
 
 
-def start_without_storage(graph: Graph, attempt: Attempt, config: RunConfig) -> Start:
+def start_without_storage(graph: Graph, attempt: Attempt, config: RunConfig, stopped_at: str | None = None) -> Start:
     """An attempt of a job without checkpoints: empty, or from a savepoint."""
+    config = replace(config, restore=stopped_at or config.restore)
     if config.savepoint is not None:
         return _from_savepoint(graph, attempt, None, config, 1, [])
     return Start(Deployment(lower(graph), attempt, state=config.state), 1, [])
@@ -67,10 +68,20 @@ def _from_savepoint(
 
 
 def start_from_storage(
-    graph: Graph, history: History, fresh: bool, refused: dict[int, str], now_ms: int, config: RunConfig
+    graph: Graph,
+    history: History,
+    fresh: bool,
+    refused: dict[int, str],
+    now_ms: int,
+    config: RunConfig,
+    stopped_at: str | None = None,
 ) -> Start:
-    """Claim the next attempt and restore the newest whole checkpoint. ``refused``: see ``recovery.choose``."""
-    attempt = history.claim(fresh, now_ms)
+    """Claim the next attempt and restore the newest whole checkpoint. ``refused``: see ``recovery.choose``.
+
+    ``stopped_at``: the savepoint of a stop that is not through yet. The job that goes on from it will do again what
+    came after it, so nothing after it may be committed by us: we go back to it, unless a later checkpoint is complete.
+    """
+    attempt = history.claim(fresh, now_ms, config.savepoint or "")
     history.sweep(attempt)
     refused = dict(refused)
     while True:
@@ -90,6 +101,13 @@ def start_from_storage(
     given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
     log.info("attempt %d: %s", attempt, decision)
     url = history.store.url
+    if stopped_at is not None:
+        reached = decision.manifest.checkpoint if isinstance(decision, RestoreFrom) else 0
+        if reached < open_snapshot(stopped_at)[0].checkpoint:
+            return _from_savepoint(graph, attempt, url, replace(config, restore=stopped_at), next_number, completed)
+    if isinstance(decision, StartEmpty) and config.savepoint is None and (source := origin(records)) is not None:
+        # Whoever started the job from a savepoint was gone before its first checkpoint.
+        config = replace(config, restore=source)
     if isinstance(decision, StartEmpty) and config.savepoint is not None:
         return _from_savepoint(graph, attempt, url, config, next_number, completed)
     if isinstance(decision, StartEmpty):

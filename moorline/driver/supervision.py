@@ -15,7 +15,7 @@ import random
 import re
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, assert_never
 
 from moorline.api.sinks import Sink
@@ -129,6 +129,8 @@ class Supervision:
         #: Snapshots that were asked for while no attempt was running.
         self._waiting: list[SnapshotRequest] = []
         self._stop_after: SnapshotRequest | None = None
+        #: The savepoint of a stop that is not through yet.
+        self._stopped_at: str | None = None
         self._rescale: _Rescale | None = None
         self._last_failure = ""
         self._queries = Queries()
@@ -322,7 +324,7 @@ class Supervision:
         except MoorlineError as error:
             self._end(JobStatus.FAILED, error)
             return
-        deployment = start.deployment
+        deployment = replace(start.deployment, stopped=self._stopped_at is not None)
         self.restored_from.append(deployment.restored or 0)
         checkpoints = AttemptCheckpoints(
             deployment,
@@ -334,7 +336,7 @@ class Supervision:
             now_ms,
             self._wall_ms,
             start.given_up,
-            deployment.restore_location if self._config.restore_mode == "claim" else None,
+            deployment.restore_location if self._config.restore_mode == "claim" and not self._stopped_at else None,
         )
         self._attempt = _Attempt(deployment, checkpoints, now_ms)
         self._cluster.launch(deployment)
@@ -342,10 +344,12 @@ class Supervision:
     def _prepare(self) -> Start:
         failpoint("driver.restore")
         if self._history is None:
-            return start_without_storage(self._graph, Attempt(self._attempts), self._config)
+            return start_without_storage(self._graph, Attempt(self._attempts), self._config, self._stopped_at)
         # Fresh until a claim has succeeded: what an earlier run of the job left behind is not ours to restore.
         fresh = self._config.restore != "latest" and not self._has_claimed
-        start = start_from_storage(self._graph, self._history, fresh, self._refused, self._wall_ms(), self._config)
+        start = start_from_storage(
+            self._graph, self._history, fresh, self._refused, self._wall_ms(), self._config, self._stopped_at
+        )
         self._has_claimed = True
         return start
 
@@ -402,6 +406,7 @@ class Supervision:
         if stop is not None and stop.answer.done() and current.failure is None:
             self._stop_after = None
             if stop.answer.exception() is None:
+                self._stopped_at = stop.savepoint
                 self.stop(now_ms)
             else:
                 # The sources have stopped reading; only another attempt makes them go on.
@@ -412,8 +417,11 @@ class Supervision:
             self._cluster.cancel()
 
     def _give_up_stop_after(self) -> None:
-        if self._stop_after is not None and self._stop_after.answer.done():
+        stop = self._stop_after
+        if stop is not None and stop.answer.done():
             self._stop_after = None
+            if stop.answer.exception() is None:  # it came in with the last words of the attempt
+                self._stopped_at, self._stop_wanted = stop.savepoint, True
 
     def _is_over(self, current: _Attempt) -> bool:
         """Is the final checkpoint complete? Then subtasks may go as they like."""

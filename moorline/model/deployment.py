@@ -46,5 +46,7 @@ class Deployment:
     location: str | None = None
     #: Where the restored snapshot lies, if it is not one of the job's own checkpoints.
     restore_location: str | None = None
+    #: Nothing is read and nothing fires: the job has been stopped, and only its final checkpoint is left to do.
+    stopped: bool = False
     #: How keyed state is kept.
     state: StateConfig = ON_THE_HEAP

@@ -142,6 +142,8 @@ class Claim(msgspec.Struct, frozen=True, tag="claim", tag_field="kind"):
     #: Checkpoints that could not be read. The job went back past them and took their output back, so they are not to
     #: be restored any more, even if they could be read the next time.
     given_up: list[int] = []
+    #: Of a fresh one: the savepoint that the job starts from. Until its first checkpoint this is where it goes back to.
+    origin: str = ""
     format: int = FORMAT
 
 

@@ -57,6 +57,12 @@ class Refuse:
 Decision = StartEmpty | RestoreFrom | Refuse
 
 
+def origin(records: Sequence[Found]) -> str | None:
+    """The savepoint that the running job started from, if it did."""
+    fresh = [r.entry for r in records if isinstance(r.entry, Claim) and r.entry.fresh]
+    return (fresh[-1].origin or None) if fresh else None
+
+
 def lineage(records: Sequence[Found]) -> list[Found]:
     """The records that belong to the state of the running job: those after the last fresh claim."""
     fresh = [n for n, r in enumerate(records) if isinstance(r.entry, Claim) and r.entry.fresh]

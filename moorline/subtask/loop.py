@@ -87,7 +87,7 @@ class Subtask:
         self._open_channels = len(channels)
         self._watermarks = Watermarks(len(channels))
         self._gate = Gate(len(channels), self._deliver, self._barrier, self._give_up, lambda: int(environment.now_ms()))
-        self._has_stopped = False
+        self._has_stopped = deployment.stopped
         #: How many keys there are, counted now and then.
         self._keys, self._counted_ms = 0, -math.inf
         #: All input has ended: nothing fires any more.
@@ -138,7 +138,12 @@ class Subtask:
         if order.drain:
             source.drain()
         barrier = Barrier(
-            CheckpointId(order.checkpoint), order.triggered_ms, order.final, order.completed, order.savepoint
+            CheckpointId(order.checkpoint),
+            order.triggered_ms,
+            order.final,
+            order.completed,
+            order.savepoint,
+            order.pause,
         )
         self._barrier(barrier, 0)
 
@@ -284,8 +289,9 @@ class Subtask:
 
     def _snapshot(self, barrier: Barrier, align_ms: int) -> None:
         self.output.broadcast(barrier)
-        # What fires after the last barrier would be committed by nobody.
-        self._has_stopped = self._has_stopped or barrier.final
+        # What fires after the last barrier would be committed by nobody, and what fires after the savepoint of a stop
+        # would be done again by whoever goes on from it.
+        self._has_stopped = self._has_stopped or barrier.final or barrier.pause
         checkpoint = barrier.checkpoint
         if self._env.store is None and not barrier.savepoint:
             snapshot.stage(self._operators, checkpoint)

@@ -45,6 +45,7 @@ def test_the_kind_tells_a_manifest_from_a_claim():
         "fresh": True,
         "next_checkpoint": 1,
         "given_up": [],
+        "origin": "",
         "format": FORMAT,
     }
     manifest = msgspec.json.decode(msgspec.json.encode(Manifest("j", 2, 7, 5, [])))
