@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from moorline.errors import InvalidArgument
 from moorline.model.durations import Duration, milliseconds
@@ -33,6 +34,12 @@ class Checkpoints:
     incremental: bool | None = None
     #: What becomes of them when the job has finished or was cancelled. After a failure they are always kept.
     at_end: Literal["keep", "delete"] = "keep"
+    #: Files that no checkpoint names, and that none in flight can need, are deleted after so long.
+    grace: Duration = "10min"
+    #: What opening the location takes beside its URL: credentials, an endpoint. Never shown; None: the environment.
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    #: Use a filesystem on which nothing keeps a driver that was given up from writing.
+    allow_unfenced: bool = False
 
     def __post_init__(self) -> None:
         if self.interval_ms < 10:
@@ -43,6 +50,7 @@ class Checkpoints:
         if self.at_end not in ("keep", "delete"):
             raise InvalidArgument("at_end", self.at_end, "Write 'keep' or 'delete'.")
         milliseconds(self.min_pause, "min_pause"), milliseconds(self.timeout, "timeout")
+        milliseconds(self.grace, "grace")
 
     @property
     def interval_ms(self) -> int:
@@ -55,6 +63,10 @@ class Checkpoints:
     @property
     def timeout_ms(self) -> int:
         return milliseconds(self.timeout)
+
+    @property
+    def grace_ms(self) -> int:
+        return milliseconds(self.grace)
 
 
 @dataclass(frozen=True, kw_only=True)

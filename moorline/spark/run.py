@@ -35,7 +35,7 @@ from moorline.spark import exchange, session, shipping
 from moorline.spark.entry import TaskSpec, run_task
 from moorline.storage.checkpoints import History
 from moorline.storage.layout import job_url
-from moorline.storage.open import open_store
+from moorline.storage.open import open_for_history, remember_options
 
 log = logging.getLogger("moorline")
 
@@ -50,8 +50,11 @@ def _wall_ms() -> int:
 class SparkCluster:
     """Runs attempts as Spark jobs."""
 
-    def __init__(self, spark: SparkSession, loop: DriverLoop, job: str, flush_ms: int) -> None:
+    def __init__(
+        self, spark: SparkSession, loop: DriverLoop, job: str, flush_ms: int, checkpoints: Checkpoints | None = None
+    ) -> None:
         self._spark, self._loop, self._job, self._flush_ms = spark, loop, job, flush_ms
+        self._storage = (checkpoints.location, checkpoints.storage_options) if checkpoints else ("", None)
         self._session = session.own_session(spark)
         self._server: ControlServer | None = None
         self._group = ""
@@ -78,6 +81,7 @@ class SparkCluster:
             self._flush_ms,
             shipping.pack(deployment),
             failpoints.current,
+            self._storage,
         )
         self._group = f"moorline-{self._job}-{attempt}-{uuid.uuid4().hex[:8]}"
         self._cancelled = threading.Event()
@@ -294,7 +298,9 @@ def start(
             raise InvalidArgument(
                 "checkpoints", checkpoints.location, "Workers are other processes: give a folder they all can reach."
             )
-        history = History(open_store(job_url(checkpoints.location, graph.job)), graph.job)
+        remember_options(checkpoints.location, checkpoints.storage_options)
+        url = job_url(checkpoints.location, graph.job)
+        history = History(open_for_history(url, checkpoints.allow_unfenced), graph.job)
     slots = sum(lower(graph).widths)
     resources = ExitStack()
     try:
@@ -303,7 +309,7 @@ def start(
         session.check(spark)
         _check_slots(spark, slots)
         loop = DriverLoop(graph.job)
-        cluster = SparkCluster(spark, loop, graph.job, milliseconds(flush))
+        cluster = SparkCluster(spark, loop, graph.job, milliseconds(flush), checkpoints)
         supervision = Supervision(graph, config, history, cluster, random.Random(), _wall_ms)
         loop.start(supervision)
     except BaseException:

@@ -40,10 +40,19 @@ def check_path(path: str) -> str:
     Traceback (most recent call last):
     moorline.errors.SnapshotCorrupt: '../other-job/data' is damaged: no file of ours can have this path. ...
     """
-    if not _PATH.fullmatch(path) or any(part in (".", "..") for part in path.split("/")):
+    if not is_path(path):
         shown = path if len(path) <= 100 else path[:100] + "..."
         raise SnapshotCorrupt(ascii(shown), "no file of ours can have this path")
     return path
+
+
+def is_path(path: str) -> bool:
+    """Can this be a path of ours? What others have put beside our files is left alone and not listed.
+
+    >>> is_path("data/chk-1/count/sum-0-1-c0ffee.parquet"), is_path("data/a note.txt")
+    (True, False)
+    """
+    return _PATH.fullmatch(path) is not None and not any(part in (".", "..") for part in path.split("/"))
 
 
 def safe_name(text: str) -> str:
