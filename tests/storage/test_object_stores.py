@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import threading
@@ -83,15 +84,23 @@ class LossyProxy:
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        with client, socket.create_connection(("127.0.0.1", self._server_port)) as server:
-            server.settimeout(10)
-            while request := client.recv(1 << 16):
-                server.sendall(request)
-                answer = server.recv(1 << 16)
-                if request.startswith(b"PUT") and self.losses:
+        server = socket.create_connection(("127.0.0.1", self._server_port))
+        asked: list[bytes] = []
+        threading.Thread(target=self._forward, args=(client, server, asked), daemon=True).start()
+        with client, server, contextlib.suppress(OSError):
+            while answer := server.recv(1 << 16):
+                if self.losses and asked[-1] == b"PUT":
                     self.losses, self.lost = self.losses - 1, self.lost + 1
+                    client.shutdown(socket.SHUT_RDWR)
                     return
                 client.sendall(answer)
+
+    def _forward(self, client: socket.socket, server: socket.socket, asked: list[bytes]) -> None:
+        with contextlib.suppress(OSError):
+            while request := client.recv(1 << 16):
+                if (method := request.partition(b" ")[0]) in (b"PUT", b"GET", b"HEAD", b"POST", b"DELETE"):
+                    asked.append(method)
+                server.sendall(request)
 
     def close(self) -> None:
         self._listener.close()
