@@ -97,7 +97,16 @@ from moorline.connectors.memory_state import memory_state
 from moorline.connectors.postgres_state import postgres_state
 from moorline.connectors.redis_state import redis_state
 from moorline.errors import MoorlineError
-from moorline.model.config import Checkpoints, ExponentialDelay, FailureRate, FixedDelay, NoRestart, RocksDb
+from moorline.model.config import (
+    Checkpoints,
+    ExponentialDelay,
+    FailureRate,
+    FixedDelay,
+    NoRestart,
+    RocksDb,
+    StorageLease,
+    ZooKeeper,
+)
 from moorline.protocol.lifecycle import JobStatus
 from moorline.state.pickled import Pickled
 from moorline.state.types import RenamedFrom
@@ -203,6 +212,7 @@ __all__ = [
     "SourceFunction",
     "SourceReader",
     "StateTtlConfig",
+    "StorageLease",
     "Stream",
     "TimeEvictor",
     "TimeWindow",
@@ -217,6 +227,7 @@ __all__ = [
     "WindowAssigner",
     "WindowFunction",
     "WindowedStream",
+    "ZooKeeper",
     "__version__",
     "collect",
     "discard",

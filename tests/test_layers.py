@@ -15,7 +15,7 @@ ALLOWED = {
     "api": {"model"},
     "protocol": {"model"},
     "state": {"model", "api", "protocol"},
-    "storage": {"model"},
+    "storage": {"model", "protocol"},
     "subtask": {"model", "api", "protocol", "state", "storage"},
     "driver": {"model", "api", "protocol", "state", "storage"},
     "connectors": {"model", "api"},

@@ -20,7 +20,7 @@ from typing import Any, Protocol, assert_never
 from moorline.api.sinks import Sink
 from moorline.driver.checkpoints import AttemptCheckpoints, CheckpointStats
 from moorline.driver.restore import Start, own_checkpoints, start_empty, start_from_storage
-from moorline.errors import Fenced, JobCancelled, JobFailed, MoorlineError, StorageError
+from moorline.errors import Fenced, JobCancelled, JobFailed, LeadershipLost, MoorlineError, StorageError
 from moorline.failpoints import failpoint
 from moorline.model.config import RunConfig
 from moorline.model.deployment import Deployment
@@ -148,10 +148,41 @@ class Supervision:
     # --- wishes ----------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> None:
-        self._launch(now_ms)
+        # Whoever waited for its turn may have been cancelled meanwhile.
+        if not self.status.is_terminal:
+            self._launch(now_ms)
+
+    def wait(self, now_ms: int) -> None:
+        """Another driver may lead the job: do nothing until told to start."""
+        self._lifecycle.move(JobStatus.WAITING, "another driver may lead the job")
+
+    def leadership_lost(self, error: LeadershipLost) -> None:
+        """Another driver may lead from now on: stop, and change nothing."""
+        if self.status.is_terminal or self.status is JobStatus.CANCELLING:
+            return
+        self.error = error
+        if self._attempt is not None:
+            self._fail(self._attempt, str(error))
+        else:
+            self._restart_at_ms = None
+            self._end(JobStatus.FAILED, error)
+
+    def ended_elsewhere(self, outcome: str) -> None:
+        """The driver that we waited for has seen the job to its end."""
+        if self.status is JobStatus.WAITING:
+            status = JobStatus(outcome)
+            error: MoorlineError | None = None
+            if status is JobStatus.CANCELLED:
+                self._lifecycle.move(JobStatus.CANCELLING, "cancelled under another driver")
+                error = JobCancelled(self._graph.job)
+            elif status is JobStatus.FAILED:
+                error = JobFailed(self._graph.job, "it failed under another driver, whose log says why", "")
+            self._end(status, error)
 
     def stop(self, now_ms: int) -> None:
         """End well: a final checkpoint, everything committed."""
+        if self.status is JobStatus.WAITING:
+            self._end(JobStatus.FINISHED, None)  # there is nothing of ours to end
         self._stop_wanted = True
         self._maybe_stop(now_ms)
 
@@ -335,7 +366,7 @@ class Supervision:
         self._last_failure = why
         first_line = why.strip().splitlines()[0] if why.strip() else "unknown"
         self.history_of_failures.append(f"attempt {ended.deployment.attempt}: {first_line}")
-        if isinstance(self.error, Fenced):
+        if isinstance(self.error, (Fenced, LeadershipLost)):
             self._end(JobStatus.FAILED, self.error)
             return
         last = ended.checkpoints.last_completed

@@ -178,6 +178,57 @@ RestartStrategy = NoRestart | FixedDelay | FailureRate | ExponentialDelay
 
 
 @dataclass(frozen=True, kw_only=True)
+class StorageLease:
+    """Have several drivers stand ready for a job, one of which leads: told by files beside its checkpoints.
+
+    >>> StorageLease(ttl="15s").ttl_ms
+    15000
+    """
+
+    #: So long after the last sign of life of the leader another one takes over.
+    ttl: Duration = "15s"
+
+    def __post_init__(self) -> None:
+        _check_ttl(self.ttl)
+
+    @property
+    def ttl_ms(self) -> int:
+        return milliseconds(self.ttl, "ttl")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZooKeeper:
+    """Have several drivers stand ready for a job, one of which leads: told by a session of ZooKeeper's.
+
+    >>> ZooKeeper("zk1:2181,zk2:2181,zk3:2181", path="/moorline").ttl_ms
+    15000
+    """
+
+    #: ``host:port``, with commas between several.
+    hosts: str = field(kw_only=False)
+    #: Each job has a node of its name below this one.
+    path: str = "/moorline"
+    #: The timeout of the session: so long after the last sign of life of the leader another one takes over.
+    ttl: Duration = "15s"
+    #: For example ``("digest", "user:password")``: then nodes can be changed by that user alone. Never shown.
+    auth: tuple[str, str] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        _check_ttl(self.ttl)
+        if not self.path.startswith("/"):
+            raise InvalidArgument("path", self.path, "A path in ZooKeeper begins with a slash.")
+
+    @property
+    def ttl_ms(self) -> int:
+        return milliseconds(self.ttl, "ttl")
+
+
+def _check_ttl(ttl: Duration) -> None:
+    if milliseconds(ttl, "ttl") < 500:
+        raise InvalidArgument("ttl", ttl, "The shortest is 500 ms: a leader must be able to renew it in time.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """Everything about a run beside the job itself."""
 
@@ -187,6 +238,8 @@ class RunConfig:
     restore: Literal["latest"] | None = None
     #: Where keyed state is kept: "heap", "rocksdb", or RocksDb(...) with settings.
     backend: Literal["heap", "rocksdb"] | RocksDb = "heap"
+    #: Several drivers stand ready for the job, and one of them leads.
+    ha: StorageLease | ZooKeeper | None = None
     #: A subtask that has not been heard of for so long is lost.
     heartbeat_timeout: Duration = "50s"
     #: How long a record may wait for others to share a frame with.
@@ -197,6 +250,10 @@ class RunConfig:
             raise InvalidArgument("restore", self.restore, "Write 'latest' or None.")
         if self.restore is not None and self.checkpoints is None:
             raise InvalidArgument("restore", self.restore, "Give checkpoints= as well: they say where to look.")
+        if self.ha is not None and self.checkpoints is None:
+            raise InvalidArgument("ha", self.ha, "Give checkpoints= as well: who takes over goes on from them.")
+        if self.ha is not None and not isinstance(self.ha, StorageLease | ZooKeeper):
+            raise InvalidArgument("ha", self.ha, "Write mo.StorageLease(...) or mo.ZooKeeper(...).")
         if self.backend not in ("heap", "rocksdb") and not isinstance(self.backend, RocksDb):
             raise InvalidArgument("backend", self.backend, "Write 'heap', 'rocksdb' or mo.RocksDb(...).")
         milliseconds(self.heartbeat_timeout, "heartbeat_timeout"), milliseconds(self.flush, "flush")

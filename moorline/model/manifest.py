@@ -143,6 +143,8 @@ class Claim(msgspec.Struct, frozen=True, tag="claim", tag_field="kind"):
     #: be restored any more, even if they could be read the next time.
     given_up: list[int] = []
     format: int = FORMAT
+    #: With several drivers standing ready: what one of them began and its successors go on with.
+    run: str = ""
 
 
 Entry = Manifest | Claim

@@ -18,10 +18,11 @@ from moorline import failpoints
 from moorline.api.job import Job
 from moorline.driver.checkpoints import CheckpointStats
 from moorline.driver.control import ControlServer
+from moorline.driver.election import Election
 from moorline.driver.loop import DriverLoop
 from moorline.driver.supervision import Supervision
 from moorline.errors import InvalidArgument, SparkUnsuitable
-from moorline.model.config import Checkpoints, RestartStrategy, RocksDb, RunConfig
+from moorline.model.config import Checkpoints, RestartStrategy, RocksDb, RunConfig, StorageLease, ZooKeeper
 from moorline.model.deployment import Deployment
 from moorline.model.durations import Duration, milliseconds
 from moorline.model.elements import unpack_results
@@ -274,6 +275,7 @@ def start(
     restore: Literal["latest"] | None = None,
     parallelism: int | None = None,
     backend: Literal["heap", "rocksdb"] | RocksDb = "heap",
+    ha: StorageLease | ZooKeeper | None = None,
     heartbeat_timeout: Duration = "50s",
     flush: Duration = "4ms",
 ) -> Handle:
@@ -281,13 +283,15 @@ def start(
 
     Without ``spark`` a local Spark is started for the job and ended with it. ``parallelism`` overrides the job's.
     ``restore="latest"`` goes on from the newest checkpoint of the job in ``checkpoints``, if there is one.
-    ``backend="rocksdb"`` keeps keyed state on the workers' disks instead of in their memory.
+    ``backend="rocksdb"`` keeps keyed state on the workers' disks instead of in their memory. With ``ha`` the job starts
+    when this driver leads; until then its status is *waiting*.
     """
     config = RunConfig(
         checkpoints=checkpoints,
         restart=restart,
         restore=restore,
         backend=backend,
+        ha=ha,
         heartbeat_timeout=heartbeat_timeout,
         flush=flush,
     )
@@ -307,11 +311,18 @@ def start(
         if spark is None:
             spark = resources.enter_context(session.embedded(slots))
         session.check(spark)
-        _check_slots(spark, slots)
+        if ha is None:  # a standby may get its executors when those of the leader are gone
+            _check_slots(spark, slots)
         loop = DriverLoop(graph.job)
         cluster = SparkCluster(spark, loop, graph.job, milliseconds(flush), checkpoints)
         supervision = Supervision(graph, config, history, cluster, random.Random(), _wall_ms)
-        loop.start(supervision)
+        if ha is not None and history is not None:
+            election = Election(ha, history, graph.job, loop)
+            resources.callback(election.close)
+            loop.start(supervision, Supervision.wait)
+            election.start()
+        else:
+            loop.start(supervision)
     except BaseException:
         resources.close()
         raise

@@ -72,6 +72,8 @@ class History:
         self._store = store
         self._job = job
         self._writer = uuid.uuid4().hex
+        #: What we go on with, if another driver of the same run was here before us; see ``protocol/leadership.py``.
+        self.run = ""
         self._attempt: Attempt | None = None
         #: The highest attempt of other drivers when we came.
         self._known: int | None = None
@@ -83,6 +85,11 @@ class History:
     def store(self) -> BlobStore:
         """Where it lies."""
         return self._store
+
+    @property
+    def writer(self) -> str:
+        """Who we are: a random word that all our entries carry."""
+        return self._writer
 
     @property
     def attempt(self) -> Attempt:
@@ -129,7 +136,7 @@ class History:
 
         The first claim of a driver takes over from whoever was there. A later one only goes on with what is its
         own: if another driver has come since our first look, it is Fenced, or two drivers would take the job from
-        each other for ever.
+        each other for ever. A fresh start is one only for the first driver of a run: who comes after it goes on.
         """
         first = self._known is None
         while True:
@@ -145,7 +152,8 @@ class History:
                 # A damaged entry may have been a claim. Its attempt was not above its number, so ours is new.
                 attempt = number
             used = next_checkpoint([r.entry for r in records if r.entry is not None])
-            claim = Claim(self._job, attempt, now_ms, fresh, used)
+            goes_on = self.run and any(isinstance(r.entry, Claim) and r.entry.run == self.run for r in records)
+            claim = Claim(self._job, attempt, now_ms, fresh and not goes_on, used, run=self.run)
             data = entries.encode(claim, self._writer, after)
             if not self._append(number, data):
                 continue
@@ -158,7 +166,7 @@ class History:
     def give_up(self, checkpoints: list[int], now_ms: int) -> None:
         """Put on record, durably, that these are never to be restored again."""
         used = next_checkpoint([r.entry for r in self.read() if r.entry is not None])
-        self._write(Claim(self._job, self.attempt, now_ms, False, used, checkpoints))
+        self._write(Claim(self._job, self.attempt, now_ms, False, used, checkpoints, run=self.run))
 
     def publish(self, manifest: Manifest) -> None:
         """Make a checkpoint exist. Its files are durable already.
@@ -242,7 +250,8 @@ class History:
         raise Fenced(self._store.url, self.attempt, entry.attempt)
 
     def _fenced(self, records: list[Record]) -> Fenced:
-        return Fenced(self._store.url, self.attempt, max((r.attempt for r in records), default=0))
+        # Without an attempt of our own if our first claim failed and somebody came before we tried again.
+        return Fenced(self._store.url, self._attempt or 0, max((r.attempt for r in records), default=0))
 
     # --- removing -----------------------------------------------------------------------------
 
@@ -260,7 +269,7 @@ class History:
         highest = records[-1]
         if highest in going and highest.entry is not None:
             used = next_checkpoint([r.entry for r in records if r.entry is not None])
-            self._write(Claim(self._job, self.attempt, highest.entry.created_ms, False, used))
+            self._write(Claim(self._job, self.attempt, highest.entry.created_ms, False, used, run=self.run))
         for number, record in enumerate(going):
             self._store.delete([record.path])
             failpoint("retention.between")
