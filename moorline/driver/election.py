@@ -14,6 +14,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Protocol
 
 from moorline.driver.loop import DriverLoop, now_ms
@@ -74,9 +75,8 @@ class Election:
     def __init__(self, config: StorageLease | ZooKeeper, history: History, job: str, loop: DriverLoop) -> None:
         self._history, self._job, self._loop = history, job, loop
         if isinstance(config, ZooKeeper) and importlib.util.find_spec("kazoo") is None:
-            raise InvalidArgument(
-                "ha", config, "It needs a package that is not there: pip install 'moorline[zookeeper]'."
-            )
+            advice = "It needs a package that is not there (kazoo): pip install 'moorline[zookeeper]'."
+            raise InvalidArgument("ha", config, advice)
         self._config = config
         self._lease: Lease | None = None
         self._machine = le.Leadership(history.writer, uuid.uuid4().hex, config.ttl_ms)
@@ -115,7 +115,8 @@ class Election:
             self._lose(f"the election failed, which is a bug: {error!r}")
         finally:
             # The last record, if there is one, is under way: behind it nothing comes.
-            self._requests.submit(self._close_lease)
+            with suppress(RuntimeError):  # close() has not waited for us
+                self._requests.submit(self._close_lease)
 
     def _obey(self, actions: list[le.Action]) -> None:
         for action in actions:
@@ -152,10 +153,11 @@ class Election:
 
     def _tell(self, event: le.Event) -> None:
         """Say once for each leader that we wait."""
-        if isinstance(event, le.Looked) and event.term is not None and not event.term.ended and self._lease is not None:
-            if event.term.holder not in (self._told, self._history.writer):
-                self._told = event.term.holder
-                log.info("job %r: waiting, because %s leads", self._job, self._lease.leader)
+        term = event.term if isinstance(event, le.Looked) else None
+        if term is None or term.ended or term.holder in (self._told, self._history.writer) or self._lease is None:
+            return
+        self._told = term.holder
+        log.info("job %r: waiting, because %s leads", self._job, self._lease.leader or "somebody")
 
     def _lose(self, reason: str) -> None:
         error = LeadershipLost(self._job, reason)

@@ -1,6 +1,6 @@
 """The terms of a job's leader as files beside its history.
 
-    leader/0000000017.json    {"number": 17, "holder": "5f0c...", "run": "9ab1...", "ended": "", "host": ..., "pid": ...}
+    leader/0000000017.json    {"number": 17, "holder": "5f0c...", "run": "9ab1...", "ended": "", "host": …, "pid": …}
 
 A term is taken by put_if_absent of its number, and the highest number counts. Whoever takes one removes the lower ones,
 so there is usually one file. As with the history, a driver that slept may find its number free again because it was

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from driver_worlds import RecordingCluster, small_job
+from election_driver import Driver
 from real_servers import ZooKeeperServer, zookeeper_server  # noqa: F401
 
 import moorline as mo
-from moorline.driver.election import Election
-from moorline.driver.loop import DriverLoop
-from moorline.driver.supervision import Supervision
 from moorline.errors import InvalidArgument, JobCancelled, JobFailed, LeadershipLost, StorageError
 from moorline.model.config import RunConfig
 from moorline.model.manifest import Claim
@@ -47,53 +48,6 @@ class CutStore(MemoryStore):
         return super().list(prefix)
 
 
-class Driver:
-    """One driver of the small job, as ``mo.start`` puts it together, over a cluster that runs nothing."""
-
-    def __init__(self, store: MemoryStore | LocalStore, ha: mo.StorageLease | mo.ZooKeeper, **config: object) -> None:
-        graph = small_job().graph()
-        checkpoints = mo.Checkpoints("memory://small", interval="1h")
-        run = RunConfig(checkpoints=checkpoints, ha=ha, **{"restart": mo.NoRestart(), **config})
-        self.history = History(store, graph.job)
-        self.cluster = RecordingCluster()
-        self.loop = DriverLoop(graph.job)
-        self.supervision = Supervision(graph, run, self.history, self.cluster, random.Random(0), lambda: 0)
-        self.election = Election(ha, self.history, graph.job, self.loop)
-        self.loop.start(self.supervision, Supervision.wait)
-        self.election.start()
-        self._is_closed = False
-
-    @property
-    def status(self) -> mo.JobStatus:
-        return self.loop.status
-
-    @property
-    def leads(self) -> bool:
-        return bool(self.cluster.launched)
-
-    def end(self) -> None:
-        """The job comes to its end here."""
-        attempt = self.cluster.launched[-1].attempt
-        self.loop.post(lambda s, now: s.attempt_ended(attempt, {}, None, now))
-        assert self.loop.wait(10)
-        self.close()
-
-    def die(self) -> None:
-        """As by a kill: nothing is said, nothing is renewed any more."""
-        self.election._events.put = lambda event: None  # type: ignore[method-assign]
-        self.election._requests.shutdown(wait=True, cancel_futures=True)
-        self.election._machine.due_ms = 1 << 60
-        if self.election._lease is not None and hasattr(self.election._lease, "_client"):
-            # What is left of the session is its timeout.
-            self.election._lease._client._connection._socket.close()
-            self.election._lease._client._stopped.set()
-
-    def close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
-            self.election.close()
-
-
 def eventually(condition: Callable[[], object], what: str, seconds: float = 30.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -111,11 +65,10 @@ def drivers() -> Iterator[Callable[..., Driver]]:
 
     yield make
     for driver in made:
-        driver.loop.post(lambda s, now: s.abandon())
-        if driver.status.is_terminal:
-            driver.close()
-        else:
-            driver.die()
+        driver.loop.post(lambda s, now: s.cancel(now))
+        driver.loop.post(lambda s, now: s.attempt_ended(s.attempt, None, "over", now))
+        assert driver.loop.wait(10)
+        driver.close()
 
 
 LEASE = mo.StorageLease(ttl="600ms")
@@ -142,18 +95,45 @@ def test_the_first_driver_leads_and_the_second_waits_while_it_lives(drivers, ha,
     assert "waiting, because process" in caplog.text
 
 
-def test_a_standby_takes_over_from_a_driver_that_died_and_goes_on_with_its_run(drivers, ha):
-    store = MemoryStore()
-    first = drivers(store, ha)
-    eventually(lambda: first.leads, "the first leads")
+@pytest.fixture
+def process(ha, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A driver that leads, in a process of its own."""
+    script = Path(__file__).with_name("election_driver.py")
+    where = [ha.hosts, ha.path] if isinstance(ha, mo.ZooKeeper) else []
+    command = [sys.executable, str(script), str(tmp_path), *where]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as started:
+        assert started.stdout is not None
+        while (line := started.stdout.readline().strip()) != "starting":
+            assert line == "waiting"
+        yield started
+        started.kill()
+
+
+def test_a_standby_takes_over_from_a_driver_that_was_killed_and_goes_on_with_its_run(drivers, ha, process, tmp_path):
+    store = LocalStore(tmp_path)
     second = drivers(store, ha)
-    eventually(lambda: second.status is S.WAITING, "the second waits")
-    first.die()
+    eventually(lambda: second.election._told, "the second waits")
+    time.sleep(1.5)
+    assert not second.leads
+    process.kill()
     eventually(lambda: second.leads, "the second takes over")
     claims = [r.entry for r in History(store, "small").read() if isinstance(r.entry, Claim)]
     # Both were started without restore=: the second goes on all the same, for its run had begun.
     assert [claim.fresh for claim in claims] == [True, False]
     assert claims[0].run == claims[1].run != ""
+
+
+def test_a_leader_that_stood_still_finds_out_that_it_no_longer_leads(drivers, ha, process, tmp_path):
+    second = drivers(LocalStore(tmp_path), ha)
+    eventually(lambda: second.election._told, "the second waits")
+    process.send_signal(signal.SIGSTOP)
+    eventually(lambda: second.leads, "the second takes over")
+    process.send_signal(signal.SIGCONT)
+    assert process.stdout.readline().strip() == "failed"
+    assert process.stdout.readline().strip() == "LeadershipLost"
+    assert process.wait(20) == 0
+    assert second.status is S.STARTING
 
 
 def test_a_job_that_has_finished_is_finished_for_those_who_waited(drivers, ha):
