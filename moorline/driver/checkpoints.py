@@ -18,6 +18,7 @@ from moorline.model.ids import SubtaskId
 from moorline.model.manifest import Manifest, OperatorEntry, OperatorHandles
 from moorline.model.messages import Abort, Acknowledged, Confirm, Declined, Order, Trigger
 from moorline.protocol import coordination as co
+from moorline.protocol.housekeeping import Housekeeping
 from moorline.protocol.retention import superfluous
 from moorline.protocol.triggering import Triggering
 from moorline.storage.checkpoints import History
@@ -25,6 +26,8 @@ from moorline.storage.layout import is_of_checkpoint
 
 log = logging.getLogger("moorline")
 
+#: How often the end of a job tries to leave its storage tidy.
+TRIES = 4
 #: Without checkpoints there is still the final one, which nobody should wait for in vain.
 FINAL_TIMEOUT_MS = 600_000
 
@@ -86,6 +89,9 @@ class AttemptCheckpoints:
         self._bases: dict[int, int] = {}
         self._times: dict[int, list[Acknowledged]] = {}
         self.stats: list[CheckpointStats] = []
+        #: Checkpoints that may have been published or not, until a later one is.
+        self._unsure: set[int] = set()
+        self._housekeeping = Housekeeping(deployment.attempt, config.grace_ms if config else 0, now_ms)
         #: Set when too many checkpoints have failed.
         self.failure: str | None = None
 
@@ -107,6 +113,8 @@ class AttemptCheckpoints:
             )
             for source in self._sources:
                 self._send(source, order)
+        if self._history is not None and self._housekeeping.is_due(now_ms):
+            self._delete_unnamed(self._history, now_ms)
 
     def next_wakeup_ms(self) -> int | None:
         triggering = self._triggering
@@ -166,8 +174,11 @@ class AttemptCheckpoints:
                 self._history.publish(manifest)
             except StorageError as error:
                 log.warning("checkpoint %d could not be published: %s", checkpoint, error)
+                self._unsure.add(checkpoint)
                 self._obey(self._coordination.handle(co.PublishFailed(checkpoint)), now_ms)
                 return
+            # Its number in the history is one that those before it can no longer get.
+            self._unsure.clear()
         self._keep_stats(checkpoint, size, uploaded, now_ms)
         self._ended(checkpoint, True, now_ms)
         self._obey(self._coordination.handle(co.Published(checkpoint)), now_ms)
@@ -179,10 +190,35 @@ class AttemptCheckpoints:
                 failpoint("ckpt.notifying")
             self._send(subtask, Confirm(checkpoint=checkpoint, final=final))
 
-    def _retain(self) -> None:
+    def tidy_up(self) -> None:
+        """The job is over here. Leave nothing behind but the checkpoints that are to be retained."""
+        self._started_ms.clear(), self._bases.clear()
+        if self._history is None:
+            return
+        for _ in range(TRIES):
+            try:
+                is_retained = self._retain()
+                doomed = self._housekeeping.at_the_end(self._history.unnamed(), self._unsure)
+                if is_retained and not doomed:
+                    return
+                self._history.drop(doomed)
+            except StorageError as error:
+                log.warning("unused files could not be deleted: %s", error)
+
+    def _delete_unnamed(self, history: History, now_ms: int) -> None:
+        """Delete what no checkpoint has named for long enough. That it fails is a nuisance, as below."""
+        try:
+            doomed = self._housekeeping.looked(history.unnamed(), self._started_ms, self._unsure, now_ms)
+            if doomed:
+                history.drop(doomed)
+                log.info("%d files that no checkpoint names were deleted", len(doomed))
+        except StorageError as error:
+            log.warning("unused files could not be deleted yet: %s", error)
+
+    def _retain(self) -> bool:
         """Delete what is superfluous. That it fails is a nuisance, not a failure: the next time does it."""
         if self._history is None or self._config is None:
-            return
+            return True
         # What a checkpoint in flight may build on stays until that one has ended.
         needed = min(self._bases.values(), default=None)
         superfluous_now = superfluous(self._completed, self._config.retained, self._given_up)
@@ -191,8 +227,9 @@ class AttemptCheckpoints:
             self._history.remove(doomed)
         except StorageError as error:
             log.warning("old checkpoints could not be deleted yet: %s", error)
-            return
+            return False
         self._completed = [n for n in self._completed if n not in doomed]
+        return True
 
     def _discard(self, checkpoint: int, handles: co.Handles) -> None:
         """Delete files that no checkpoint will name. What cannot be deleted now is swept by the next attempt.

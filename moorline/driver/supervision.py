@@ -95,6 +95,8 @@ class Supervision:
         self._restarts = Restarts(config.restart_strategy, chance)
         self._lifecycle = Lifecycle()
         self._attempt: _Attempt | None = None
+        #: Of the last attempt, for the tidying up at the end.
+        self._checkpoints: AttemptCheckpoints | None = None
         self._restart_at_ms: int | None = None
         self._attempts = 0
         self._has_claimed = False
@@ -284,6 +286,7 @@ class Supervision:
             start.given_up,
         )
         self._attempt = _Attempt(deployment, checkpoints, now_ms)
+        self._checkpoints = checkpoints
         self._cluster.launch(deployment)
 
     def _prepare(self) -> Start:
@@ -404,4 +407,9 @@ class Supervision:
                 self._history.remove(own_checkpoints(self._history))
             except (StorageError, Fenced) as failure:
                 log.warning("checkpoints could not be deleted: %s", failure)
+        if self._checkpoints is not None and not isinstance(error, (Fenced, LeadershipLost)):
+            try:
+                self._checkpoints.tidy_up()
+            except Fenced as failure:
+                log.warning("unused files are left to the next driver: %s", failure)
         self._lifecycle.move(status, str(error) if error else "all done")

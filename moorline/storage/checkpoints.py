@@ -41,9 +41,10 @@ from moorline.errors import BlobMissing, Fenced, InvalidTransition, SnapshotCorr
 from moorline.failpoints import failpoint
 from moorline.model.ids import Attempt
 from moorline.model.manifest import Claim, Entry, Manifest, SnapshotFile, next_checkpoint
+from moorline.protocol.housekeeping import Unnamed
 from moorline.storage import entries
 from moorline.storage.blobs import Blob, BlobStore
-from moorline.storage.layout import DATA, HISTORY, attempt_of, check_path, entry_number, entry_path
+from moorline.storage.layout import DATA, HISTORY, attempt_of, check_path, entry_number, entry_path, origin_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +304,22 @@ class History:
         ]
         self._store.delete(garbage)
         return len(garbage)
+
+    def unnamed(self) -> list[Unnamed]:
+        """The data files that no checkpoint names, if this is still ours to look after.
+
+        A damaged entry may name files that we would take for unnamed, so with one about there are none.
+        """
+        records = self._records_as_owner()
+        if any(r.damage for r in records):
+            return []
+        named = _named(records)
+        found = [(blob.path, origin_of(blob.path)) for blob in self._store.list(DATA) if blob.path not in named]
+        return [Unnamed(path, *origin) for path, origin in found if origin is not None]
+
+    def drop(self, paths: Iterable[str]) -> None:
+        """Delete files that :meth:`unnamed` has just found and nobody needs."""
+        self._store.delete(paths)
 
     def _records_as_owner(self) -> list[Record]:
         """The history, if it is still ours to change. A driver that was taken over deletes nothing."""

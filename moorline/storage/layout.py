@@ -28,7 +28,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,48}")
 _UNIQUE = re.compile(r"[A-Za-z0-9]{1,40}")
 _ENTRY_PATH = re.compile(r"history/([0-9]{10})\.json")
 # Read from the right, because a state's name may itself end in numbers.
-_DATA_PATH = re.compile(r"data/chk-[0-9]+/[^/]+/[^/]+-[0-9]+-([0-9]+)-[A-Za-z0-9]+\.(?:parquet|bin)")
+_DATA_PATH = re.compile(r"data/chk-([0-9]+)/[^/]+/[^/]+-[0-9]+-([0-9]+)-[A-Za-z0-9]+\.(?:parquet|bin)")
 
 
 def check_path(path: str) -> str:
@@ -124,5 +124,15 @@ def attempt_of(path: str) -> int | None:
     >>> attempt_of("data/chk-7/count/sum-0-2-c0ffee.parquet")
     2
     """
+    origin = origin_of(path)
+    return origin[1] if origin else None
+
+
+def origin_of(path: str) -> tuple[int, int] | None:
+    """For which checkpoint and by which attempt a data file was written; None if it is not one of ours.
+
+    >>> origin_of("data/chk-7/count/sum-0-2-c0ffee.parquet")
+    (7, 2)
+    """
     found = _DATA_PATH.fullmatch(path)
-    return int(found[1]) if found else None
+    return (int(found[1]), int(found[2])) if found else None

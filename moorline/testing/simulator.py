@@ -35,6 +35,7 @@ from moorline.model.ids import SubtaskId
 from moorline.model.manifest import Claim, Manifest
 from moorline.model.messages import Confirm, Order, Report
 from moorline.protocol.lifecycle import JobStatus
+from moorline.protocol.recovery import Found, lineage
 from moorline.state import heap
 from moorline.storage.checkpoints import History
 from moorline.storage.memory import MemoryStore
@@ -208,6 +209,7 @@ class _Driver:
                 max_concurrent=world.settings.choice([1, 2]),
                 retained=world.settings.choice([1, 2, 3]),
                 incremental=is_incremental(world.settings),
+                grace=0.1,
             ),
             restart=ExponentialDelay(initial=0.005, maximum=0.02, reset_after=1),
             restore="latest" if restore else None,
@@ -216,6 +218,7 @@ class _Driver:
         )
         history = History(UnsureStore(world.store, world, may_kill=False), simulated.job.name)
         self.expected, self.audits = simulated.expected, simulated.audits
+        self.retained = config.checkpoints.retained if config.checkpoints else 0
         self.attempt: _Attempt | None = None
         self.zombies: list[_Attempt] = []
         self.supervision = Supervision(
@@ -455,12 +458,23 @@ class Simulation:
                 )
 
     def _audit_files(self) -> None:
-        """Every file that a checkpoint names is there, but for those that were damaged on purpose."""
+        """What checkpoints name is there, but for what was damaged on purpose; nothing else is; none is left over."""
         there = {blob.path: blob.size for blob in self.store.list("data/")}
-        for record in History(self.store, f"sim-{self.seed}").read():
+        records = History(self.store, f"sim-{self.seed}").read()
+        named = set()
+        for record in records:
             for file in record.entry.files() if isinstance(record.entry, Manifest) else ():
+                named.add(file.path)
                 if there.get(file.path) != file.size and file.path not in self.damaged:
                     raise AssertionError(f"seed {self.seed}: {file.path} of {record.entry} is gone")
+        if there.keys() - named:
+            raise AssertionError(f"seed {self.seed}: no checkpoint names {sorted(there.keys() - named)}")
+        mine = lineage([Found(r.path, r.entry, r.damage) for r in records])
+        given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
+        kept = {r.entry.checkpoint for r in mine if isinstance(r.entry, Manifest)} - given_up
+        enough = len(self.driver.supervision.checkpoints) >= self.driver.retained
+        if len(kept) > self.driver.retained or (enough and len(kept) < self.driver.retained):
+            raise AssertionError(f"seed {self.seed}: {sorted(kept)} are kept instead of {self.driver.retained}")
 
 
 def _hashable(record: Any) -> Any:
