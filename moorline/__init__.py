@@ -107,6 +107,7 @@ from moorline.model.config import (
     StorageLease,
     ZooKeeper,
 )
+from moorline.planning import plan
 from moorline.protocol.lifecycle import JobStatus
 from moorline.state.pickled import Pickled
 from moorline.state.types import RenamedFrom
@@ -234,6 +235,7 @@ __all__ = [
     "from_items",
     "generate",
     "memory_state",
+    "plan",
     "postgres_state",
     "print",
     "read_files",

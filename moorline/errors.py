@@ -361,8 +361,33 @@ class OperatorNotFound(RestoreError):
     def __str__(self) -> str:
         return (
             f"{self.snapshot} holds state for operator {self.uid!r}, but the job has no operator with that uid. "
-            f"Give the operator its old uid back."
+            f"Give the operator its old uid back, or pass allow_non_restored_state=True to drop this state."
         )
+
+
+@dataclass(eq=False)
+class SnapshotNotFound(RestoreError):
+    """There is no snapshot where one was looked for."""
+
+    path: str
+    cause: str
+
+    def __str__(self) -> str:
+        return (
+            f"there is no snapshot to use in {self.path}: {self.cause}. Give the folder of a savepoint (it has a "
+            f"manifest.json), or the folder of a job in a checkpoint location (it has a history)."
+        )
+
+
+@dataclass(eq=False)
+class SavepointFailed(MoorlineError):
+    """A savepoint could not be taken. The job goes on."""
+
+    path: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"the savepoint {self.path} was not taken: {self.cause}. The job goes on; try again."
 
 
 @dataclass(eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -79,8 +80,11 @@ class Job:
         added = self._add("source", source, (), uid, name, parallelism, {"watermarks": watermarks})
         return Stream(self, ((added, None),))
 
-    def graph(self, parallelism: int | None = None) -> Graph:
-        """The finished job as data, after the checks that need the whole of it."""
+    def graph(self, parallelism: int | None = None, of_each: Mapping[str, int] | None = None) -> Graph:
+        """The finished job as data, after the checks that need the whole of it.
+
+        ``parallelism`` is for all operators that have none of their own, ``of_each`` for some of them by uid.
+        """
         operators = self._operators
         if parallelism is not None:
             _check_parallelism("parallelism", parallelism)
@@ -88,6 +92,11 @@ class Job:
                 uid: o if uid in self._own_parallelism else replace(o, parallelism=parallelism)
                 for uid, o in operators.items()
             }
+        for uid, number in (of_each or {}).items():
+            if uid not in operators:
+                raise InvalidArgument("parallelism of", uid, f"The job has {', '.join(operators)}.")
+            _check_parallelism(f"parallelism of {uid!r}", number)
+            operators = {**operators, uid: replace(operators[uid], parallelism=number)}
         highest = max((o.parallelism for o in operators.values()), default=1)
         key_groups = self._max_parallelism or default_max_parallelism(highest)
         if not any(o.kind == "source" for o in operators.values()):

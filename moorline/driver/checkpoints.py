@@ -7,10 +7,12 @@ driver's one thread.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from moorline.errors import FailureReason, StorageError
+from moorline.driver.requests import SnapshotRequest
+from moorline.errors import FailureReason, SavepointFailed, StorageError
 from moorline.failpoints import failpoint
 from moorline.model.config import Checkpoints
 from moorline.model.deployment import Deployment
@@ -23,11 +25,15 @@ from moorline.protocol.retention import superfluous
 from moorline.protocol.triggering import Triggering
 from moorline.storage.checkpoints import History
 from moorline.storage.layout import is_of_checkpoint
+from moorline.storage.open import open_store
+from moorline.storage.snapshot_folders import delete_savepoint, write_savepoint
 
 log = logging.getLogger("moorline")
 
 #: How often the end of a job tries to leave its storage tidy.
 TRIES = 4
+#: Nobody has asked: it was due.
+_PERIODIC = SnapshotRequest()
 #: Without checkpoints there is still the final one, which nobody should wait for in vain.
 FINAL_TIMEOUT_MS = 600_000
 
@@ -63,9 +69,11 @@ class AttemptCheckpoints:
         now_ms: int,
         wall_ms: Callable[[], int],
         given_up: frozenset[int] = frozenset(),
+        claimed: str | None = None,
     ) -> None:
         self._deployment, self._config, self._history = deployment, config, history
-        self._given_up = given_up
+        #: ``claimed``: a savepoint that is ours to delete once it is superfluous.
+        self._given_up, self._claimed = given_up, claimed
         self._send, self._wall_ms = send, wall_ms
         self._plan = deployment.plan
         self._subtasks = list(self._plan.subtasks())
@@ -85,6 +93,11 @@ class AttemptCheckpoints:
         )
         self._completed = completed
         self._started_ms: dict[int, int] = {}
+        #: What was asked for: not started yet; and by its number, under way.
+        self._requests: deque[SnapshotRequest] = deque()
+        self._requested: dict[int, SnapshotRequest] = {}
+        #: Where each savepoint of this attempt was to go.
+        self._savepoints: dict[int, str] = {}
         #: For each checkpoint in flight, the one it may build on.
         self._bases: dict[int, int] = {}
         self._times: dict[int, list[Acknowledged]] = {}
@@ -97,7 +110,10 @@ class AttemptCheckpoints:
 
     @property
     def last_completed(self) -> int:
-        return self._coordination.completed or (self._deployment.restored or 0)
+        deployment = self._deployment
+        # On a savepoint nothing can be built: its files are not ours.
+        restored = deployment.restored if deployment.restore_location is None else None
+        return self._coordination.completed or (restored or 0)
 
     def time_passed(self, now_ms: int) -> None:
         """Start what is due; give up what takes too long."""
@@ -106,10 +122,21 @@ class AttemptCheckpoints:
         if start is not None:
             log.debug("%s", start)
             self._started_ms[start.checkpoint] = now_ms
-            self._coordination.handle(co.Started(start.checkpoint, now_ms, start.final))
+            request = self._requests.popleft() if start.requested else _PERIODIC
+            if start.requested:
+                self._requested[start.checkpoint] = request
+                if request.savepoint:
+                    self._savepoints[start.checkpoint] = request.savepoint
+            self._coordination.handle(co.Started(start.checkpoint, now_ms, start.final, bool(request.savepoint)))
             self._bases[start.checkpoint] = base = self.last_completed
             order = Trigger(
-                checkpoint=start.checkpoint, triggered_ms=self._wall_ms(), final=start.final, completed=base
+                checkpoint=start.checkpoint,
+                triggered_ms=self._wall_ms(),
+                final=start.final,
+                completed=base,
+                savepoint=request.savepoint,
+                pause=request.pause,
+                drain=request.drain,
             )
             for source in self._sources:
                 self._send(source, order)
@@ -122,6 +149,18 @@ class AttemptCheckpoints:
         is_full = len(triggering.pending) >= triggering.max_concurrent
         times = [None if is_full else triggering.next_due_ms(), self._coordination.next_expiry_ms()]
         return min((t for t in times if t is not None), default=None)
+
+    def request(self, request: SnapshotRequest) -> None:
+        """Take a snapshot as soon as can be."""
+        self._requests.append(request)
+        self._triggering.requested()
+
+    def fail_requests(self, cause: str) -> None:
+        """The attempt is over: nobody will take what was asked for."""
+        for request in [*self._requests, *self._requested.values()]:
+            request.fail(SavepointFailed(request.savepoint or "a checkpoint", cause))
+        self._requests.clear()
+        self._requested.clear()
 
     def input_ended(self, subtask: SubtaskId) -> None:
         """A source has read everything. When all have, only the final checkpoint is left to do."""
@@ -155,6 +194,8 @@ class AttemptCheckpoints:
                 case co.AbortEverywhere(checkpoint, reason):
                     log.warning("checkpoint %d given up: %s", checkpoint, reason.sentence)
                     self._ended(checkpoint, False, now_ms)
+                    if (request := self._requested.pop(checkpoint, None)) is not None:
+                        request.fail(SavepointFailed(request.savepoint or "a checkpoint", reason.sentence))
                     for subtask in self._subtasks:
                         self._send(subtask, Abort(checkpoint=checkpoint))
                 case co.Discard(checkpoint, handles):
@@ -164,6 +205,10 @@ class AttemptCheckpoints:
 
     def _publish(self, checkpoint: int, parts: tuple[tuple[SubtaskId, co.Handles], ...], now_ms: int) -> None:
         size = uploaded = 0
+        request = self._requested.get(checkpoint)
+        if request is not None and request.savepoint:
+            self._publish_savepoint(request, self._manifest(checkpoint, dict(parts)), now_ms)
+            return
         if self._history is not None:
             manifest = self._manifest(checkpoint, dict(parts))
             size = manifest.size
@@ -183,6 +228,22 @@ class AttemptCheckpoints:
         self._ended(checkpoint, True, now_ms)
         self._obey(self._coordination.handle(co.Published(checkpoint)), now_ms)
         self._retain()
+        if (request := self._requested.pop(checkpoint, None)) is not None:
+            request.succeed(checkpoint)
+
+    def _publish_savepoint(self, request: SnapshotRequest, manifest: Manifest, now_ms: int) -> None:
+        checkpoint = manifest.checkpoint
+        try:
+            write_savepoint(open_store(request.savepoint), manifest)
+        except StorageError as error:
+            log.warning("savepoint %s could not be published: %s", request.savepoint, error)
+            self._obey(self._coordination.handle(co.PublishFailed(checkpoint)), now_ms)
+            return
+        self._ended(checkpoint, True, now_ms)
+        self._obey(self._coordination.handle(co.Published(checkpoint)), now_ms)
+        self._requested.pop(checkpoint, None)
+        log.info("savepoint %s is complete", request.savepoint)
+        request.succeed(checkpoint)
 
     def _confirm(self, checkpoint: int, final: bool) -> None:
         for number, subtask in enumerate(self._subtasks):
@@ -192,7 +253,8 @@ class AttemptCheckpoints:
 
     def tidy_up(self) -> None:
         """The job is over here. Leave nothing behind but the checkpoints that are to be retained."""
-        self._started_ms.clear(), self._bases.clear()
+        self._started_ms.clear()
+        self._bases.clear()
         if self._history is None:
             return
         for _ in range(TRIES):
@@ -229,6 +291,12 @@ class AttemptCheckpoints:
             log.warning("old checkpoints could not be deleted yet: %s", error)
             return False
         self._completed = [n for n in self._completed if n not in doomed]
+        if self._claimed is not None and len(self._completed) >= self._config.retained:
+            try:
+                delete_savepoint(open_store(self._claimed))
+            except StorageError as error:
+                log.warning("the savepoint that was taken over could not be deleted: %s", error)
+            self._claimed = None
         return True
 
     def _discard(self, checkpoint: int, handles: co.Handles) -> None:
@@ -237,10 +305,14 @@ class AttemptCheckpoints:
         An increment names files of earlier checkpoints as well: those are not its to delete.
         """
         files = [f for h in handles for f in h.files() if is_of_checkpoint(f.path, checkpoint)]
-        if self._history is None or not files:
+        savepoint = self._savepoints.get(checkpoint)
+        if not files or (self._history is None and savepoint is None):
             return
         try:
-            self._history.discard(files)
+            if savepoint is not None:
+                open_store(savepoint).delete([f.path for f in files])
+            elif self._history is not None:
+                self._history.discard(files)
         except StorageError as error:
             log.warning("files of an abandoned checkpoint could not be deleted yet: %s", error)
 

@@ -124,7 +124,7 @@ class Election:
             match action:
                 case le.Lead(term):
                     log.info("job %r: this driver leads (number %d)", self._job, term.number)
-                    self._history.run = term.run
+                    self._history.run, self._history.term = term.run, term.number
                     self._loop.post(Supervision.start)
                 case le.StopLeading(reason):
                     self._lose(reason)

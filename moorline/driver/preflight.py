@@ -25,16 +25,16 @@ def check_types(manifest: Manifest, graph: Graph) -> None:
         operator = graph.by_uid.get(entry.uid)
         if operator is None:
             continue
-        stored = _stored(entry)
+        stored = stored_states(entry)
         for declared in declared_states(operator.function).values():
             descriptor = declared.descriptor
             if descriptor.name in stored:
                 kind, type_name = stored[descriptor.name]
-                for note in _notes(entry.uid, descriptor, kind, type_name):
+                for note in conversions(entry.uid, descriptor, kind, type_name):
                     log.info("state %r of operator %r: %s", descriptor.name, entry.uid, note)
 
 
-def _stored(entry: OperatorEntry) -> dict[str, tuple[str, str]]:
+def stored_states(entry: OperatorEntry) -> dict[str, tuple[str, str]]:
     """Kind and type of every keyed state in a manifest, as the newest of its handles has them."""
     found: dict[str, tuple[str, str]] = {}
     for subtask in entry.subtasks:
@@ -46,7 +46,8 @@ def _stored(entry: OperatorEntry) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _notes(uid: str, descriptor: StateDescriptor, kind: str, type_name: str) -> list[str]:
+def conversions(uid: str, descriptor: StateDescriptor, kind: str, type_name: str) -> list[str]:
+    """What will be converted on the way, a sentence each. Raises StateIncompatible if it cannot be read."""
     where = Where(uid, descriptor.name)
     value: Any = descriptor.type  # type: ignore[attr-defined]
     if kind != descriptor.kind:

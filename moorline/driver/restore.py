@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from moorline.api.sinks import Sink
 from moorline.driver.preflight import check_types
 from moorline.errors import MoorlineError, SnapshotCorrupt, StorageError
-from moorline.model.config import StateConfig
+from moorline.model.config import RunConfig
 from moorline.model.deployment import Deployment
 from moorline.model.graph import Graph
 from moorline.model.ids import Attempt, CheckpointId
@@ -22,6 +22,7 @@ from moorline.protocol.redistribution import key_groups_of, redistribute
 from moorline.storage import snapshots
 from moorline.storage.blobs import BlobStore
 from moorline.storage.checkpoints import History
+from moorline.storage.snapshot_folders import open_snapshot
 
 log = logging.getLogger("moorline")
 
@@ -38,13 +39,35 @@ class Start:
     given_up: frozenset[int] = frozenset()
 
 
-def start_empty(graph: Graph, attempt: Attempt, state: StateConfig) -> Start:
-    """An attempt of a job without checkpoints."""
-    return Start(Deployment(lower(graph), attempt, state=state), 1, [])
+def start_without_storage(graph: Graph, attempt: Attempt, config: RunConfig) -> Start:
+    """An attempt of a job without checkpoints: empty, or from a savepoint."""
+    if config.savepoint is not None:
+        return _from_savepoint(graph, attempt, None, config, 1, [])
+    return Start(Deployment(lower(graph), attempt, state=config.state), 1, [])
+
+
+def _from_savepoint(
+    graph: Graph, attempt: Attempt, url: str | None, config: RunConfig, next_number: int, completed: list[int]
+) -> Start:
+    """An attempt from a snapshot that somebody has named. Nothing is taken back: what came after it is not ours."""
+    assert config.savepoint is not None
+    manifest, store = open_snapshot(config.savepoint)
+    damage = _missing_file(manifest, store)
+    if damage is not None:
+        raise SnapshotCorrupt(store.url, damage)
+    check_types(manifest, graph)
+    graph = replace(graph, max_parallelism=key_groups_of(manifest, graph))
+    plan = lower(graph)
+    restores = redistribute(manifest, plan, f"the snapshot {store.url}", config.allow_non_restored_state)
+    log.info("attempt %d: restore %s", attempt, store.url)
+    deployment = Deployment(
+        plan, attempt, CheckpointId(manifest.checkpoint), restores, url, store.url, state=config.state
+    )
+    return Start(deployment, max(next_number, manifest.checkpoint + 1), completed)
 
 
 def start_from_storage(
-    graph: Graph, history: History, fresh: bool, refused: dict[int, str], now_ms: int, state: StateConfig
+    graph: Graph, history: History, fresh: bool, refused: dict[int, str], now_ms: int, config: RunConfig
 ) -> Start:
     """Claim the next attempt and restore the newest whole checkpoint. ``refused``: see ``recovery.choose``."""
     attempt = history.claim(fresh, now_ms)
@@ -67,8 +90,10 @@ def start_from_storage(
     given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
     log.info("attempt %d: %s", attempt, decision)
     url = history.store.url
+    if isinstance(decision, StartEmpty) and config.savepoint is not None:
+        return _from_savepoint(graph, attempt, url, config, next_number, completed)
     if isinstance(decision, StartEmpty):
-        return Start(Deployment(lower(graph), attempt, location=url, state=state), next_number, completed)
+        return Start(Deployment(lower(graph), attempt, location=url, state=config.state), next_number, completed)
     for path, why in decision.passed_over:
         log.error("checkpoint %s/%s CANNOT BE USED: %s", url, path, why)
     if not isinstance(decision, RestoreFrom):
@@ -87,9 +112,11 @@ def start_from_storage(
     _roll_back(graph, manifest.checkpoint)
     graph = replace(graph, max_parallelism=key_groups_of(manifest, graph))
     plan = lower(graph)
-    restores = redistribute(manifest, plan, f"checkpoint {manifest.checkpoint} in {url}")
+    snapshot = f"checkpoint {manifest.checkpoint} in {url}"
+    restores = redistribute(manifest, plan, snapshot, config.allow_non_restored_state)
     restored = CheckpointId(manifest.checkpoint)
-    return Start(Deployment(plan, attempt, restored, restores, url, state), next_number, completed, frozenset(given_up))
+    deployment = Deployment(plan, attempt, restored, restores, url, state=config.state)
+    return Start(deployment, next_number, completed, frozenset(given_up))
 
 
 def _roll_back(graph: Graph, checkpoint: int) -> None:

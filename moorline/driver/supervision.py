@@ -14,13 +14,24 @@ import logging
 import random
 import re
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol, assert_never
 
 from moorline.api.sinks import Sink
 from moorline.driver.checkpoints import AttemptCheckpoints, CheckpointStats
-from moorline.driver.restore import Start, own_checkpoints, start_empty, start_from_storage
-from moorline.errors import Fenced, JobCancelled, JobFailed, LeadershipLost, MoorlineError, StorageError
+from moorline.driver.requests import SnapshotRequest
+from moorline.driver.restore import Start, own_checkpoints, start_from_storage, start_without_storage
+from moorline.errors import (
+    Fenced,
+    InvalidArgument,
+    JobCancelled,
+    JobFailed,
+    LeadershipLost,
+    MoorlineError,
+    SavepointFailed,
+    StorageError,
+)
 from moorline.failpoints import failpoint
 from moorline.model.config import RunConfig
 from moorline.model.deployment import Deployment
@@ -65,6 +76,16 @@ class Cluster(Protocol):
 
 
 @dataclass
+class _Rescale:
+    """A rescale under way."""
+
+    graph: Graph
+    answer: Future[int]
+    #: The checkpoint that goes before it.
+    request: SnapshotRequest
+
+
+@dataclass
 class _Attempt:
     deployment: Deployment
     checkpoints: AttemptCheckpoints
@@ -76,6 +97,12 @@ class _Attempt:
     #: Why it is being cancelled.
     failure: str | None = None
     user_error: str | None = None
+    #: It has been ended for a rescale, and not by a failure.
+    gives_way: bool = False
+
+
+def _shape(graph: Graph) -> dict[str, int]:
+    return {operator.uid: operator.parallelism for operator in graph.operators}
 
 
 class Supervision:
@@ -102,6 +129,10 @@ class Supervision:
         self._has_claimed = False
         self._refused: dict[int, str] = {}
         self._stop_wanted = False
+        #: Snapshots that were asked for while no attempt was running.
+        self._waiting: list[SnapshotRequest] = []
+        self._stop_after: SnapshotRequest | None = None
+        self._rescale: _Rescale | None = None
         self._last_failure = ""
         self._finished_stats: list[CheckpointStats] = []
         self._heartbeat_ms = milliseconds(config.heartbeat_timeout)
@@ -132,6 +163,12 @@ class Supervision:
         """The plan of the running attempt and the last report of each of its subtasks."""
         current = self._attempt
         return (current.deployment.plan, dict(current.progress)) if current else None
+
+    @property
+    def plan(self) -> Plan | None:
+        """How the running attempt is laid out."""
+        current = self._attempt
+        return current.deployment.plan if current else None
 
     @property
     def pids(self) -> dict[SubtaskId, int]:
@@ -188,6 +225,33 @@ class Supervision:
         self._stop_wanted = True
         self._maybe_stop(now_ms)
 
+    def request(self, request: SnapshotRequest, now_ms: int) -> None:
+        """Take a snapshot as soon as the job runs."""
+        if self.status.is_terminal or self.status in (JobStatus.CANCELLING, JobStatus.STOPPING):
+            request.fail(SavepointFailed(request.savepoint or "a checkpoint", f"the job is {self.status.value}"))
+        elif self.status is JobStatus.RUNNING and self._attempt is not None and self._attempt.failure is None:
+            self._attempt.checkpoints.request(request)
+            self.time_passed(now_ms)
+        else:
+            self._waiting.append(request)
+
+    def stop_with_savepoint(self, request: SnapshotRequest, now_ms: int) -> None:
+        """A savepoint, and then the end. If there is no savepoint the job goes on, from its newest checkpoint."""
+        request.pause = True
+        self._stop_after = request
+        self.request(request, now_ms)
+
+    def rescale(self, graph: Graph, answer: Future[int], now_ms: int) -> None:
+        """Go on with other parallelism: a checkpoint, then another attempt from it. Nothing is lost or done twice."""
+        if self._history is None:
+            answer.set_exception(InvalidArgument("rescale", graph.job, "Give checkpoints=: state moves through them."))
+            return
+        if self._rescale is not None or self._stop_wanted or self._stop_after is not None:
+            answer.set_exception(InvalidArgument("rescale", graph.job, "The job is being rescaled or stopped already."))
+            return
+        self._rescale = _Rescale(graph, answer, SnapshotRequest(pause=True))
+        self.request(self._rescale.request, now_ms)
+
     def cancel(self, now_ms: int) -> None:
         """End now. What no checkpoint covers is not committed."""
         if self.status.is_terminal or self.status is JobStatus.CANCELLING:
@@ -216,7 +280,7 @@ class Supervision:
             self._take(current, subtask, report, now_ms)
         except Fenced as error:
             self._fenced(error)
-        self._after(current)
+        self._after(current, now_ms)
 
     def line_lost(self, attempt: int, subtask: SubtaskId) -> None:
         """The control line to a subtask has broken before the job's end."""
@@ -231,6 +295,12 @@ class Supervision:
             return
         self._finished_stats += current.checkpoints.stats
         self._attempt = None
+        current.checkpoints.fail_requests(current.failure or error or "the job has ended")
+        self._give_up_stop_after()
+        if current.gives_way and self.status is not JobStatus.CANCELLING:
+            self._lifecycle.move(JobStatus.RESTARTING, "rescaled")
+            self._restart_at_ms = now_ms
+            return
         if self.status is JobStatus.CANCELLING:
             self._end(JobStatus.CANCELLED, JobCancelled(self._graph.job))
         elif error is None and current.failure is None and results is not None:
@@ -256,7 +326,7 @@ class Supervision:
                 current.checkpoints.time_passed(now_ms)
             except Fenced as error:
                 self._fenced(error)
-            self._after(current)
+            self._after(current, now_ms)
 
     # --- inside ----------------------------------------------------------------------------------
 
@@ -284,6 +354,7 @@ class Supervision:
             now_ms,
             self._wall_ms,
             start.given_up,
+            deployment.restore_location if self._config.restore_mode == "claim" else None,
         )
         self._attempt = _Attempt(deployment, checkpoints, now_ms)
         self._checkpoints = checkpoints
@@ -292,12 +363,10 @@ class Supervision:
     def _prepare(self) -> Start:
         failpoint("driver.restore")
         if self._history is None:
-            return start_empty(self._graph, Attempt(self._attempts), self._config.state)
+            return start_without_storage(self._graph, Attempt(self._attempts), self._config)
         # Fresh until a claim has succeeded: what an earlier run of the job left behind is not ours to restore.
-        fresh = self._config.restore is None and not self._has_claimed
-        start = start_from_storage(
-            self._graph, self._history, fresh, self._refused, self._wall_ms(), self._config.state
-        )
+        fresh = self._config.restore != "latest" and not self._has_claimed
+        start = start_from_storage(self._graph, self._history, fresh, self._refused, self._wall_ms(), self._config)
         self._has_claimed = True
         return start
 
@@ -325,6 +394,12 @@ class Supervision:
             self._lifecycle.move(JobStatus.RUNNING, f"all subtasks of attempt {current.deployment.attempt} run")
             for subtask in current.running:
                 current.heard_ms[subtask] = now_ms
+            if self._rescale is not None and _shape(current.deployment.plan.graph) == _shape(self._rescale.graph):
+                self._rescale.answer.set_result(current.deployment.attempt)
+                self._rescale = None
+            waiting, self._waiting = self._waiting, []
+            for request in waiting:
+                self.request(request, now_ms)
             self._maybe_stop(now_ms)
 
     def _maybe_stop(self, now_ms: int) -> None:
@@ -339,9 +414,26 @@ class Supervision:
         if self._attempt is not None:
             self._fail(self._attempt, str(error))
 
-    def _after(self, current: _Attempt) -> None:
+    def _after(self, current: _Attempt, now_ms: int) -> None:
         if current.checkpoints.failure is not None and current.failure is None:
             self._fail(current, current.checkpoints.failure)
+        stop, rescale = self._stop_after, self._rescale
+        if stop is not None and stop.answer.done() and current.failure is None:
+            self._stop_after = None
+            if stop.answer.exception() is None:
+                self.stop(now_ms)
+            else:
+                # The sources have stopped reading; only another attempt makes them go on.
+                self._fail(current, f"the savepoint before the stop failed: {stop.answer.exception()}")
+        if rescale is not None and rescale.request.answer.done() and current.failure is None and not current.gives_way:
+            # Also if that checkpoint failed: then the one before it will do, and a little is done again.
+            current.gives_way = True
+            self._graph = rescale.graph
+            self._cluster.cancel()
+
+    def _give_up_stop_after(self) -> None:
+        if self._stop_after is not None and self._stop_after.answer.done():
+            self._stop_after = None
 
     def _is_over(self, current: _Attempt) -> bool:
         """Is the final checkpoint complete? Then subtasks may go as they like."""
@@ -400,6 +492,10 @@ class Supervision:
 
     def _end(self, status: JobStatus, error: MoorlineError | None) -> None:
         self.error = error
+        for request in self._waiting:
+            request.fail(SavepointFailed(request.savepoint or "a checkpoint", f"the job is {status.value}"))
+        if self._rescale is not None and not self._rescale.answer.done():
+            self._rescale.answer.set_exception(error or JobCancelled(self._graph.job))
         config = self._config.checkpoints
         is_unwanted = config is not None and config.at_end == "delete" and status is not JobStatus.FAILED
         if self._history is not None and is_unwanted and self._has_claimed:

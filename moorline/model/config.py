@@ -235,7 +235,12 @@ class RunConfig:
     checkpoints: Checkpoints | None = None
     #: None: as in Flink, exponential delay if there are checkpoints, else no restart.
     restart: RestartStrategy | None = None
-    restore: Literal["latest"] | None = None
+    #: "latest": the newest checkpoint of the job; else the folder of a savepoint or of a job's checkpoints.
+    restore: str | None = None
+    #: May state of operators that the job no longer has be dropped?
+    allow_non_restored_state: bool = False
+    #: "no_claim": a savepoint is left alone; "claim": it is ours, and goes when checkpoints have made it superfluous.
+    restore_mode: Literal["no_claim", "claim"] = "no_claim"
     #: Where keyed state is kept: "heap", "rocksdb", or RocksDb(...) with settings.
     backend: Literal["heap", "rocksdb"] | RocksDb = "heap"
     #: Several drivers stand ready for the job, and one of them leads.
@@ -246,9 +251,11 @@ class RunConfig:
     flush: Duration = "4ms"
 
     def __post_init__(self) -> None:
-        if self.restore not in (None, "latest"):
-            raise InvalidArgument("restore", self.restore, "Write 'latest' or None.")
-        if self.restore is not None and self.checkpoints is None:
+        if self.restore is not None and (not isinstance(self.restore, str) or not self.restore):
+            raise InvalidArgument("restore", self.restore, "Write 'latest' or the path of a savepoint.")
+        if self.restore_mode not in ("no_claim", "claim"):
+            raise InvalidArgument("restore_mode", self.restore_mode, "Write 'no_claim' or 'claim'.")
+        if self.restore == "latest" and self.checkpoints is None:
             raise InvalidArgument("restore", self.restore, "Give checkpoints= as well: they say where to look.")
         if self.ha is not None and self.checkpoints is None:
             raise InvalidArgument("ha", self.ha, "Give checkpoints= as well: who takes over goes on from them.")
@@ -257,6 +264,11 @@ class RunConfig:
         if self.backend not in ("heap", "rocksdb") and not isinstance(self.backend, RocksDb):
             raise InvalidArgument("backend", self.backend, "Write 'heap', 'rocksdb' or mo.RocksDb(...).")
         milliseconds(self.heartbeat_timeout, "heartbeat_timeout"), milliseconds(self.flush, "flush")
+
+    @property
+    def savepoint(self) -> str | None:
+        """The snapshot that somebody has named to start from."""
+        return None if self.restore == "latest" else self.restore
 
     @property
     def state(self) -> StateConfig:

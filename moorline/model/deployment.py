@@ -42,5 +42,7 @@ class Deployment:
     restores: dict[SubtaskId, dict[str, OperatorRestore]] = field(default_factory=dict)
     #: Where snapshots go: the job's folder as a URL; None: nowhere.
     location: str | None = None
+    #: Where the restored snapshot lies, if it is not one of the job's own checkpoints.
+    restore_location: str | None = None
     #: How keyed state is kept.
     state: StateConfig = ON_THE_HEAP

@@ -12,7 +12,7 @@ A frame is one row of the exchange: a head that says where it goes and where it 
                  1 stamped     pickle of a list and of the timestamps' bytes
                  2 watermark   i64, milliseconds: nothing earlier follows on this channel, or so it is hoped
                  3 idle        nothing: do not wait for this channel's watermark until it says something again
-    2 barrier  checkpoint u64, triggered at (ms) i64, final u8, completed u64
+    2 barrier  checkpoint u64, triggered at (ms) i64, final u8, completed u64, savepoint: text
     3 end      nothing: no more records on this channel
     4 result   records for the driver: u16 length + name, pickle of a list; passed on to the last stage
 
@@ -66,6 +66,8 @@ class Barrier:
     final: bool = False
     #: The newest checkpoint that was complete when this one was started: it may build on that one's files.
     completed: int = 0
+    #: Where the snapshot goes if it is a savepoint.
+    savepoint: str = ""
 
 
 def head(frame: bytes) -> Head:
@@ -119,12 +121,14 @@ def unpack_batch(frame: bytes) -> Iterator[Part]:
 
 
 def pack_barrier(head: bytes, barrier: Barrier) -> bytes:
-    return head + _BARRIER.pack(barrier.checkpoint, barrier.triggered_ms, barrier.final, barrier.completed)
+    fixed = _BARRIER.pack(barrier.checkpoint, barrier.triggered_ms, barrier.final, barrier.completed)
+    return head + fixed + barrier.savepoint.encode()
 
 
 def unpack_barrier(frame: bytes) -> Barrier:
     checkpoint, triggered_ms, final, completed = _BARRIER.unpack_from(frame, HEAD.size)
-    return Barrier(CheckpointId(checkpoint), triggered_ms, bool(final), completed)
+    savepoint = frame[HEAD.size + _BARRIER.size :].decode()
+    return Barrier(CheckpointId(checkpoint), triggered_ms, bool(final), completed, savepoint)
 
 
 def pack_result(attempt: int, sender: int, name: str, records: list[Any]) -> bytes:

@@ -83,6 +83,12 @@ class Trigger(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     final: bool = False
     #: The newest complete checkpoint: this one may build on its files.
     completed: int = 0
+    #: It is a savepoint, to be written there.
+    savepoint: str = ""
+    #: Read no further, though another barrier follows: the job is about to stop or to be rescaled.
+    pause: bool = False
+    #: Before that, end time: all timers and windows fire.
+    drain: bool = False
 
 
 class Confirm(msgspec.Struct, frozen=True, tag=True, kw_only=True):

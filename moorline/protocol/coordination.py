@@ -9,7 +9,8 @@
 The order of the actions matters: a manifest is published before anybody is told, and files are discarded only after
 the checkpoint they belong to is out of the question. A late message is normal: its files are discarded. So is a
 repeated one: it names files that are known already. ``Publish`` is answered before anything else is reported.
-``tolerable`` failures in a row are put up with; each checkpoint counts once, and a success starts the count anew.
+``tolerable`` failures in a row are put up with; each checkpoint counts once, and a success starts the count anew. A
+savepoint goes the same way, but nobody is told when it is published, and its failure does not count.
 No I/O, no clock. ``driver/checkpoints.py`` drives it.
 """
 
@@ -32,6 +33,8 @@ class Started:
     checkpoint: int
     now_ms: int
     final: bool = False
+    #: Written for somebody who asked: nobody commits by it, and nothing is restored from it by itself.
+    savepoint: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,7 @@ Action = Publish | ConfirmEverywhere | AbortEverywhere | Discard | FailAttempt
 class _Pending:
     started_ms: int
     final: bool
+    savepoint: bool = False
     acks: dict[SubtaskId, Handles] = field(default_factory=dict)
     publishing: bool = False
 
@@ -142,10 +146,10 @@ class Coordination:
 
     def handle(self, event: Event) -> list[Action]:
         match event:
-            case Started(checkpoint, now_ms, final):
+            case Started(checkpoint, now_ms, final, savepoint):
                 if checkpoint <= max([self.completed, *self.pending]):
                     raise InvalidTransition("coordination", f"pending {sorted(self.pending)}", str(event))
-                self.pending[checkpoint] = _Pending(now_ms, final)
+                self.pending[checkpoint] = _Pending(now_ms, final, savepoint)
                 return []
             case Acknowledged(subtask, checkpoint, handles):
                 return self._acknowledged(subtask, checkpoint, handles)
@@ -192,9 +196,13 @@ class Coordination:
         return [Publish(checkpoint, tuple(sorted(pending.acks.items())))]
 
     def _published(self, checkpoint: int) -> list[Action]:
-        final = self.pending.pop(checkpoint).final
-        self.completed = checkpoint
+        ended = self.pending.pop(checkpoint)
+        final = ended.final
         self.owners.add(checkpoint)
+        if ended.savepoint:
+            # Plain savepoints are told to nobody: what they cover is committed by the next checkpoint.
+            return []
+        self.completed = checkpoint
         self.failures_in_a_row = 0
         # What is older than a complete checkpoint is of no use to anybody.
         older = [n for n in sorted(self.pending) if n < checkpoint]
@@ -206,13 +214,13 @@ class Coordination:
     def _failed(self, checkpoint: int, reason: FailureReason) -> list[Action]:
         if checkpoint not in self.pending:
             return []
-        was_publishing = self._is_publishing(checkpoint)
+        was_publishing, savepoint = self._is_publishing(checkpoint), self.pending[checkpoint].savepoint
         actions = self._drop(checkpoint, reason)
         if was_publishing:
             # Nobody knows whether the manifest is there; if it is, it names these files.
             actions = actions[:1]
             self.owners.add(checkpoint)
-        if reason.counts:
+        if reason.counts and not savepoint:
             self.failures_in_a_row += 1
             if self.failures_in_a_row > self.tolerable:
                 actions.append(FailAttempt(checkpoint, reason, self.failures_in_a_row))

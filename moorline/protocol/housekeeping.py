@@ -12,6 +12,9 @@ after all, a worker of an earlier attempt that had not noticed. They are looked 
 The grace time is counted from when the file was first found unnamed, by the clock of whoever looks. Nothing that a
 retained checkpoint needs is among them: what is named by any entry of the history is not asked about here.
 ``driver/checkpoints.py`` looks and deletes.
+
+Whoever looks from outside knows the history alone and not what is in flight. :func:`is_abandoned` is what can be told
+from there, whether or not a driver is at work; ``storage/fsck.py`` asks it.
 """
 
 from __future__ import annotations
@@ -60,3 +63,19 @@ class Housekeeping:
         if file.attempt != self.attempt:
             return file.attempt < self.attempt
         return file.checkpoint not in in_flight and file.checkpoint not in unsure
+
+
+def is_abandoned(file: Unnamed, attempt: int, completed: int) -> bool:
+    """Is it certain that nobody will ever name this file? ``attempt``: the newest; ``completed``: its last checkpoint.
+
+    An earlier attempt is fenced. Within an attempt a complete checkpoint ends all that were started before it. Of later
+    ones it cannot be told: their upload may be under way, for however long.
+
+    >>> is_abandoned(Unnamed("data/...", checkpoint=9, attempt=2), attempt=3, completed=8)
+    True
+    >>> is_abandoned(Unnamed("data/...", checkpoint=7, attempt=3), attempt=3, completed=8)
+    True
+    >>> is_abandoned(Unnamed("data/...", checkpoint=9, attempt=3), attempt=3, completed=8)
+    False
+    """
+    return file.attempt < attempt or (file.attempt == attempt and file.checkpoint < completed)

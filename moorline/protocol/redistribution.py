@@ -33,14 +33,19 @@ def key_groups_of(manifest: Manifest, graph: Graph) -> int:
     return stored
 
 
-def redistribute(manifest: Manifest, plan: Plan, snapshot: str) -> dict[SubtaskId, dict[str, OperatorRestore]]:
-    """The restore plan of every subtask. Raises if the snapshot holds state that the job has no operator for."""
+def redistribute(
+    manifest: Manifest, plan: Plan, snapshot: str, allow_non_restored: bool = False
+) -> dict[SubtaskId, dict[str, OperatorRestore]]:
+    """The restore plan of every subtask.
+
+    Raises if the snapshot holds state that the job has no operator for, unless that is allowed: then it is dropped.
+    """
     vertex_of = {uid: v.id for v in plan.vertices for uid in v.operators}
     restores: dict[SubtaskId, dict[str, OperatorRestore]] = {}
     for entry in manifest.operators:
         operator = plan.graph.by_uid.get(entry.uid)
         if operator is None:
-            if any(h.keyed or any(e.count for e in h.elements) for h in entry.subtasks):
+            if not allow_non_restored and any(h.keyed or any(e.count for e in h.elements) for h in entry.subtasks):
                 raise OperatorNotFound(entry.uid, snapshot)
             continue
         for index, part in enumerate(_operator(entry, operator, plan.graph.max_parallelism)):

@@ -21,9 +21,12 @@ class Start:
 
     checkpoint: int
     final: bool
+    #: Somebody has asked for it: a savepoint, or a checkpoint for a rescale.
+    requested: bool = False
 
     def __str__(self) -> str:
-        return f"start {'final ' if self.final else ''}checkpoint {self.checkpoint}"
+        kind = "final " if self.final else "requested " if self.requested else ""
+        return f"start {kind}checkpoint {self.checkpoint}"
 
 
 @dataclass(slots=True)
@@ -41,11 +44,16 @@ class Triggering:
     final_wanted: bool = False
     final_pending: int | None = None
     is_over: bool = False
+    #: How many have been asked for and not started. They go before periodic ones, one at a time.
+    requests: int = 0
 
     def time_passed(self, now: int) -> Start | None:
         """The checkpoint to start now, if any."""
         if self.is_over or self.final_pending is not None:
             return None
+        if self.requests:
+            # Alone: a barrier behind it would make subtasks give it up.
+            return None if self.pending else self._start(now, requested=True)
         if self.final_wanted:
             return self._start(now, final=True)
         due = self.next_due_ms()
@@ -66,6 +74,10 @@ class Triggering:
         """All input has ended, or the job is to stop."""
         self.final_wanted = True
 
+    def requested(self) -> None:
+        """Somebody wants a snapshot now."""
+        self.requests += 1
+
     def ended(self, checkpoint: int, completed: bool, now: int) -> None:
         """A checkpoint was completed or given up."""
         self.pending.discard(checkpoint)
@@ -75,11 +87,12 @@ class Triggering:
             self.final_pending = None
             self.is_over = completed
 
-    def _start(self, now: int, *, final: bool) -> Start:
+    def _start(self, now: int, *, final: bool = False, requested: bool = False) -> Start:
         checkpoint = self.next_id
         self.next_id += 1
         self.started_ms = now
         self.pending.add(checkpoint)
         if final:
             self.final_pending = checkpoint
-        return Start(checkpoint, final)
+        self.requests -= requested
+        return Start(checkpoint, final, requested)

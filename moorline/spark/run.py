@@ -9,6 +9,8 @@ import re
 import threading
 import time
 import uuid
+from collections.abc import Mapping
+from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import Any, Literal
 
@@ -20,13 +22,13 @@ from moorline.driver.checkpoints import CheckpointStats
 from moorline.driver.control import ControlServer
 from moorline.driver.election import Election
 from moorline.driver.loop import DriverLoop
+from moorline.driver.requests import SnapshotRequest
 from moorline.driver.supervision import Supervision
-from moorline.errors import InvalidArgument, SparkUnsuitable
+from moorline.errors import InvalidArgument, ParallelismTooHigh, SparkUnsuitable
 from moorline.model.config import Checkpoints, RestartStrategy, RocksDb, RunConfig, StorageLease, ZooKeeper
 from moorline.model.deployment import Deployment
 from moorline.model.durations import Duration, milliseconds
 from moorline.model.elements import unpack_results
-from moorline.model.graph import Graph
 from moorline.model.handshake import new_secret
 from moorline.model.ids import SubtaskId
 from moorline.model.messages import Order
@@ -37,6 +39,7 @@ from moorline.spark.entry import TaskSpec, run_task
 from moorline.storage.checkpoints import History
 from moorline.storage.layout import job_url
 from moorline.storage.open import open_for_history, remember_options
+from moorline.storage.snapshot_folders import new_folder
 
 log = logging.getLogger("moorline")
 
@@ -101,6 +104,12 @@ class SparkCluster:
     def cancel(self) -> None:
         self._cancelled.set()
         exchange.cancel(self._spark, self._group)
+
+    def check_slots(self, wanted: int) -> None:
+        """Raises if Spark cannot run so many subtasks at once."""
+        free = exchange.free_slots(self._spark)
+        if free < wanted:
+            raise SparkUnsuitable([f"the job would need {wanted} slots at the same time, and Spark has {free}"])
 
     def close(self) -> None:
         if self._thread is not None:
@@ -171,14 +180,17 @@ class Handle:
     everything committed), ``cancel()`` ends it at once.
     """
 
-    def __init__(self, graph: Graph, loop: DriverLoop, cluster: SparkCluster, resources: ExitStack) -> None:
-        self._graph, self._loop, self._cluster, self._resources = graph, loop, cluster, resources
+    def __init__(
+        self, job: Job, parallelism: int | None, loop: DriverLoop, cluster: SparkCluster, resources: ExitStack
+    ) -> None:
+        self._job, self._loop, self._cluster, self._resources = job, loop, cluster, resources
+        self._parallelism, self._of_each = parallelism, dict[str, int]()
         self._closed = threading.Event()
         threading.Thread(target=self._close_at_end, name="moorline-handle", daemon=True).start()
 
     @property
     def job(self) -> str:
-        return self._graph.job
+        return self._job.name
 
     @property
     def status(self) -> JobStatus:
@@ -248,10 +260,49 @@ class Handle:
             raise error
         return Result(self._loop.supervision)
 
-    def stop(self, timeout: float | None = None) -> Result | None:
-        """End well: a final checkpoint, everything committed, then the result."""
-        self._loop.post(lambda supervision, now: supervision.stop(now))
+    def savepoint(self, path: str, timeout: float | None = None) -> str:
+        """Take a savepoint at ``path`` while the job goes on, wait for it, and return where it is.
+
+        Raises :class:`SavepointFailed` if there is none; the job goes on all the same.
+        """
+        request = SnapshotRequest(savepoint=new_folder(path))
+        self._loop.post(lambda supervision, now: supervision.request(request, now))
+        request.answer.result(timeout)
+        return request.savepoint
+
+    def stop(self, timeout: float | None = None, *, savepoint: str | None = None, drain: bool = False) -> Result | None:
+        """End well: a final checkpoint, everything committed, then the result.
+
+        With ``savepoint`` one is taken there first. ``drain`` ends time before that: all timers and windows fire, so
+        what is restored from the savepoint has none of them left.
+        """
+        if savepoint is None:
+            if drain:
+                raise InvalidArgument("drain", drain, "It is for stop(savepoint=...).")
+            self._loop.post(lambda supervision, now: supervision.stop(now))
+            return self.wait(timeout)
+        request = SnapshotRequest(savepoint=new_folder(savepoint), drain=drain)
+        self._loop.post(lambda supervision, now: supervision.stop_with_savepoint(request, now))
+        request.answer.result(timeout)
         return self.wait(timeout)
+
+    def rescale(self, parallelism: int | Mapping[str, int], timeout: float | None = None) -> None:
+        """Go on with other parallelism: of the job, or of some operators by uid. No record is lost or done twice.
+
+        Takes a checkpoint and starts again from it, which takes a few seconds. Returns when all subtasks run.
+        """
+        of_each = None if isinstance(parallelism, int) else {**self._of_each, **parallelism}
+        of_all = parallelism if isinstance(parallelism, int) else self._parallelism
+        graph = self._job.graph(of_all, of_each)
+        plan = self._loop.supervision.plan
+        for operator in graph.operators:
+            if plan is not None and operator.parallelism > plan.graph.max_parallelism:
+                raise ParallelismTooHigh(operator.uid, operator.parallelism, plan.graph.max_parallelism)
+        self._cluster.check_slots(sum(lower(graph).widths))
+        answer: Future[int] = Future()
+        self._loop.post(lambda supervision, now: supervision.rescale(graph, answer, now))
+        answer.result(timeout)
+        self._parallelism, self._of_each = of_all, of_each or {}
 
     def cancel(self) -> None:
         """End at once, and wait for it. What no checkpoint covers is not committed."""
@@ -272,7 +323,9 @@ def start(
     *,
     checkpoints: Checkpoints | None = None,
     restart: RestartStrategy | None = None,
-    restore: Literal["latest"] | None = None,
+    restore: str | None = None,
+    allow_non_restored_state: bool = False,
+    restore_mode: Literal["no_claim", "claim"] = "no_claim",
     parallelism: int | None = None,
     backend: Literal["heap", "rocksdb"] | RocksDb = "heap",
     ha: StorageLease | ZooKeeper | None = None,
@@ -282,7 +335,8 @@ def start(
     """Start a job and return a handle to it at once.
 
     Without ``spark`` a local Spark is started for the job and ended with it. ``parallelism`` overrides the job's.
-    ``restore="latest"`` goes on from the newest checkpoint of the job in ``checkpoints``, if there is one.
+    ``restore="latest"`` goes on from the newest checkpoint of the job in ``checkpoints``, if there is one; any other
+    text is the folder of a savepoint (or of a job's checkpoints) to start from.
     ``backend="rocksdb"`` keeps keyed state on the workers' disks instead of in their memory. With ``ha`` the job starts
     when this driver leads; until then its status is *waiting*.
     """
@@ -290,6 +344,8 @@ def start(
         checkpoints=checkpoints,
         restart=restart,
         restore=restore,
+        allow_non_restored_state=allow_non_restored_state,
+        restore_mode=restore_mode,
         backend=backend,
         ha=ha,
         heartbeat_timeout=heartbeat_timeout,
@@ -326,7 +382,7 @@ def start(
     except BaseException:
         resources.close()
         raise
-    return Handle(graph, loop, cluster, resources)
+    return Handle(job, parallelism, loop, cluster, resources)
 
 
 def run(job: Job, spark: SparkSession | None = None, **options: Any) -> Result:

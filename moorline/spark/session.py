@@ -140,7 +140,8 @@ class _Shared:
     def open(self, slots: int) -> None:
         require_java()
         builder = (
-            SparkSession.builder.master(f"local[{slots}]")
+            # More than the job needs now: a slot is a thread, and it may be rescaled or have company.
+            SparkSession.builder.master(f"local[{max(2 * slots, 32)}]")
             .appName("moorline")
             .config(map={**spark_config(), "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"})
             .config("spark.driver.bindAddress", "127.0.0.1")

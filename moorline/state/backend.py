@@ -179,8 +179,11 @@ class KeyedBackend(Protocol):
         """All keys that have something in a state. The state may be changed on the way."""
         ...
 
-    def snapshot(self, checkpoint: int, completed: int) -> KeyedSnapshot:
-        """The synchronous part of a snapshot: quick, whatever the size of the state."""
+    def snapshot(self, checkpoint: int, completed: int, *, canonical: bool = False) -> KeyedSnapshot:
+        """The synchronous part of a snapshot: quick, whatever the size of the state.
+
+        ``canonical``: all of the state in rows, for a savepoint. It builds on nothing, and nothing is built on it.
+        """
         ...
 
     def confirmed(self, checkpoint: int) -> None:

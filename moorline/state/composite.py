@@ -154,8 +154,8 @@ class CompositeBackend:
 
     # --- checkpoints ----------------------------------------------------------------------------
 
-    def snapshot(self, checkpoint: int, completed: int) -> KeyedSnapshot:
-        taken = [backend.snapshot(checkpoint, completed) for backend in self._all()]
+    def snapshot(self, checkpoint: int, completed: int, *, canonical: bool = False) -> KeyedSnapshot:
+        taken = [backend.snapshot(checkpoint, completed, canonical=canonical) for backend in self._all()]
         named = [{h.state for h in one.reused} | {p.state for p in one.parts if hasattr(p, "state")} for one in taken]
 
         def done(handles: list[KeyedHandle] | None) -> None:

@@ -316,12 +316,12 @@ class ExternalBackend:
 
     # --- checkpoints ----------------------------------------------------------------------------
 
-    def snapshot(self, checkpoint: int, completed: int) -> KeyedSnapshot:
+    def snapshot(self, checkpoint: int, completed: int, *, canonical: bool = False) -> KeyedSnapshot:
         self._start()
         self.settle()
         # The confirmation may have been lost.
         self.confirmed(completed)
-        taken = self._heap.snapshot(checkpoint, completed)
+        taken = self._heap.snapshot(checkpoint, completed, canonical=canonical)
         gone: list[Place] = []
         for name, table in self._tables.items():
             rows, gone_here = table.cut(checkpoint)

@@ -165,8 +165,10 @@ class HeapBackend:
 
     # --- snapshots ------------------------------------------------------------------------------
 
-    def snapshot(self, checkpoint: int, completed: int) -> KeyedSnapshot:
+    def snapshot(self, checkpoint: int, completed: int, *, canonical: bool = False) -> KeyedSnapshot:
         taken = KeyedSnapshot()
+        if canonical:
+            completed = 0  # built on nothing, so it is all there
         base = {} if self._chains is None else self._chains.base(completed)
         held: list[tuple[StoredTable, dict[Any, Any]]] = []
         for name, typed in self._tables.items():

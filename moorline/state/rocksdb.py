@@ -343,11 +343,11 @@ class RocksDbBackend:
 
     # --- snapshots ------------------------------------------------------------------------------
 
-    def snapshot(self, checkpoint: int, completed: int) -> KeyedSnapshot:
+    def snapshot(self, checkpoint: int, completed: int, *, canonical: bool = False) -> KeyedSnapshot:
         if not self._bound:
             return KeyedSnapshot()
         self._flush()
-        return self._files(checkpoint, completed) if self._incremental else self._all_rows()
+        return self._files(checkpoint, completed) if self._incremental and not canonical else self._all_rows()
 
     def _all_rows(self) -> KeyedSnapshot:
         """Everything, from a view of the database as it is now."""

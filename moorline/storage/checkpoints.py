@@ -66,15 +66,26 @@ class Record:
         return self.entry.attempt if self.entry is not None else 0
 
 
+def read_history(store: BlobStore) -> list[Record]:
+    """What is in a job's folder, whichever job it is: to look at, not to write."""
+    reader = History(store, "")
+    reader._reads = None
+    return reader.read()
+
+
 class History:
     """The history of ``job`` in ``store``, and our place in it once we have claimed one."""
 
     def __init__(self, store: BlobStore, job: str) -> None:
         self._store = store
         self._job = job
+        #: Whose entries are read; None: anybody's.
+        self._reads: str | None = job
         self._writer = uuid.uuid4().hex
         #: What we go on with, if another driver of the same run was here before us; see ``protocol/leadership.py``.
         self.run = ""
+        #: Of our lead in that run. A driver that slept between its lead and its claim must not take over.
+        self.term = 0
         self._attempt: Attempt | None = None
         #: The highest attempt of other drivers when we came.
         self._known: int | None = None
@@ -122,7 +133,7 @@ class History:
             return Record(number, blob.path, None, f"{blob.size:,} bytes are more than an entry can have")
         data = self._store.get(blob.path)
         try:
-            entry = entries.decode(data, self._job, number)
+            entry = entries.decode(data, self._reads, number)
             writer, _ = entries.origin(data) or ("", "")
             return Record(number, blob.path, entry, None, entries.digest(data), writer)
         except SnapshotCorrupt as error:
@@ -135,6 +146,7 @@ class History:
     def claim(self, fresh: bool, now_ms: int) -> Attempt:
         """Take over this job's storage: from here on, what older attempts publish is refused.
 
+        Raises Fenced if a leader of the same run that came after us has claimed already.
         The first claim of a driver takes over from whoever was there. A later one only goes on with what is its
         own: if another driver has come since our first look, it is Fenced, or two drivers would take the job from
         each other for ever. A fresh start is one only for the first driver of a run: who comes after it goes on.
@@ -147,14 +159,18 @@ class History:
                 self._known = strangers
             elif self._known is not None and strangers > self._known:
                 raise self._fenced(records)
+            of_this_run = [
+                r.entry for r in records if isinstance(r.entry, Claim) and self.run and r.entry.run == self.run
+            ]
+            if any(claim.term > self.term for claim in of_this_run):
+                raise self._fenced(records)
             number, after = (records[-1].seq + 1, records[-1].digest) if records else (1, "")
             attempt = max((r.attempt for r in records), default=0) + 1
             if any(r.damage for r in records):
                 # A damaged entry may have been a claim. Its attempt was not above its number, so ours is new.
                 attempt = number
             used = next_checkpoint([r.entry for r in records if r.entry is not None])
-            goes_on = self.run and any(isinstance(r.entry, Claim) and r.entry.run == self.run for r in records)
-            claim = Claim(self._job, attempt, now_ms, fresh and not goes_on, used, run=self.run)
+            claim = self._claim(attempt, now_ms, fresh and not of_this_run, used)
             data = entries.encode(claim, self._writer, after)
             if not self._append(number, data):
                 continue
@@ -164,10 +180,13 @@ class History:
             self._attempt, self._position, self._digest = Attempt(attempt), number, entries.digest(data)
             return self._attempt
 
+    def _claim(self, attempt: int, now_ms: int, fresh: bool, used: int, given_up: Iterable[int] = ()) -> Claim:
+        return Claim(self._job, attempt, now_ms, fresh, used, [*given_up], run=self.run, term=self.term)
+
     def give_up(self, checkpoints: list[int], now_ms: int) -> None:
         """Put on record, durably, that these are never to be restored again."""
         used = next_checkpoint([r.entry for r in self.read() if r.entry is not None])
-        self._write(Claim(self._job, self.attempt, now_ms, False, used, checkpoints, run=self.run))
+        self._write(self._claim(self.attempt, now_ms, False, used, checkpoints))
 
     def publish(self, manifest: Manifest) -> None:
         """Make a checkpoint exist. Its files are durable already.
@@ -270,7 +289,7 @@ class History:
         highest = records[-1]
         if highest in going and highest.entry is not None:
             used = next_checkpoint([r.entry for r in records if r.entry is not None])
-            self._write(Claim(self._job, self.attempt, highest.entry.created_ms, False, used, run=self.run))
+            self._write(self._claim(self.attempt, highest.entry.created_ms, False, used))
         for number, record in enumerate(going):
             self._store.delete([record.path])
             failpoint("retention.between")

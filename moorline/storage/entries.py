@@ -58,8 +58,8 @@ def digest(data: bytes) -> str:
     return xxhash.xxh3_64_hexdigest(data)
 
 
-def decode(data: bytes, job: str, number: int) -> Entry:
-    """The entry of ``job`` in a file. Raises SnapshotCorrupt, with no path in it, if it is not one we may use."""
+def decode(data: bytes, job: str | None, number: int) -> Entry:
+    """The entry of ``job`` (None: of any) in a file. Raises SnapshotCorrupt, with no path in it, if it is none."""
     try:
         envelope = _envelopes.decode(data)
         body = bytes(envelope.entry)
@@ -71,7 +71,7 @@ def decode(data: bytes, job: str, number: int) -> Entry:
             raise SnapshotCorrupt(
                 "", f"it has format {head.format}, and this version of Moorline reads up to {FORMAT}: use a newer one"
             )
-        if head.job != job:
+        if job is not None and head.job != job:
             raise SnapshotCorrupt("", f"it belongs to job {head.job!r}, not to {job!r}")
         entry: Entry = _entries.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

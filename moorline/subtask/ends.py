@@ -60,6 +60,11 @@ class ReadingOperator(ChainedOperator):
         if self._time is not None:
             self._time.tick(self.wall_ms())
 
+    def drain(self) -> None:
+        """Nothing more will be read: end time, so that everything that waits for it fires."""
+        if not self.has_ended:
+            self._end()
+
     def _end(self) -> None:
         self.has_ended = True
         if self._time is not None:

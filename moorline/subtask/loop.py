@@ -53,6 +53,7 @@ from moorline.model.messages import (
 from moorline.model.times import MAX_TIME
 from moorline.protocol.lowering import relay_slot
 from moorline.protocol.watermarks import Watermarks
+from moorline.storage.open import open_store
 from moorline.subtask import snapshot
 from moorline.subtask.ends import ReadingOperator, SinkOperator
 from moorline.subtask.environment import Environment
@@ -116,10 +117,9 @@ class Subtask:
     def order(self, order: Order) -> None:
         """The driver wants something."""
         match order:
-            case Trigger(checkpoint=checkpoint, triggered_ms=at, final=final, completed=completed):
+            case Trigger():
                 if self._source is not None:
-                    self._has_stopped = self._has_stopped or final
-                    self._barrier(Barrier(CheckpointId(checkpoint), at, final, completed), 0)
+                    self._triggered(self._source, order)
                     failpoint("ckpt.barrier")
             case Confirm(checkpoint=checkpoint, final=final):
                 self._confirmed(checkpoint, final)
@@ -129,6 +129,15 @@ class Subtask:
                     operator.aborted(checkpoint)
             case _:
                 assert_never(order)
+
+    def _triggered(self, source: ReadingOperator, order: Trigger) -> None:
+        self._has_stopped = self._has_stopped or order.final or order.pause
+        if order.drain:
+            source.drain()
+        barrier = Barrier(
+            CheckpointId(order.checkpoint), order.triggered_ms, order.final, order.completed, order.savepoint
+        )
+        self._barrier(barrier, 0)
 
     def work(self) -> bool:
         """Do a bounded piece of the work that is there. False if there was none."""
@@ -275,7 +284,7 @@ class Subtask:
         # What fires after the last barrier would be committed by nobody.
         self._has_stopped = self._has_stopped or barrier.final
         checkpoint = barrier.checkpoint
-        if self._env.store is None:
+        if self._env.store is None and not barrier.savepoint:
             snapshot.stage(self._operators, checkpoint)
             snapshot.stage_outside(self._operators, checkpoint)
             self._env.report(Acknowledged(checkpoint=checkpoint, operators=[], align_ms=align_ms))
@@ -285,16 +294,19 @@ class Subtask:
         sync_ms = round(1000 * (time.perf_counter() - began))
         operator = self._operators[0].operator
         mine = owned(self.id.index, operator.parallelism, self._plan.graph.max_parallelism)
-        write = snapshot.Writer(self._env.store, taken, checkpoint, self.id.index, self._deployment.attempt, mine)
-        self._env.background(write, self._written(checkpoint, taken, align_ms, sync_ms))
+        # A savepoint goes where the user wants it; nothing will ever be built on it.
+        store = open_store(barrier.savepoint) if barrier.savepoint else self._env.store
+        assert store is not None
+        write = snapshot.Writer(store, taken, checkpoint, self.id.index, self._deployment.attempt, mine)
+        self._env.background(write, self._written(barrier, taken, align_ms, sync_ms))
 
     def _written(
-        self, checkpoint: int, taken: list[snapshot.Taken], align_ms: int, sync_ms: int
+        self, barrier: Barrier, taken: list[snapshot.Taken], align_ms: int, sync_ms: int
     ) -> Callable[[Any, BaseException | None], None]:
-        began = time.perf_counter()
+        began, checkpoint = time.perf_counter(), barrier.checkpoint
 
         def done(handles: list[OperatorHandles], error: BaseException | None) -> None:
-            snapshot.done(taken, None if error is not None else handles)
+            snapshot.done(taken, None if error is not None or barrier.savepoint else handles)
             if isinstance(error, StateError):
                 raise error  # a value that cannot be stored: every further checkpoint would meet it again
             if error is not None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from moorline.api.external import ExternalStore
@@ -27,6 +29,7 @@ from moorline.state.heap import HeapBackend
 from moorline.state.rocksdb import RocksDbBackend
 from moorline.storage import snapshots
 from moorline.storage.blobs import BlobStore
+from moorline.storage.open import open_store
 from moorline.subtask.ends import SinkOperator, SourceOperator
 from moorline.subtask.environment import Environment
 from moorline.subtask.event_time import TimestampsOperator
@@ -95,9 +98,10 @@ def _change_keys(
     key_groups = deployment.plan.graph.max_parallelism
     mine = owned(subtask.index, operator.parallelism, key_groups)
     handles = [h for h in restore.keyed if h.kind != "raw"]
+    store = restore_store(deployment, environment)
 
     def restored(piece: KeyGroupRange) -> list[Restored]:
-        return [restored_part(h, piece, environment.store) for h in handles if piece & KeyGroupRange(h.first, h.end)]
+        return [restored_part(h, piece, store) for h in handles if piece & KeyGroupRange(h.first, h.end)]
 
     rekeying = Rekeying(
         operator.uid,
@@ -144,7 +148,7 @@ def _make(
     operator: Operator, subtask: SubtaskId, deployment: Deployment, environment: Environment
 ) -> tuple[ChainedOperator, RuntimeContext]:
     restore = deployment.restores.get(subtask, {}).get(operator.uid, OperatorRestore())
-    graph, store = deployment.plan.graph, environment.store
+    graph, store = deployment.plan.graph, restore_store(deployment, environment)
     mine = owned(subtask.index, operator.parallelism, graph.max_parallelism)
     moment = Moment()
     backend: KeyedBackend | None = None
@@ -152,7 +156,11 @@ def _make(
         backend = _backend(operator, subtask.index, deployment, moment, mine)
         if not restore.changes_keys:
             restored = [restored_part(h, mine, store) for h in restore.keyed if h.kind != "raw"]
-            if deployment.state.rocksdb is None and any(one.handle.kind == "native" for one in restored):
+            if deployment.restore_location is not None:
+                # Its files are not ours: the first checkpoint of our own does not build on them.
+                restored = [_foreign(one) for one in restored]
+            reads_rows = deployment.state.rocksdb is None or deployment.restore_location is not None
+            if reads_rows and any(one.handle.kind == "native" for one in restored):
                 with Natives() as natives:
                     restored = list(natives.as_rows(restored, mine, graph.max_parallelism))
             backend.restore(restored)
@@ -234,6 +242,11 @@ def _backend(
     return CompositeBackend(uid, inner, external, allow_dropped=dropped)
 
 
+def restore_store(deployment: Deployment, environment: Environment) -> BlobStore | None:
+    """Where the restored snapshot lies."""
+    return open_store(deployment.restore_location) if deployment.restore_location else environment.store
+
+
 # --- reading ------------------------------------------------------------------------------------
 
 
@@ -252,6 +265,11 @@ def restored_part(handle: KeyedHandle, mine: KeyGroupRange, store: BlobStore | N
             snapshots.fetch_file(store, native.file, folder / native.name)
 
     return Restored(handle, tables, fetch)
+
+
+def _foreign(one: Restored) -> Restored:
+    handle = one.handle if one.handle.kind == "native" else msgspec.structs.replace(one.handle, file=None)
+    return replace(one, handle=handle)
 
 
 def _is_end(operator: Operator) -> bool:

@@ -70,7 +70,10 @@ def take(operators: list[ChainedOperator], barrier: Barrier) -> list[Taken]:
     taken = []
     for operator in reversed(operators):
         elements, raw_keyed = operator.state.snapshot(barrier.checkpoint, barrier.triggered_ms)
-        keyed = operator.backend.snapshot(barrier.checkpoint, barrier.completed) if operator.backend else None
+        keyed = None
+        if operator.backend is not None:
+            is_savepoint = bool(barrier.savepoint)
+            keyed = operator.backend.snapshot(barrier.checkpoint, barrier.completed, canonical=is_savepoint)
         if isinstance(operator, (SinkOperator, SourceOperator)):
             uid = operator.operator.uid
             elements += [(s, m, "plain", [_encode(uid, s, v) for v in vs]) for s, m, vs in operator.elements()]

@@ -30,6 +30,11 @@ class Faults:
     zombie: float = 0.3
     #: When a driver dies: one file of its newest checkpoint is damaged, if there is an older checkpoint.
     damage: float = 0.3
+    #: Not faults, but wishes that must not disturb anything: another parallelism; a savepoint; a stop with a savepoint,
+    #: from which the job then goes on.
+    rescale: float = 0.0006
+    savepoint: float = 0.0004
+    stop: float = 0.0003
 
 
 class UnsureStore:
@@ -70,3 +75,6 @@ class UnsureStore:
     def delete(self, paths: Iterable[str]) -> None:
         wanted = [*paths]
         self._unsure(str(wanted[:1]), lambda: self._store.delete(wanted))
+
+    def modified_ms(self, path: str) -> int:
+        return self._store.modified_ms(path)

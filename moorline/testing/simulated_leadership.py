@@ -75,6 +75,9 @@ class _FlakyStore:
         self._unsure()
         self._store.delete(paths)  # type: ignore[arg-type]
 
+    def modified_ms(self, path: str) -> int:
+        return self._store.modified_ms(path)
+
 
 @dataclass
 class _Driver:
@@ -88,6 +91,8 @@ class _Driver:
     asleep_until: float = 0.0
     cut_off_until: float = 0.0
     has_claimed: bool = False
+    #: The number with which its lead began.
+    led_since: int = 0
     published: int = 0
     #: What was asked of the lease and not done yet; and what was done and not answered yet.
     asked: list[le.Action] = field(default_factory=list)
@@ -109,8 +114,8 @@ class _Driver:
             match action:
                 case le.Lead(term):
                     self.world.seen["leaders"] += 1
-                    self.history.run = term.run
-                    self.has_claimed = False
+                    self.history.run, self.history.term = term.run, term.number
+                    self.has_claimed, self.led_since = False, term.number
                 case le.Look() | le.Take() | le.Record():
                     self.asked.append(action)
                 case _:
@@ -122,6 +127,7 @@ class _Driver:
             if not self.has_claimed:
                 attempt = self.history.claim(True, self.now())
                 self.has_claimed = True
+                self.world.claimed.append(self.led_since)
                 claims = [r.entry for r in self.history.read() if isinstance(r.entry, Claim)]
                 self.world.seen["fresh starts"] += any(c.fresh for c in claims if c.attempt == attempt)
             else:
@@ -146,6 +152,7 @@ class Leaders:
         self.store = MemoryStore(f"leaders-{seed}")
         self.seen: Counter[str] = Counter()
         self.publications: list[tuple[int, _Driver]] = []
+        self.claimed: list[int] = []
         self._checkpoint = 0
         self.drivers = [self._driver() for _ in range(self.chance.choice([2, 2, 3]))]
 
@@ -234,6 +241,8 @@ class Leaders:
         claims = [r.entry for r in History(self.store, JOB).read() if isinstance(r.entry, Claim)]
         if len({claim.run for claim in claims}) != 1:
             raise AssertionError(f"seed {self.seed}: runs were mixed up: {claims}")
+        if self.claimed != sorted(self.claimed):
+            raise TwoLeaders(f"seed {self.seed}: a driver that had lost the lead took the job back: {self.claimed}")
         if self.seen["fresh starts"] > 1:
             raise AssertionError(f"seed {self.seed}: a successor started afresh: {claims}")
         self.seen["publications"] = len(self.publications)

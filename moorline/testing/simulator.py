@@ -21,12 +21,14 @@ import shutil
 import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import cloudpickle
 
+from moorline.driver.requests import SnapshotRequest
 from moorline.driver.supervision import Supervision
 from moorline.model.config import Checkpoints, ExponentialDelay, RocksDb, RunConfig
 from moorline.model.deployment import Deployment
@@ -44,7 +46,7 @@ from moorline.subtask.loop import Subtask
 from moorline.testing.faults import Faults, UnsureStore, WorkerDied
 from moorline.testing.ledger import Ledger
 from moorline.testing.simulated_features import Maker, broadcast_job, operator_state_job, timers_job, ttl_job
-from moorline.testing.simulated_jobs import LostOrDoubled, counting_job
+from moorline.testing.simulated_jobs import LostOrDoubled, SimulatedJob, counting_job
 from moorline.testing.simulated_upgrades import join_job, source_function_job, upgrade_job
 from moorline.testing.simulated_windows import outside_job, windows_job
 
@@ -195,10 +197,10 @@ class _Attempt:
 class _Driver:
     """One simulated driver: a supervision and the cluster it commands."""
 
-    def __init__(self, world: Simulation, parallelism: int, restore: bool) -> None:
+    def __init__(self, world: Simulation, parallelism: int, restore: str | None) -> None:
         self.world = world
         # Whoever takes over runs the next version of the job, if it has one.
-        simulated = job_of(world.seed)(world.seed, random.Random(world.seed), parallelism, world.records, int(restore))
+        simulated = world.simulated(parallelism, int(restore is not None))
         config = RunConfig(
             checkpoints=Checkpoints(
                 "memory://",
@@ -212,7 +214,7 @@ class _Driver:
                 grace=0.1,
             ),
             restart=ExponentialDelay(initial=0.005, maximum=0.02, reset_after=1),
-            restore="latest" if restore else None,
+            restore=restore,
             backend=RocksDb(memory="8MB", folder=world.folder) if world.uses_rocksdb else "heap",
             heartbeat_timeout="1h",
         )
@@ -297,7 +299,14 @@ class Simulation:
         self.folder = tempfile.mkdtemp(prefix=f"moorline-sim-{seed}-") if self.uses_rocksdb else None
         self.checkpoints = 0
         self.restored: list[int] = []
-        self.driver = _Driver(self, self._parallelism(), restore=False)
+        #: A stop with a savepoint that was asked for, and where the job is to go on from once it has ended.
+        self._stop: SnapshotRequest | None = None
+        self._version = 0
+        self.driver = _Driver(self, self._parallelism(), restore=None)
+
+    def simulated(self, parallelism: int, version: int) -> SimulatedJob:
+        self._version = version
+        return job_of(self.seed)(self.seed, random.Random(self.seed), parallelism, self.records, version)
 
     def _parallelism(self) -> int:
         return self.chance.randint(1, 4)
@@ -317,7 +326,7 @@ class Simulation:
         logging.disable(logging.CRITICAL)
         try:
             self.driver.supervision.start(0)
-            while not self.driver.supervision.status.is_terminal:
+            while not self.driver.supervision.status.is_terminal or self._goes_on():
                 self._step()
                 if self.steps > 100_000:
                     raise AssertionError(
@@ -342,6 +351,7 @@ class Simulation:
         if self.happens(self.faults.driver_death):
             self._kill_driver()
             return
+        self._wish()
         attempt = self.driver.attempt
         if attempt is not None and not attempt.is_over and chance.random() < 0.75:
             worker = attempt.workers[chance.choice(list(attempt.workers))]
@@ -394,8 +404,40 @@ class Simulation:
         elif self.happens(self.faults.damage) and job_of(self.seed) is not outside_job:
             # A store outside cannot go back: the job would refuse, and rightly.
             self._damage_newest()
-        self.driver = _Driver(self, self._parallelism(), restore=True)
+        self._stop = None  # the wish has died with the driver
+        self._take_over("latest")
+
+    def _take_over(self, restore: str) -> None:
+        self.driver = _Driver(self, self._parallelism(), restore)
         self.driver.supervision.start(int(self.now_ms))
+
+    def _wish(self) -> None:
+        """Somebody wants something of the running job."""
+        supervision, now = self.driver.supervision, int(self.now_ms)
+        if self.happens(self.faults.rescale):
+            self.injected["rescale"] += 1
+            graph = self.simulated(self._parallelism(), self._version).job.graph()
+            supervision.rescale(graph, Future(), now)
+        elif self.happens(self.faults.savepoint):
+            self.injected["savepoint"] += 1
+            supervision.request(SnapshotRequest(savepoint=self._savepoint()), now)
+        elif self._stop is None and self.happens(self.faults.stop):
+            self.injected["stop with savepoint"] += 1
+            self._stop = SnapshotRequest(savepoint=self._savepoint())
+            supervision.stop_with_savepoint(self._stop, now)
+
+    def _savepoint(self) -> str:
+        return f"memory://sim-{self.seed}-{sum(self.injected.values())}"
+
+    def _goes_on(self) -> bool:
+        """Has the job been stopped with a savepoint, and goes on from it?"""
+        stop, self._stop = self._stop, None
+        is_finished = self.driver.supervision.status is JobStatus.FINISHED
+        if stop is None or not is_finished or not stop.answer.done() or stop.answer.exception() is not None:
+            return False
+        self._note(self.driver)
+        self._take_over(stop.savepoint)
+        return True
 
     def _damage_newest(self) -> None:
         records = History(self.store, f"sim-{self.seed}").read()

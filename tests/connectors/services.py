@@ -87,7 +87,7 @@ class PostgresServer(Server):
 
 class RedisServer(Server):
     def __init__(self, binary: str, folder: Path, *more: str) -> None:
-        port = free_port()
+        port = free_port(below=55_536)
         durable = ["--appendonly", "yes", "--appendfsync", "always", "--save", "", "--dir", str(folder)]
         command = [binary, "--port", str(port), "--bind", "127.0.0.1", "--requirepass", PASSWORD, *durable, *more]
         self.url = f"redis://:{PASSWORD}@127.0.0.1:{port}/0"
@@ -171,10 +171,14 @@ class Proxy:
         self._listener.close()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_port(below: int = 65_536) -> int:
+    """A port that nothing listens on. A Redis cluster also talks on the port 10,000 above its own."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        if port < below:
+            return port
 
 
 def _postgres() -> list[Path]:

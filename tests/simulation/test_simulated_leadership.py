@@ -100,5 +100,19 @@ def test_it_notices_a_successor_that_starts_afresh(monkeypatch: pytest.MonkeyPat
     assert broken_seeds() > 30
 
 
+def test_it_notices_a_driver_that_slept_before_its_claim_and_takes_the_job_back(monkeypatch: pytest.MonkeyPatch):
+    original = History.claim
+
+    def unaware(self, fresh, now_ms):
+        term, self.term = self.term, 1 << 40
+        try:
+            return original(self, fresh, now_ms)
+        finally:
+            self.term = term
+
+    monkeypatch.setattr(History, "claim", unaware)
+    assert broken_seeds() > 1
+
+
 def test_two_leaders_are_an_error_of_their_own():
     assert issubclass(TwoLeaders, AssertionError)

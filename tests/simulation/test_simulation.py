@@ -62,7 +62,7 @@ def test_the_same_seed_is_the_same_story():
 
 
 def test_without_faults_nothing_is_restored():
-    calm = Faults(*[0.0] * 8)
+    calm = Faults(*[0.0] * 11)
     for seed in range(20):
         simulation = Simulation(seed, faults=calm).run()
         assert not simulation.injected

@@ -25,25 +25,25 @@ SCRIPT = Path(__file__).with_name("chaos_job.py")
 #: Phase, failpoint and how often it is passed before it fires; and the side it is on.
 WORKER_PHASES = {
     "P1-steady": "frame@150",
-    "P2-barrier-emitted": "ckpt.barrier@5",
-    "P3-aligning": "ckpt.aligning@5",
-    "P4-sync": "ckpt.sync@6",
-    "P5-mid-upload": "ckpt.mid_upload@9",
-    "P6-uploaded": "ckpt.uploaded@5",
+    "P2-barrier-emitted": "ckpt.barrier@4",
+    "P3-aligning": "ckpt.aligning@4",
+    "P4-sync": "ckpt.sync@4",
+    "P5-mid-upload": "ckpt.mid_upload@7",
+    "P6-uploaded": "ckpt.uploaded@4",
     "P10-before-commit": "sink.commit.before@3",
     "P10-amid-commit": "sink.commit.middle@3",
     "P10-after-commit": "sink.commit.after@3",
 }
 DRIVER_PHASES = {
-    "P7-before-publish": "publish.before@5",
-    "P8-after-publish": "publish.after@5",
-    "P9-amid-notify": "ckpt.notifying@5",
+    "P7-before-publish": "publish.before@4",
+    "P8-after-publish": "publish.after@4",
+    "P9-amid-notify": "ckpt.notifying@4",
     "P13-amid-retention": "retention.between@3",
 }
 #: A second fault while the first is being recovered from.
 DOUBLE_FAULTS = {
-    "P11-restore-read": "ckpt.sync@6:kill,restore.read:kill",
-    "P11-restore-open": "ckpt.sync@6:kill_parent,restore.open:kill_parent",
+    "P11-restore-read": "ckpt.sync@4:kill,restore.read:kill",
+    "P11-restore-open": "ckpt.sync@4:kill_parent,restore.open:kill_parent",
 }
 
 
@@ -139,7 +139,7 @@ def test_the_whole_matrix_of_survivors(tmp_path: Path, victim: str):
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("point", ["frame@150", "ckpt.uploaded@5"])
+@pytest.mark.parametrize("point", ["frame@150", "ckpt.uploaded@4"])
 def test_a_worker_that_stops_answering_is_given_up(tmp_path: Path, point: str):
     (report,), code, log = drive(tmp_path, [("stopped", f"{point}:stop")])
     assert code == 0, log

@@ -1,0 +1,24 @@
+"""``mo.plan``: what would become of the state in a snapshot, told before anything starts."""
+
+from __future__ import annotations
+
+from moorline.api.job import Job
+from moorline.driver.planning import RestorePlan, plan_restore
+from moorline.storage.snapshot_folders import open_snapshot
+
+
+def plan(
+    job: Job,
+    *,
+    restore: str,
+    checkpoint: int | None = None,
+    parallelism: int | None = None,
+    allow_non_restored_state: bool = False,
+) -> RestorePlan:
+    """What starting ``job`` from a savepoint (or from a checkpoint in a job's folder) would do to each state.
+
+    ``print`` it; ``plan.is_safe`` is false if the job would refuse to start, because state would be lost or could not
+    be read. Only the manifest is looked at, and nothing is started.
+    """
+    manifest, store = open_snapshot(restore, checkpoint)
+    return plan_restore(manifest, job.graph(parallelism), store.url, allow_non_restored_state)
