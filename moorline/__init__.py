@@ -96,6 +96,9 @@ from moorline.connectors.items import from_items
 from moorline.connectors.memory_state import memory_state
 from moorline.connectors.postgres_state import postgres_state
 from moorline.connectors.redis_state import redis_state
+from moorline.driver.checking import fsck, sweep
+from moorline.driver.lookup import query_snapshot
+from moorline.endpoint.server import Console
 from moorline.errors import MoorlineError
 from moorline.model.config import (
     Checkpoints,
@@ -115,6 +118,8 @@ from moorline.state.types import RenamedFrom
 if TYPE_CHECKING:
     from moorline.spark.run import Handle, Result, run, start
     from moorline.spark.session import spark_config
+    from moorline.spark.tables import read_snapshot, register
+    from moorline.tables.writer import SnapshotWriter
 
 __version__ = "0.1.0"
 
@@ -125,6 +130,9 @@ _ON_SPARK = {
     "run": "moorline.spark.run",
     "start": "moorline.spark.run",
     "spark_config": "moorline.spark.session",
+    "read_snapshot": "moorline.spark.tables",
+    "register": "moorline.spark.tables",
+    "SnapshotWriter": "moorline.tables.writer",
 }
 
 
@@ -149,6 +157,7 @@ __all__ = [
     "CoMapFunction",
     "CoProcessFunction",
     "ConnectedStreams",
+    "Console",
     "ContinuousEventTimeTrigger",
     "ContinuousProcessingTimeTrigger",
     "CountEvictor",
@@ -208,6 +217,7 @@ __all__ = [
     "SinkWriter",
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
+    "SnapshotWriter",
     "Source",
     "SourceContext",
     "SourceFunction",
@@ -233,15 +243,20 @@ __all__ = [
     "collect",
     "discard",
     "from_items",
+    "fsck",
     "generate",
     "memory_state",
     "plan",
     "postgres_state",
     "print",
+    "query_snapshot",
     "read_files",
+    "read_snapshot",
     "redis_state",
+    "register",
     "run",
     "spark_config",
     "start",
+    "sweep",
     "write_files",
 ]

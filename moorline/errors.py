@@ -4,6 +4,7 @@
     StateError    the author, at run time
     RestoreError  the author or the operator, when a job starts from a snapshot
     StorageError  the operator
+    QueryFailed   whoever asked for the content of a state
     SparkUnsuitable  the operator: this Spark cannot carry a job
     JobFailed     the operator: the job gave up
     InvalidTransition  us: it is a bug
@@ -562,6 +563,34 @@ class StorageError(MoorlineError):
 @dataclass(eq=False)
 class BlobMissing(StorageError):
     """A file that was asked for is not there."""
+
+
+@dataclass(eq=False)
+class QueryFailed(MoorlineError):
+    """A query of state has no answer. That there is nothing under the key is an answer: None."""
+
+    uid: str
+    state: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"state {self.state!r} of operator {self.uid!r} cannot be queried: {self.cause}"
+
+
+@dataclass(eq=False)
+class QueryUnavailable(QueryFailed):
+    """The running job has not answered in time. The same query may succeed later."""
+
+
+@dataclass(eq=False)
+class ConsoleRefused(MoorlineError):
+    """A job's console has turned a request down, or cannot be reached."""
+
+    url: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"the console at {self.url}: {self.cause}"
 
 
 @dataclass(eq=False)

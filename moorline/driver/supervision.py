@@ -20,6 +20,7 @@ from typing import Any, Protocol, assert_never
 
 from moorline.api.sinks import Sink
 from moorline.driver.checkpoints import AttemptCheckpoints, CheckpointStats
+from moorline.driver.queries import LiveQuery, Queries, Refused
 from moorline.driver.requests import SnapshotRequest
 from moorline.driver.restore import Start, own_checkpoints, start_from_storage, start_without_storage
 from moorline.errors import (
@@ -40,6 +41,7 @@ from moorline.model.graph import Graph, Plan
 from moorline.model.ids import Attempt, SubtaskId
 from moorline.model.messages import (
     Acknowledged,
+    Answer,
     Declined,
     Failed,
     InputEnded,
@@ -134,6 +136,7 @@ class Supervision:
         self._stop_after: SnapshotRequest | None = None
         self._rescale: _Rescale | None = None
         self._last_failure = ""
+        self._queries = Queries()
         self._finished_stats: list[CheckpointStats] = []
         self._heartbeat_ms = milliseconds(config.heartbeat_timeout)
         self.history_of_failures: list[str] = []
@@ -268,6 +271,14 @@ class Supervision:
         if self._attempt is not None:
             self._cluster.cancel()
 
+    def query(self, query: LiveQuery) -> None:
+        """Have the subtask that owns a key say what it has under it."""
+        current = self._attempt
+        if current is None or current.failure is not None or self.status not in _AT_WORK:
+            query.told(Refused(f"the job is {self.status.value}"))
+        else:
+            self._queries.ask(query, current.deployment.plan, self._cluster.send)
+
     # --- facts -----------------------------------------------------------------------------------
 
     def reported(self, attempt: int, subtask: SubtaskId, report: Report, now_ms: int) -> None:
@@ -295,6 +306,7 @@ class Supervision:
             return
         self._finished_stats += current.checkpoints.stats
         self._attempt = None
+        self._queries.ended(f"attempt {attempt} has ended")
         current.checkpoints.fail_requests(current.failure or error or "the job has ended")
         self._give_up_stop_after()
         if current.gives_way and self.status is not JobStatus.CANCELLING:
@@ -384,6 +396,8 @@ class Supervision:
                 current.checkpoints.input_ended(subtask)
             case Progress():
                 current.progress[subtask] = report
+            case Answer():
+                self._queries.answered(report)
             case Failed():
                 self._subtask_failed(current, subtask, report)
             case _:

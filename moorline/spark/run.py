@@ -18,12 +18,15 @@ from pyspark.sql import SparkSession
 
 from moorline import failpoints
 from moorline.api.job import Job
+from moorline.driver.asking import Asking
 from moorline.driver.checkpoints import CheckpointStats
 from moorline.driver.control import ControlServer
 from moorline.driver.election import Election
+from moorline.driver.lookup import encoded_key
 from moorline.driver.loop import DriverLoop
 from moorline.driver.requests import SnapshotRequest
 from moorline.driver.supervision import Supervision
+from moorline.endpoint.server import Console, ConsoleServer
 from moorline.errors import InvalidArgument, ParallelismTooHigh, SparkUnsuitable
 from moorline.model.config import Checkpoints, RestartStrategy, RocksDb, RunConfig, StorageLease, ZooKeeper
 from moorline.model.deployment import Deployment
@@ -36,6 +39,7 @@ from moorline.protocol.lifecycle import JobStatus
 from moorline.protocol.lowering import lower
 from moorline.spark import exchange, session, shipping
 from moorline.spark.entry import TaskSpec, run_task
+from moorline.spark.serving import ServedJob
 from moorline.storage.checkpoints import History
 from moorline.storage.layout import job_url
 from moorline.storage.open import open_for_history, remember_options
@@ -172,6 +176,10 @@ class Result:
             raise InvalidArgument("collected", name, f"The job's collect sinks are {sorted(self._results)}.")
         return self._results[name]
 
+    def all_collected(self) -> dict[str, list[Any]]:
+        """The same for all collect sinks of the job, by name."""
+        return dict(self._results)
+
 
 class Handle:
     """A running job.
@@ -181,10 +189,23 @@ class Handle:
     """
 
     def __init__(
-        self, job: Job, parallelism: int | None, loop: DriverLoop, cluster: SparkCluster, resources: ExitStack
+        self,
+        job: Job,
+        parallelism: int | None,
+        loop: DriverLoop,
+        cluster: SparkCluster,
+        resources: ExitStack,
+        location: str | None = None,
+        console: Console | str | bool = False,
     ) -> None:
         self._job, self._loop, self._cluster, self._resources = job, loop, cluster, resources
         self._parallelism, self._of_each = parallelism, dict[str, int]()
+        self._asking = Asking(job.graph(parallelism), loop, location)
+        #: Where other processes can ask: its ``url``, ``token`` and ``token_file``. None if it is off.
+        self.console: ConsoleServer | None = None
+        if console:
+            self.console = ConsoleServer(ServedJob(self), console)
+            resources.callback(self.console.close)
         self._closed = threading.Event()
         threading.Thread(target=self._close_at_end, name="moorline-handle", daemon=True).start()
 
@@ -247,6 +268,23 @@ class Handle:
         """The process of each subtask of the running attempt, by ``vertex/index``."""
         return {str(s): pid for s, pid in self._loop.supervision.pids.items()}
 
+    def query(
+        self,
+        uid: str,
+        state: str,
+        key: Any,
+        *,
+        level: Literal["live", "checkpoint"] = "live",
+        timeout: Duration = "10s",
+    ) -> Any:
+        """What is stored under a key: the value, list or dict, or None. The job goes on.
+
+        ``level="live"`` shows what the subtask has now. A job that is restarting or a subtask that is busy is waited
+        for, up to ``timeout``; then :class:`QueryUnavailable` says what it was. ``level="checkpoint"`` shows what the
+        newest complete checkpoint has, from storage. Values come as plain data: a dict for a dataclass.
+        """
+        return self._asking.query(uid, state, encoded_key(key), level, milliseconds(timeout, "timeout"))
+
     def wait(self, timeout: float | None = None) -> Result | None:
         """Wait for the end and return the result; ``None`` if ``timeout`` seconds were not enough.
 
@@ -306,9 +344,12 @@ class Handle:
 
     def cancel(self) -> None:
         """End at once, and wait for it. What no checkpoint covers is not committed."""
-        self._loop.post(lambda supervision, now: supervision.cancel(now))
+        self._wish_end(cancel=True)
         self._loop.wait()
         self._closed.wait(60)
+
+    def _wish_end(self, cancel: bool) -> None:
+        self._loop.post(lambda supervision, now: supervision.cancel(now) if cancel else supervision.stop(now))
 
     def _close_at_end(self) -> None:
         self._loop.wait()
@@ -331,6 +372,7 @@ def start(
     ha: StorageLease | ZooKeeper | None = None,
     heartbeat_timeout: Duration = "50s",
     flush: Duration = "4ms",
+    console: Console | str | bool = False,
 ) -> Handle:
     """Start a job and return a handle to it at once.
 
@@ -338,7 +380,8 @@ def start(
     ``restore="latest"`` goes on from the newest checkpoint of the job in ``checkpoints``, if there is one; any other
     text is the folder of a savepoint (or of a job's checkpoints) to start from.
     ``backend="rocksdb"`` keeps keyed state on the workers' disks instead of in their memory. With ``ha`` the job starts
-    when this driver leads; until then its status is *waiting*.
+    when this driver leads; until then its status is *waiting*. ``console=True``, an address such as
+    ``"127.0.0.1:8090"`` or a :class:`Console` lets other processes ask for status and state over HTTP.
     """
     config = RunConfig(
         checkpoints=checkpoints,
@@ -352,15 +395,15 @@ def start(
         flush=flush,
     )
     graph = job.graph(parallelism)
-    history = None
+    history, location = None, None
     if checkpoints is not None:
         if checkpoints.location.startswith("memory:"):
             raise InvalidArgument(
                 "checkpoints", checkpoints.location, "Workers are other processes: give a folder they all can reach."
             )
         remember_options(checkpoints.location, checkpoints.storage_options)
-        url = job_url(checkpoints.location, graph.job)
-        history = History(open_for_history(url, checkpoints.allow_unfenced), graph.job)
+        location = job_url(checkpoints.location, graph.job)
+        history = History(open_for_history(location, checkpoints.allow_unfenced), graph.job)
     slots = sum(lower(graph).widths)
     resources = ExitStack()
     try:
@@ -372,6 +415,8 @@ def start(
         loop = DriverLoop(graph.job)
         cluster = SparkCluster(spark, loop, graph.job, milliseconds(flush), checkpoints)
         supervision = Supervision(graph, config, history, cluster, random.Random(), _wall_ms)
+        loop.supervision = supervision
+        handle = Handle(job, parallelism, loop, cluster, resources, location, console)
         if ha is not None and history is not None:
             election = Election(ha, history, graph.job, loop)
             resources.callback(election.close)
@@ -382,7 +427,7 @@ def start(
     except BaseException:
         resources.close()
         raise
-    return Handle(job, parallelism, loop, cluster, resources)
+    return handle
 
 
 def run(job: Job, spark: SparkSession | None = None, **options: Any) -> Result:

@@ -49,15 +49,15 @@ class Kind(Enum):
 
 
 class Verdict(Enum):
-    """What the facts amount to. The number is the exit code of ``moorline fsck``."""
+    """What the facts amount to."""
 
-    SOUND = 0
+    SOUND = "sound"
     #: All snapshots are whole, but there are abandoned files older than the grace time.
-    UNTIDY = 1
+    UNTIDY = "untidy"
     #: Some snapshot is not whole; the newest whole one can be restored.
-    DAMAGED = 2
+    DAMAGED = "damaged"
     #: There are snapshots, and none of them is whole.
-    LOST = 3
+    LOST = "lost"
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Report:
         return Verdict.UNTIDY if self.unreferenced else Verdict.SOUND
 
     def __str__(self) -> str:
-        lines = [f"{self.url}: {self.kind} {self.job!r}: {self.verdict.name.lower()}"]
+        lines = [f"{self.url}: {self.kind} {self.job!r}: {self.verdict.value}"]
         for s in self.snapshots:
             state = "whole" if s.is_whole else "NOT WHOLE"
             given_up = ", given up" if s.is_given_up else ""
@@ -252,7 +252,7 @@ def _look(store: BlobStore) -> _Found:
 
 def _savepoint(data: bytes) -> _Found:
     try:
-        entry = entries.decode(data, None, 1 << 62)
+        entry = entries.decode(data, None, 1)
     except SnapshotCorrupt as error:
         return _Found("savepoint", "", [], [Problem(MANIFEST, Kind.ENTRY, error.cause)])
     if not isinstance(entry, Manifest):

@@ -47,6 +47,7 @@ from moorline.model.messages import (
     InputEnded,
     Order,
     Progress,
+    Query,
     Running,
     Trigger,
 )
@@ -54,7 +55,7 @@ from moorline.model.times import MAX_TIME
 from moorline.protocol.lowering import relay_slot
 from moorline.protocol.watermarks import Watermarks
 from moorline.storage.open import open_store
-from moorline.subtask import snapshot
+from moorline.subtask import queries, snapshot
 from moorline.subtask.ends import ReadingOperator, SinkOperator
 from moorline.subtask.environment import Environment
 from moorline.subtask.gate import Gate
@@ -127,6 +128,8 @@ class Subtask:
                 self._gate.abort(checkpoint)
                 for operator in reversed(self._operators):
                     operator.aborted(checkpoint)
+            case Query():
+                self._env.report(queries.answer(self._operators, order))
             case _:
                 assert_never(order)
 

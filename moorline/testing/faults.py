@@ -35,6 +35,8 @@ class Faults:
     rescale: float = 0.0006
     savepoint: float = 0.0004
     stop: float = 0.0003
+    #: Somebody from outside sweeps the job's folder.
+    sweep: float = 0.002
 
 
 class UnsureStore:

@@ -8,6 +8,7 @@ threads that upload, the clock and the storage. A seed decides who moves next an
     zombies                  workers and drivers that were given up go on for a while as if nothing had happened
     messages                 reports come late; confirmations and aborts get lost or come twice
     storage                  fails before or after having done what it was asked; damaged newest checkpoint
+    queries                  if wanted, at any step, of live state and of checkpoints; also lost, late and repeated
 
 At the end the ledger must hold what a plain loop makes of the input, no more and no less. A failing seed is the whole
 bug report: ``Simulation(seed).run()``.
@@ -22,7 +23,7 @@ import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +31,7 @@ import cloudpickle
 
 from moorline.driver.requests import SnapshotRequest
 from moorline.driver.supervision import Supervision
+from moorline.errors import SnapshotNotFound
 from moorline.model.config import Checkpoints, ExponentialDelay, RocksDb, RunConfig
 from moorline.model.deployment import Deployment
 from moorline.model.elements import unpack_results
@@ -39,6 +41,7 @@ from moorline.model.messages import Confirm, Order, Report
 from moorline.protocol.lifecycle import JobStatus
 from moorline.protocol.recovery import Found, lineage
 from moorline.state import heap
+from moorline.storage import fsck
 from moorline.storage.checkpoints import History
 from moorline.storage.memory import MemoryStore
 from moorline.subtask.environment import Environment
@@ -47,6 +50,7 @@ from moorline.testing.faults import Faults, UnsureStore, WorkerDied
 from moorline.testing.ledger import Ledger
 from moorline.testing.simulated_features import Maker, broadcast_job, operator_state_job, timers_job, ttl_job
 from moorline.testing.simulated_jobs import LostOrDoubled, SimulatedJob, counting_job
+from moorline.testing.simulated_queries import Curiosity
 from moorline.testing.simulated_upgrades import join_job, source_function_job, upgrade_job
 from moorline.testing.simulated_windows import outside_job, windows_job
 
@@ -221,6 +225,7 @@ class _Driver:
         history = History(UnsureStore(world.store, world, may_kill=False), simulated.job.name)
         self.expected, self.audits = simulated.expected, simulated.audits
         self.retained = config.checkpoints.retained if config.checkpoints else 0
+        self.operators = list(simulated.job.graph().operators)
         self.attempt: _Attempt | None = None
         self.zombies: list[_Attempt] = []
         self.supervision = Supervision(
@@ -281,9 +286,11 @@ class Simulation:
         faults: Faults | None = None,
         fault_steps: int = 4000,
         rocksdb: float = 0.03,
+        queries: float = 0.0,
     ) -> None:
         self.seed, self.records = seed, records
         self.chance, self.settings = random.Random(seed), random.Random(~seed)
+        self._outside = random.Random(f"outside-{seed}")
         self.faults = faults or Faults()
         self.now_ms = 0.0
         self.steps = 0
@@ -299,6 +306,8 @@ class Simulation:
         self.folder = tempfile.mkdtemp(prefix=f"moorline-sim-{seed}-") if self.uses_rocksdb else None
         self.checkpoints = 0
         self.restored: list[int] = []
+        #: Somebody who asks for state at every step with this probability.
+        self.curiosity = Curiosity(seed, queries)
         #: A stop with a savepoint that was asked for, and where the job is to go on from once it has ended.
         self._stop: SnapshotRequest | None = None
         self._version = 0
@@ -348,10 +357,13 @@ class Simulation:
         self.steps += 1
         self.now_ms += 1
         chance = self.chance
+        self.curiosity.maybe_ask(self, self.driver.supervision, self.driver.operators)
         if self.happens(self.faults.driver_death):
             self._kill_driver()
             return
         self._wish()
+        if self.steps < self._fault_steps and self._outside.random() < self.faults.sweep:
+            self._sweep_from_outside()
         attempt = self.driver.attempt
         if attempt is not None and not attempt.is_over and chance.random() < 0.75:
             worker = attempt.workers[chance.choice(list(attempt.workers))]
@@ -426,6 +438,11 @@ class Simulation:
             self._stop = SnapshotRequest(savepoint=self._savepoint())
             supervision.stop_with_savepoint(self._stop, now)
 
+    def _sweep_from_outside(self) -> None:
+        """Somebody deletes what nobody needs, without a grace time: no driver and no upload may miss anything."""
+        with suppress(SnapshotNotFound):  # there is nothing yet
+            self.injected["swept files"] += len(fsck.sweep(self.store, now_ms=1 << 60, grace_ms=0))
+
     def _savepoint(self) -> str:
         return f"memory://sim-{self.seed}-{sum(self.injected.values())}"
 
@@ -442,7 +459,9 @@ class Simulation:
     def _damage_newest(self) -> None:
         records = History(self.store, f"sim-{self.seed}").read()
         given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
-        manifests = [r.entry for r in records if isinstance(r.entry, Manifest) and r.entry.checkpoint not in given_up]
+        # What was there before the job was started anew, from a savepoint, is not for it to go back to.
+        mine = lineage([Found(r.path, r.entry, r.damage) for r in records])
+        manifests = [r.entry for r in mine if isinstance(r.entry, Manifest) and r.entry.checkpoint not in given_up]
         # A file that older checkpoints share would take them with it, and there would be nothing to go back to.
         shared = {file.path for manifest in manifests[:-1] for file in manifest.files()}
         there = {blob.path for blob in self.store.list("data/")}  # some may be gone since another driver died

@@ -1,0 +1,44 @@
+"""A job on Spark as its console shows it to other processes (``endpoint/server.py``)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from moorline.driver.asking import Level
+
+if TYPE_CHECKING:
+    from moorline.spark.run import Handle
+
+#: Of each failure so much is told, and of those the last ones.
+TOLD, FAILURES = 500, 10
+
+
+class ServedJob:
+    """What a console may ask of a handle."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def status_told(self) -> dict[str, Any]:
+        handle = self._handle
+        checkpoints = handle.checkpoints
+        return {
+            "job": handle.job,
+            "status": handle.status.value,
+            "attempt": handle.attempt,
+            "checkpoints": len(checkpoints),
+            "last_checkpoint": checkpoints[-1].checkpoint if checkpoints else None,
+            "restored_from": handle.restored_from,
+            "failures": [failure[:TOLD] for failure in handle.failures[-FAILURES:]],
+            "progress": handle.progress,
+        }
+
+    def checkpoints_told(self) -> list[dict[str, Any]]:
+        return [asdict(stats) for stats in self._handle.checkpoints]
+
+    def query_encoded(self, uid: str, state: str, key: bytes, level: Level, timeout_ms: int) -> Any:
+        return self._handle._asking.query(uid, state, key, level, timeout_ms)
+
+    def end(self, *, cancel: bool) -> None:
+        self._handle._wish_end(cancel)
