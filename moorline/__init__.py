@@ -116,6 +116,7 @@ from moorline.state.pickled import Pickled
 from moorline.state.types import RenamedFrom
 
 if TYPE_CHECKING:
+    from moorline.spark.dataframes import from_dataframe, to_dataframe
     from moorline.spark.run import Handle, Result, run, start
     from moorline.spark.session import spark_config
     from moorline.spark.tables import read_snapshot, register
@@ -127,12 +128,14 @@ __version__ = "0.1.0"
 _ON_SPARK = {
     "Handle": "moorline.spark.run",
     "Result": "moorline.spark.run",
+    "from_dataframe": "moorline.spark.dataframes",
     "run": "moorline.spark.run",
     "start": "moorline.spark.run",
     "spark_config": "moorline.spark.session",
     "read_snapshot": "moorline.spark.tables",
     "register": "moorline.spark.tables",
     "SnapshotWriter": "moorline.tables.writer",
+    "to_dataframe": "moorline.spark.dataframes",
 }
 
 
@@ -242,6 +245,7 @@ __all__ = [
     "__version__",
     "collect",
     "discard",
+    "from_dataframe",
     "from_items",
     "fsck",
     "generate",
@@ -258,5 +262,6 @@ __all__ = [
     "spark_config",
     "start",
     "sweep",
+    "to_dataframe",
     "write_files",
 ]

@@ -1,4 +1,4 @@
-"""A running job from another process: its status, its checkpoints, and the content of its state.
+"""A running job from another process: its status, its checkpoints, the content of its state, and what it is to do.
 
     client = QueryClient("http://127.0.0.1:8090", token)
     client.query("average", "sum", key=1)
@@ -88,12 +88,29 @@ class QueryClient:
         found: list[dict[str, Any]] = self._expect("GET", "/v1/checkpoints")["checkpoints"]
         return found
 
-    def stop(self, *, cancel: bool = False) -> dict[str, Any]:
-        """Have the job end: with a final checkpoint, or at once. Returns without waiting for it."""
-        return self._expect("POST", "/v1/stop", {"cancel": cancel})
+    def savepoint(self, path: str, *, timeout: Duration = "5min") -> str:
+        """What ``handle.savepoint`` does: take one at ``path`` (as the driver sees it), and return where it is."""
+        wait_ms = milliseconds(timeout, "timeout")
+        told = self._expect("POST", "/v1/savepoint", {"path": path, "timeout_ms": wait_ms}, wait_ms)
+        return str(told["savepoint"])
 
-    def _expect(self, method: str, path: str, content: dict[str, Any] | None = None) -> dict[str, Any]:
-        status, told = self._ask(method, path, content)
+    def rescale(self, parallelism: int | dict[str, int], *, timeout: Duration = "5min") -> dict[str, Any]:
+        """What ``handle.rescale`` does. Returns the status, once all subtasks run."""
+        wait_ms = milliseconds(timeout, "timeout")
+        return self._expect("POST", "/v1/rescale", {"parallelism": parallelism, "timeout_ms": wait_ms}, wait_ms)
+
+    def stop(
+        self, *, cancel: bool = False, savepoint: str = "", drain: bool = False, timeout: Duration = "5min"
+    ) -> dict[str, Any]:
+        """Have the job end: with a final checkpoint, or at once. Waits for a savepoint, but not for the end."""
+        wait_ms = milliseconds(timeout, "timeout") if savepoint else 0
+        asked = {"cancel": cancel, "savepoint": savepoint, "drain": drain, "timeout_ms": wait_ms}
+        return self._expect("POST", "/v1/stop", asked, wait_ms)
+
+    def _expect(
+        self, method: str, path: str, content: dict[str, Any] | None = None, wait_ms: int = 0
+    ) -> dict[str, Any]:
+        status, told = self._ask(method, path, content, wait_ms)
         if status != 200:
             raise ConsoleRefused(self._url, str(told.get("error", f"it answered {status}")))
         return told

@@ -382,26 +382,29 @@ class SnapshotNotFound(RestoreError):
 
 @dataclass(eq=False)
 class SavepointFailed(MoorlineError):
-    """A savepoint could not be taken. The job goes on."""
+    """A savepoint could not be taken. A job that is running goes on."""
 
     path: str
     cause: str
 
     def __str__(self) -> str:
-        return f"the savepoint {self.path} was not taken: {self.cause}. The job goes on; try again."
+        return f"the savepoint {self.path} was not taken: {self.cause}. Ask again while the job is running."
 
 
 @dataclass(eq=False)
 class MaxParallelismChanged(RestoreError):
-    """The number of key groups is fixed by the snapshot."""
+    """The number of key groups is fixed by the snapshot: some of its state belongs to key groups and not to keys."""
 
     uid: str
     snapshot: int
     job: int
+    #: What cannot be dealt out anew.
+    state: str = ""
 
     def __str__(self) -> str:
         return (
-            f"operator {self.uid!r} has {self.snapshot} key groups in the snapshot and {self.job} in the job. "
+            f"operator {self.uid!r} has {self.snapshot} key groups in the snapshot and {self.job} in the job, and "
+            f"{self.state or 'its state'} cannot be dealt out anew by key. "
             f"Set max_parallelism={self.snapshot} (or leave it unset), and a parallelism not above it."
         )
 

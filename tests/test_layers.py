@@ -25,7 +25,7 @@ ALLOWED = {
     "spark": {"model", "api", "protocol", "state", "storage", "subtask", "driver", "tables", "endpoint"},
     "console": {
         *("model", "api", "protocol", "state", "storage", "subtask", "driver", "tables"),
-        *("endpoint", "client", "connectors", "spark"),
+        *("endpoint", "client", "connectors", "spark", "planning"),
     },
 }
 #: No clock, no thread, no log, no file.

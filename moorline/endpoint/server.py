@@ -5,7 +5,9 @@ Off unless asked for. One request per connection, JSON in and out, and nothing t
     GET  /v1/status        how the job is, and how far
     GET  /v1/checkpoints   the complete checkpoints of this run
     POST /v1/query         {"uid", "state", "key", "level", "timeout_ms"} -> {"value"}
-    POST /v1/stop          {"cancel"}: end it well, or at once
+    POST /v1/savepoint     {"path", "timeout_ms"} -> {"savepoint"}: where it is, once it is there
+    POST /v1/rescale       {"parallelism": 4 or {"uid": 4}, "timeout_ms"}: answered when all subtasks run
+    POST /v1/stop          {"cancel", "savepoint", "drain", "timeout_ms"}: end it well, or at once
 
 Who may ask is who has the token: made anew for each run, shown by the handle and in a file that only its owner can
 read, compared in constant time, taken from the ``Authorization`` header alone. A browser cannot be made to ask on
@@ -47,6 +49,8 @@ MAX_BODY = 64 << 10
 MAX_CONNECTIONS = 16
 #: No query waits longer for its answer, whatever it says.
 MAX_QUERY_MS = 30_000
+#: Nor does anybody wait longer for a savepoint or a rescale; they go on all the same.
+MAX_WISH_MS = 600_000
 
 
 class Served(Protocol):
@@ -55,7 +59,9 @@ class Served(Protocol):
     def status_told(self) -> dict[str, Any]: ...
     def checkpoints_told(self) -> list[dict[str, Any]]: ...
     def query_encoded(self, uid: str, state: str, key: bytes, level: Any, timeout_ms: int) -> Any: ...
-    def end(self, *, cancel: bool) -> None: ...
+    def savepoint(self, path: str, timeout_ms: int) -> str: ...
+    def rescale(self, parallelism: int | dict[str, int], timeout_ms: int) -> None: ...
+    def end(self, *, cancel: bool, savepoint: str, drain: bool, timeout_ms: int) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -217,6 +223,8 @@ class _Handler(BaseHTTPRequestHandler):
             status, told = 503, {"error": str(error)}
         except (QueryFailed, InvalidArgument) as error:
             status, told = 404 if isinstance(error, QueryFailed) else 400, {"error": str(error)}
+        except TimeoutError:
+            status, told = 504, {"error": "it has not come to an end in time; it goes on, and the status will tell"}
         except MoorlineError as error:
             status, told = 500, {"error": str(error)}
         except OSError:
@@ -268,15 +276,23 @@ class _Handler(BaseHTTPRequestHandler):
                 return {"checkpoints": served.checkpoints_told()}
             case "POST", "/v1/query":
                 return self._query(content or {})
-            case "POST", "/v1/stop":
-                served.end(cancel=_given(content or {}, "cancel", bool, False))
+            case "POST", "/v1/savepoint":
+                asked = _asked(content, "path", "timeout_ms")
+                return {"savepoint": served.savepoint(_given(asked, "path", str, None), _wait_ms(asked))}
+            case "POST", "/v1/rescale":
+                asked = _asked(content, "parallelism", "timeout_ms")
+                served.rescale(_parallelism(asked.get("parallelism")), _wait_ms(asked))
                 return served.status_told()
-        raise _Refusal(404, "there is GET /v1/status, GET /v1/checkpoints, POST /v1/query and POST /v1/stop")
+            case "POST", "/v1/stop":
+                asked = _asked(content, "cancel", "savepoint", "drain", "timeout_ms")
+                flags = {name: _given(asked, name, bool, False) for name in ("cancel", "drain")}
+                served.end(**flags, savepoint=_given(asked, "savepoint", str, ""), timeout_ms=_wait_ms(asked))
+                return served.status_told()
+        ways = "GET /v1/status and /v1/checkpoints, POST /v1/query, /v1/savepoint, /v1/rescale and /v1/stop"
+        raise _Refusal(404, f"there is {ways}")
 
     def _query(self, content: dict[str, Any]) -> Any:
-        unknown = set(content) - {"uid", "state", "key", "level", "timeout_ms"}
-        if unknown:
-            raise _Refusal(400, f"a query has no {', '.join(sorted(unknown))!r:.100}")
+        _asked(content, "uid", "state", "key", "level", "timeout_ms")
         if "key" not in content:
             raise _Refusal(400, "a query has a key")
         try:
@@ -307,6 +323,24 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Nothing: what was asked for may hold somebody's token or data."""
+
+
+def _asked(content: dict[str, Any] | None, *known: str) -> dict[str, Any]:
+    """What was sent, if all of it means something: a misspelt wish must not be half granted."""
+    unknown = set(content or {}) - set(known)
+    if unknown:
+        raise _Refusal(400, f"there is no {', '.join(sorted(unknown))!r:.100} here; there is {', '.join(known)}")
+    return content or {}
+
+
+def _wait_ms(content: dict[str, Any]) -> int:
+    return max(0, min(int(_given(content, "timeout_ms", int, 60_000)), MAX_WISH_MS))
+
+
+def _parallelism(value: Any) -> int | dict[str, int]:
+    if type(value) is int or (type(value) is dict and value and all(type(n) is int for n in value.values())):
+        return value
+    raise _Refusal(400, f"'parallelism' is a number, or one for each uid, not {value!r:.100}")
 
 
 def _given(content: dict[str, Any], name: str, kind: type, default: Any) -> Any:

@@ -97,6 +97,8 @@ class StateConfig:
 
     rocksdb: RocksDb | None = None
     incremental: bool = False
+    #: In a batch job: only the key that is being worked on has state, and it is never snapshotted.
+    one_key: bool = False
 
 
 #: On the heap, full snapshots.

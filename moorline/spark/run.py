@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import random
-import re
 import threading
 import time
 import uuid
@@ -17,6 +16,7 @@ from typing import Any, Literal
 from pyspark.sql import SparkSession
 
 from moorline import failpoints
+from moorline.api.generated_uids import advice_on_uids
 from moorline.api.job import Job
 from moorline.driver.asking import Asking
 from moorline.driver.checkpoints import CheckpointStats
@@ -37,7 +37,7 @@ from moorline.model.ids import SubtaskId
 from moorline.model.messages import Order
 from moorline.protocol.lifecycle import JobStatus
 from moorline.protocol.lowering import lower
-from moorline.spark import exchange, session, shipping
+from moorline.spark import batch, exchange, session, shipping
 from moorline.spark.entry import TaskSpec, run_task
 from moorline.spark.serving import ServedJob
 from moorline.storage.checkpoints import History
@@ -134,7 +134,7 @@ class SparkCluster:
             rows = frames.collect()
             results = unpack_results([bytes(row.frame) for row in rows if row.frame])
         except Exception as failure:  # whatever Spark, py4j or the plan raises: the attempt has ended
-            error = _in_short(failure)
+            error = exchange.in_short(failure)
         finally:
             server.close()
             attempt = deployment.attempt
@@ -148,27 +148,17 @@ class SparkCluster:
             time.sleep(0.1)
 
 
-def _in_short(failure: Exception) -> str:
-    """What Spark says, without py4j's line in front, which says only that Java has failed."""
-    told = str(failure)
-    if told.startswith("An error occurred while calling ") and "\n: " in told:
-        return told.partition("\n: ")[2]
-    # What a worker died of before it could tell us itself stands at the end of its traceback.
-    causes = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception): .*$", told, re.MULTILINE)
-    return f"{type(failure).__name__}: {causes[-1] if causes else told}"
-
-
 class Result:
     """What a finished job leaves behind in the driver."""
 
-    def __init__(self, supervision: Supervision) -> None:
-        self._results = supervision.results
-        #: Every complete checkpoint of the run.
-        self.checkpoints: list[CheckpointStats] = supervision.checkpoints
+    def __init__(self, results: dict[str, list[Any]], supervision: Supervision | None = None) -> None:
+        self._results = results
+        #: Every complete checkpoint of the run. A batch job has none.
+        self.checkpoints: list[CheckpointStats] = supervision.checkpoints if supervision else []
         #: One line per failed attempt.
-        self.failures: list[str] = supervision.history_of_failures
+        self.failures: list[str] = supervision.history_of_failures if supervision else []
         #: The checkpoint each attempt started from; 0: empty.
-        self.restored_from: list[int] = supervision.restored_from
+        self.restored_from: list[int] = supervision.restored_from if supervision else [0]
 
     def collected(self, name: str) -> list[Any]:
         """What the sink ``mo.collect(name)`` got."""
@@ -296,7 +286,7 @@ class Handle:
         error = self._loop.error
         if error is not None:
             raise error
-        return Result(self._loop.supervision)
+        return Result(self._loop.supervision.results, self._loop.supervision)
 
     def savepoint(self, path: str, timeout: float | None = None) -> str:
         """Take a savepoint at ``path`` while the job goes on, wait for it, and return where it is.
@@ -314,15 +304,19 @@ class Handle:
         With ``savepoint`` one is taken there first. ``drain`` ends time before that: all timers and windows fire, so
         what is restored from the savepoint has none of them left.
         """
+        self._stop(savepoint, drain, timeout)
+        return self.wait(timeout)
+
+    def _stop(self, savepoint: str | None, drain: bool, timeout: float | None) -> None:
+        """Wait for the savepoint, and not for the end."""
         if savepoint is None:
             if drain:
                 raise InvalidArgument("drain", drain, "It is for stop(savepoint=...).")
             self._loop.post(lambda supervision, now: supervision.stop(now))
-            return self.wait(timeout)
+            return
         request = SnapshotRequest(savepoint=new_folder(savepoint), drain=drain)
         self._loop.post(lambda supervision, now: supervision.stop_with_savepoint(request, now))
         request.answer.result(timeout)
-        return self.wait(timeout)
 
     def rescale(self, parallelism: int | Mapping[str, int], timeout: float | None = None) -> None:
         """Go on with other parallelism: of the job, or of some operators by uid. No record is lost or done twice.
@@ -334,7 +328,7 @@ class Handle:
         graph = self._job.graph(of_all, of_each)
         plan = self._loop.supervision.plan
         for operator in graph.operators:
-            if plan is not None and operator.parallelism > plan.graph.max_parallelism:
+            if plan is not None and graph.max_parallelism_is_set and operator.parallelism > plan.graph.max_parallelism:
                 raise ParallelismTooHigh(operator.uid, operator.parallelism, plan.graph.max_parallelism)
         self._cluster.check_slots(sum(lower(graph).widths))
         answer: Future[int] = Future()
@@ -344,12 +338,9 @@ class Handle:
 
     def cancel(self) -> None:
         """End at once, and wait for it. What no checkpoint covers is not committed."""
-        self._wish_end(cancel=True)
+        self._loop.post(lambda supervision, now: supervision.cancel(now))
         self._loop.wait()
         self._closed.wait(60)
-
-    def _wish_end(self, cancel: bool) -> None:
-        self._loop.post(lambda supervision, now: supervision.cancel(now) if cancel else supervision.stop(now))
 
     def _close_at_end(self) -> None:
         self._loop.wait()
@@ -395,6 +386,9 @@ def start(
         flush=flush,
     )
     graph = job.graph(parallelism)
+    if (checkpoints is not None or restore is not None) and (advice := advice_on_uids(graph)) is not None:
+        log.warning("job %s: %s", graph.job, advice)
+    batch.refuse_dataframes(graph)
     history, location = None, None
     if checkpoints is not None:
         if checkpoints.location.startswith("memory:"):
@@ -408,7 +402,8 @@ def start(
     resources = ExitStack()
     try:
         if spark is None:
-            spark = resources.enter_context(session.embedded(slots))
+            # More than the job needs now: a slot is a thread, and it may be rescaled or have company.
+            spark = resources.enter_context(session.embedded(max(2 * slots, 32)))
         session.check(spark)
         if ha is None:  # a standby may get its executors when those of the leader are gone
             _check_slots(spark, slots)
@@ -430,8 +425,17 @@ def start(
     return handle
 
 
-def run(job: Job, spark: SparkSession | None = None, **options: Any) -> Result:
+def run(
+    job: Job,
+    spark: SparkSession | None = None,
+    *,
+    mode: Literal["streaming", "batch", "auto"] = "streaming",
+    **options: Any,
+) -> Result:
     """Run a job to its end and return its result. Takes the options of :func:`start`.
+
+    ``mode="batch"`` runs a job whose sources all end on Spark's regular shuffle, one key after the other, without
+    checkpoints; ``"auto"`` does so if all sources say that they end.
 
     >>> import moorline as mo
     >>> job = mo.Job("double")
@@ -439,6 +443,8 @@ def run(job: Job, spark: SparkSession | None = None, **options: Any) -> Result:
     >>> mo.run(job).collected("out")  # doctest: +SKIP
     [2, 4, 6]
     """
+    if batch.is_batch(job, mode, options):
+        return Result(batch.run(job, spark, **options))
     handle = start(job, spark, **options)
     try:
         result = handle.wait()

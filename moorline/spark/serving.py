@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from moorline.driver.asking import Level
+from moorline.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from moorline.spark.run import Handle
@@ -40,5 +41,17 @@ class ServedJob:
     def query_encoded(self, uid: str, state: str, key: bytes, level: Level, timeout_ms: int) -> Any:
         return self._handle._asking.query(uid, state, key, level, timeout_ms)
 
-    def end(self, *, cancel: bool) -> None:
-        self._handle._wish_end(cancel)
+    def savepoint(self, path: str, timeout_ms: int) -> str:
+        return self._handle.savepoint(path, timeout_ms / 1000)
+
+    def rescale(self, parallelism: int | dict[str, int], timeout_ms: int) -> None:
+        self._handle.rescale(parallelism, timeout_ms / 1000)
+
+    def end(self, *, cancel: bool, savepoint: str, drain: bool, timeout_ms: int) -> None:
+        """Returns when the savepoint is there, and does not wait for the end: the console ends with the job."""
+        if cancel and savepoint:
+            raise InvalidArgument("cancel", cancel, "A savepoint is for a job that ends well.")
+        if cancel:
+            self._handle._loop.post(lambda supervision, now: supervision.cancel(now))
+        else:
+            self._handle._stop(savepoint or None, drain, timeout_ms / 1000)

@@ -19,17 +19,19 @@ from moorline.failpoints import failpoint
 from moorline.model.deployment import Deployment, OperatorRestore
 from moorline.model.graph import Operator
 from moorline.model.ids import SubtaskId
-from moorline.model.key_groups import KeyGroupRange, owned
+from moorline.model.key_groups import KeyGroupRange, covering, owned
 from moorline.model.manifest import KeyedHandle
 from moorline.state import plain
 from moorline.state.backend import KeyedBackend, Moment, Restored
 from moorline.state.composite import CompositeBackend
 from moorline.state.external import ExternalBackend
 from moorline.state.heap import HeapBackend
+from moorline.state.one_key import OneKeyBackend
 from moorline.state.rocksdb import RocksDbBackend
 from moorline.storage import snapshots
 from moorline.storage.blobs import BlobStore
 from moorline.storage.open import open_store
+from moorline.subtask.dealing_out import dealt_out_anew
 from moorline.subtask.ends import SinkOperator, SourceOperator
 from moorline.subtask.environment import Environment
 from moorline.subtask.event_time import TimestampsOperator
@@ -39,7 +41,7 @@ from moorline.subtask.local_folder import make_local_folder
 from moorline.subtask.native_rows import Natives
 from moorline.subtask.operator import ChainedOperator, Place
 from moorline.subtask.operator_state import OF_THE_ENDS, OperatorState, RestoredElements
-from moorline.subtask.output import Output, link_output
+from moorline.subtask.output import Linked
 from moorline.subtask.process import BroadcastOperator, ProcessOperator
 from moorline.subtask.rekeying import Rekeying
 from moorline.subtask.runtime import RuntimeContext
@@ -49,7 +51,7 @@ _NATIVE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
 
 def open_chain(
-    deployment: Deployment, subtask: SubtaskId, environment: Environment, output: Output
+    deployment: Deployment, subtask: SubtaskId, environment: Environment, output: Linked
 ) -> list[ChainedOperator]:
     """The operators of a subtask's vertex, wired, restored and open, in chain order."""
     plan = deployment.plan
@@ -67,8 +69,7 @@ def open_chain(
         failpoint("restore.read")
     for link in plan.links:
         if link.source == vertex.id:
-            sender = link_output(plan, link, subtask, output, deployment.attempt)
-            _attach(chain[link.source_operator], link.tag, sender)
+            _attach(chain[link.source_operator], link.tag, output.link_to(plan, link, subtask))
     operators = list(chain.values())
     opened: list[ChainedOperator] = []
     try:
@@ -96,6 +97,7 @@ def _change_keys(
     if backend is None or not restore.changes_keys:
         return
     key_groups = deployment.plan.graph.max_parallelism
+    stored = restore.key_groups or key_groups
     mine = owned(subtask.index, operator.parallelism, key_groups)
     handles = [h for h in restore.keyed if h.kind != "raw"]
     store = restore_store(deployment, environment)
@@ -115,7 +117,7 @@ def _change_keys(
         chained.moment,
         environment.wall_ms,
     )
-    rekeying.run(restored, sum(h.rows for h in handles))
+    rekeying.run(restored, sum(h.rows for h in handles), stored)
 
 
 def _close_registration(chained: ChainedOperator, context: RuntimeContext) -> None:
@@ -155,14 +157,18 @@ def _make(
     if operator.is_keyed:
         backend = _backend(operator, subtask.index, deployment, moment, mine)
         if not restore.changes_keys:
-            restored = [restored_part(h, mine, store) for h in restore.keyed if h.kind != "raw"]
-            if deployment.restore_location is not None:
+            stored = restore.key_groups or graph.max_parallelism
+            theirs = covering(mine, graph.max_parallelism, stored)
+            restored = [restored_part(h, theirs, store) for h in restore.keyed if h.kind != "raw"]
+            is_foreign = deployment.restore_location is not None or restore.key_groups is not None
+            if is_foreign:
                 # Its files are not ours: the first checkpoint of our own does not build on them.
                 restored = [_foreign(one) for one in restored]
-            reads_rows = deployment.state.rocksdb is None or deployment.restore_location is not None
-            if reads_rows and any(one.handle.kind == "native" for one in restored):
+            if (is_foreign or deployment.state.rocksdb is None) and any(r.handle.kind == "native" for r in restored):
                 with Natives() as natives:
-                    restored = list(natives.as_rows(restored, mine, graph.max_parallelism))
+                    restored = list(natives.as_rows(restored, theirs, stored))
+            if restore.key_groups is not None:
+                restored = [dealt_out_anew(one, mine, graph.max_parallelism) for one in restored]
             backend.restore(restored)
     checkpoint = None if deployment.restored is None else int(deployment.restored)
     elements = _read_elements(restore, store)
@@ -201,6 +207,8 @@ def _backend(
     """Where the keyed states of an operator live: on the heap or in RocksDB, and those with a store outside."""
     config, graph, uid = deployment.state, deployment.plan.graph, operator.uid
     dropped: frozenset[str] = operator.options.get("drop_states", frozenset())
+    if config.one_key:
+        return OneKeyBackend(uid, graph.max_parallelism, moment, key_type=operator.key_type)
     inner: KeyedBackend
     if config.rocksdb is None:
         inner = HeapBackend(

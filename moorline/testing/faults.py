@@ -37,6 +37,8 @@ class Faults:
     stop: float = 0.0003
     #: Somebody from outside sweeps the job's folder.
     sweep: float = 0.002
+    #: Whoever takes over, or rescales, also wants another number of key groups.
+    key_groups: float = 0.3
 
 
 class UnsureStore:

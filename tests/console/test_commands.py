@@ -15,14 +15,14 @@ from moorline.console import output
 from moorline.console.main import cli
 from moorline.console.scripts import load_job
 from moorline.endpoint.server import Console, ConsoleServer
-from moorline.errors import InvalidArgument, QueryFailed
+from moorline.errors import InvalidArgument, QueryFailed, SavepointFailed
 from moorline.model.config import RocksDb, StateConfig
 from moorline.storage import entries
 from moorline.storage.checkpoints import History
 from moorline.storage.local import LocalStore
 from moorline.testing import OperatorHarness
 
-COMMANDS = ("doctor", "inspect", "list", "query", "run", "status", "stop")
+COMMANDS = ("diff", "doctor", "inspect", "list", "plan", "query", "rescale", "run", "savepoint", "status", "stop")
 
 
 def call(*arguments: object, **environment: str) -> Result:
@@ -152,6 +152,46 @@ def test_query_says_what_there_is_if_there_is_no_such_state(location):
     assert call("query", "totals", "total", "null", "--in", location / "sp").exit_code == 2
 
 
+def test_diff_shows_what_has_changed_and_exits_with_1(location):
+    assert shown(call("diff", location / "sp", location / "chk/harness")) == "nothing has changed\n"
+    other = location / "other"
+    writer = mo.SnapshotWriter(str(other)).from_snapshot(str(location / "sp"))
+    writer.keyed("totals", Totals.total, [{"k": "ada", "value": 9}, {"k": "eve", "value": 1}], key="k").write()
+    result = call("diff", location / "sp", other)
+    assert result.exit_code == 1
+    assert "changed: 'totals' 'total' key 'ada': 2 -> 9" in result.stdout
+    told = json.loads(call("diff", location / "sp", other, "--json").stdout)
+    assert {"what": "added", "uid": "totals", "state": "total", "key": "eve", "after": 1} in told["changes"]
+    cut = call("diff", location / "sp", other, "--limit", "1")
+    assert (len(cut.stdout.splitlines()), "--limit 0" in cut.stderr) == (1, True)
+
+
+def test_plan_exits_with_1_where_state_would_be_lost(location):
+    good, bad = (
+        script(
+            location,
+            f"""
+            import moorline as mo
+            class Totals(mo.KeyedProcessFunction):
+                total = mo.ValueState(int, default=0)
+                {more}
+                def process_element(self, value, ctx):
+                    yield value
+            job = mo.Job("harness", max_parallelism=128)
+            job.source(mo.from_items([1]), uid="input").key_by(lambda n: n).process(Totals(), uid="totals").sink(
+                mo.discard(), uid="output")
+            """,
+            name,
+        )
+        for name, more in (("good.py", "days = mo.MapState(str, tuple[int, float])"), ("bad.py", ""))
+    )
+    assert "the job would start" in shown(call("plan", good, "--restore", location / "sp"))
+    result = call("plan", bad, "--restore", location / "sp", "--json")
+    told = json.loads(result.stdout)
+    assert (result.exit_code, told["is_safe"]) == (1, False)
+    assert {s["state"]: s["verdict"] for s in told["states"] if s["uid"] == "totals"}["days"] == "LOST"
+
+
 # --- a running job ------------------------------------------------------------------------------
 
 
@@ -174,7 +214,17 @@ class Job:
             raise QueryFailed(uid, state, "there is no such state")
         return (key.decode(), level, timeout_ms)
 
-    def end(self, *, cancel):
+    def savepoint(self, path, timeout_ms):
+        if path == "full":
+            raise SavepointFailed(path, "there is no room")
+        return f"file:///{path}"
+
+    def rescale(self, parallelism, timeout_ms):
+        self.status = f"running at {parallelism}"
+
+    def end(self, *, cancel, savepoint, drain, timeout_ms):
+        if savepoint == "full":
+            raise SavepointFailed(savepoint, "there is no room")
         self.status = "cancelled" if cancel else "finished"
 
 
@@ -207,6 +257,29 @@ def test_stop_ends_a_job_and_waits_for_it(running, options, status):
     assert json.loads(shown(call("stop", *running, *options, "--json"))) == {"job": "orders", "status": status}
 
 
+def test_stop_with_a_savepoint_that_fails_is_an_error(running):
+    told = json.loads(shown(call("stop", *running, "--savepoint", "sp", "--drain", "--json")))
+    assert told == {"job": "orders", "status": "finished", "savepoint": "sp"}
+    result = call("stop", *running, "--savepoint", "full")
+    assert (result.exit_code, "there is no room" in result.stderr) == (1, True)
+    assert call("stop", *running, "--drain").exit_code == 2
+    assert call("stop", *running, "--cancel", "--savepoint", "sp").exit_code == 2
+
+
+def test_savepoint_says_where_it_is(running):
+    assert shown(call("savepoint", "tmp/sp", *running)) == "savepoint: file:///tmp/sp\n"
+    assert json.loads(shown(call("savepoint", "tmp/sp", *running, "--json"))) == {"savepoint": "file:///tmp/sp"}
+    result = call("savepoint", "full", *running)
+    assert (result.exit_code, "there is no room" in result.stderr) == (1, True)
+
+
+def test_rescale_takes_a_number_or_one_for_each_uid(running):
+    assert "running at 4" in shown(call("rescale", "4", *running))
+    assert "running at {'count': 3, 'a=b': 2}" in shown(call("rescale", "count=3", "a=b=2", *running))
+    assert call("rescale", "count", *running).exit_code == 2
+    assert call("rescale", "-1", *running).exit_code == 2
+
+
 def test_a_job_that_cannot_be_reached_is_an_error(tmp_path):
     (tmp_path / "token").write_text("t")
     result = call("status", "--url", "http://127.0.0.1:9", "--token-file", tmp_path / "token")
@@ -218,9 +291,9 @@ def test_a_job_that_cannot_be_reached_is_an_error(tmp_path):
 # --- scripts ------------------------------------------------------------------------------------
 
 
-def script(folder, text: str) -> str:
-    (folder / "job.py").write_text(textwrap.dedent(text))
-    return str(folder / "job.py")
+def script(folder, text: str, name: str = "job.py") -> str:
+    (folder / name).write_text(textwrap.dedent(text))
+    return str(folder / name)
 
 
 @pytest.fixture(autouse=True)
@@ -271,7 +344,8 @@ def test_a_script_that_fails_is_told_in_short(tmp_path):
 
 def test_options_that_need_others_say_so(tmp_path):
     path = script(tmp_path, "import moorline as mo\njob = mo.Job('one')")
-    assert "--restore needs --checkpoints" in call("run", path, "--restore", "latest").stderr
+    assert "--claim needs --restore" in call("run", path, "--claim").stderr
+    assert "--restore latest needs --checkpoints" in call("run", path, "--restore", "latest").stderr
     assert "--token-file needs --console" in call("run", path, "--token-file", "t").stderr
 
 

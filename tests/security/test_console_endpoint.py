@@ -18,7 +18,7 @@ import pytest
 from moorline.client import QueryClient
 from moorline.endpoint import server, typed_json
 from moorline.endpoint.server import Console, ConsoleServer
-from moorline.errors import ConsoleRefused, InvalidArgument, QueryFailed, QueryUnavailable
+from moorline.errors import ConsoleRefused, InvalidArgument, QueryFailed, QueryUnavailable, SavepointFailed
 from moorline.model import keys
 
 
@@ -28,6 +28,7 @@ class Job:
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, bytes, str, int]] = []
         self.ended: list[bool] = []
+        self.rescaled: list[int | dict[str, int]] = []
 
     def status_told(self) -> dict[str, Any]:
         return {"job": "<script>alert(1)</script>", "status": "running"}
@@ -45,7 +46,17 @@ class Job:
             raise RuntimeError("secret detail")
         return {"seen": (1, b"x"), 7: {2.5}} if key == keys.encode("a") else None
 
-    def end(self, *, cancel: bool) -> None:
+    def savepoint(self, path: str, timeout_ms: int) -> str:
+        if timeout_ms < 1000:
+            raise TimeoutError
+        if path == "full":
+            raise SavepointFailed(path, "there is no room")
+        return f"file:///{path}"
+
+    def rescale(self, parallelism: int | dict[str, int], timeout_ms: int) -> None:
+        self.rescaled.append(parallelism)
+
+    def end(self, *, cancel: bool, savepoint: str, drain: bool, timeout_ms: int) -> None:
         self.ended.append(cancel)
 
 
@@ -227,6 +238,34 @@ def test_there_are_no_other_methods(world, method):
     status, content = world.request(method=method)
     assert status == 501
     assert "script" not in content
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "wanted"),
+    [
+        ("savepoint", {"path": "tmp/sp"}, 200),
+        ("savepoint", {"path": "full"}, 500),
+        ("savepoint", {"path": "tmp/sp", "timeout_ms": 5}, 504),
+        ("savepoint", {"path": 7}, 400),
+        ("savepoint", {}, 400),
+        ("savepoint", {"path": "tmp/sp", "wait": 1}, 400),
+        ("rescale", {"parallelism": 4}, 200),
+        ("rescale", {"parallelism": {"count": 3}}, 200),
+        ("rescale", {"parallelism": {}}, 400),
+        ("rescale", {"parallelism": {"count": "3"}}, 400),
+        ("rescale", {"parallelism": True}, 400),
+        ("rescale", {"parallelism": "4"}, 400),
+        ("stop", {"savepoint": "tmp/sp", "drain": True}, 200),
+        ("stop", {"savepoint": True}, 400),
+        ("stop", {"cancle": True}, 400),
+    ],
+)
+def test_a_wish_that_is_none_is_refused(world, path, body, wanted):
+    status, content = world.request(f"/v1/{path}", method="POST", body=json.dumps(body).encode())
+    assert status == wanted, content
+    assert world.request(f"/v1/{path}", method="POST", body=b"{}", Authorization="Bearer other")[0] == 401
+    assert len(world.job.rescaled) == (path == "rescale" and wanted == 200)
+    assert len(world.job.ended) == (path == "stop" and wanted == 200)
 
 
 @pytest.mark.parametrize(

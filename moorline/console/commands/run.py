@@ -20,7 +20,9 @@ _LOOK_SECONDS = 0.5
 @click.argument("script", metavar="SCRIPT[:NAME]")
 @click.option("--checkpoints", metavar="PATH", help="Take checkpoints below this folder.")
 @click.option("--interval", default="10s", show_default=True, metavar="TIME", help="How often.")
-@click.option("--restore", type=click.Choice(["latest"]), help="Go on from the newest checkpoint, if there is one.")
+@click.option("--restore", metavar="latest|PATH", help="Go on from the newest checkpoint, or from a savepoint.")
+@click.option("--claim", is_flag=True, help="Take the savepoint over: it is removed once a checkpoint replaces it.")
+@click.option("--allow-non-restored-state", is_flag=True, help="Start even if operators of the snapshot are gone.")
 @click.option("--parallelism", type=click.IntRange(1), help="Instead of what the script says.")
 @click.option("--backend", type=click.Choice(["heap", "rocksdb"]), default="heap", show_default=True)
 @click.option("--master", metavar="URL", help="A Spark master. Without one a local Spark is started.")
@@ -32,6 +34,8 @@ def command(
     checkpoints: str | None,
     interval: str,
     restore: str | None,
+    claim: bool,
+    allow_non_restored_state: bool,
     parallelism: int | None,
     backend: str,
     master: str | None,
@@ -44,12 +48,17 @@ def command(
     The job is the variable "job" of the script, what its function "build" returns, or what NAME says. What stands
     under if __name__ == "__main__" is not executed.
     """
-    if restore and not checkpoints:
-        raise click.UsageError("--restore needs --checkpoints: they say where to look.")
+    if restore == "latest" and not checkpoints:
+        raise click.UsageError("--restore latest needs --checkpoints: they say where to look.")
+    if claim and restore in (None, "latest"):
+        raise click.UsageError("--claim needs --restore with the path of a savepoint.")
     if token_file and not console:
         raise click.UsageError("--token-file needs --console.")
     job = load_job(script)
     options: dict[str, Any] = {"restore": restore, "parallelism": parallelism, "backend": backend}
+    options["allow_non_restored_state"] = allow_non_restored_state
+    if claim:
+        options["restore_mode"] = "claim"
     if checkpoints:
         options["checkpoints"] = Checkpoints(checkpoints, interval=interval)
     if console:

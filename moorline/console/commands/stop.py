@@ -18,18 +18,37 @@ _LOOK_SECONDS = 0.2
 
 @click.command()
 @console_options
+@click.option("--savepoint", metavar="PATH", help="Take a savepoint here first.")
+@click.option("--drain", is_flag=True, help="Before the savepoint, let all timers and windows fire. Needs --savepoint.")
 @click.option("--cancel", is_flag=True, help="At once: what no checkpoint covers is not committed.")
 @click.option("--wait", default="60s", show_default=True, metavar="TIME", help="How long to wait for the end.")
 @json_option
-def command(url: str | None, token_file: str | None, cancel: bool, wait: str, as_json: bool) -> None:
-    """End a running job well: a final checkpoint, and everything committed. Waits for the end."""
+def command(
+    url: str | None,
+    token_file: str | None,
+    savepoint: str | None,
+    drain: bool,
+    cancel: bool,
+    wait: str,
+    as_json: bool,
+) -> None:
+    """End a running job well: a final checkpoint, and everything committed. Waits for the end.
+
+    With --savepoint, a job whose savepoint fails goes on, and the exit code is 1.
+    """
+    if drain and not savepoint:
+        raise click.UsageError("--drain needs --savepoint.")
+    if cancel and savepoint:
+        raise click.UsageError("--cancel ends the job at once, without a savepoint.")
     patience = milliseconds(wait, "--wait") / 1000
     client = connected(url, token_file)
-    told = client.stop(cancel=cancel)
-    with long_work(f"stopping {told['job']}"):
-        status = _wait(client, time.monotonic() + patience)
+    deadline = time.monotonic() + patience
+    with long_work("stopping") as say:
+        told = client.stop(cancel=cancel, savepoint=savepoint or "", drain=drain, timeout=patience)
+        say(str(told["job"]))
+        status = _wait(client, deadline)
     if as_json:
-        show_json({"job": told["job"], "status": status})
+        show_json({"job": told["job"], "status": status} | ({"savepoint": savepoint} if savepoint else {}))
     elif status == "ended":
         click.echo(f"job {told['job']} has ended")
     else:
