@@ -1,4 +1,4 @@
-"""An S3 server and a ZooKeeper for tests: real processes, in folders and on ports of their own.
+"""Real servers for tests, and what it takes to start one: processes in folders and on ports of their own.
 
 Only processes that were started here are ever stopped. What is missing is installed where that is possible; else the
 tests fail and say what to install: skipped tests look like good ones.
@@ -21,27 +21,31 @@ import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
+
+T = TypeVar("T")
 
 #: The word that must never turn up in a log.
 SECRET = "s3cret-access-word"
 _SERVERS = Path(sys.prefix) / "servers"
 
 
-class Process:
+class Server:
     """One server process and how to start it again."""
 
-    def __init__(self, command: list[str], folder: Path, is_ready: Callable[[], object]) -> None:
-        self.command, self.folder, self._is_ready = command, folder, is_ready
+    def __init__(self, command: list[str], port: int, folder: Path, is_ready: Callable[[], object]) -> None:
+        self.command, self.port, self.folder, self._is_ready = command, port, folder, is_ready
         self.process: subprocess.Popen[bytes] | None = None
+        (folder / "log").touch()
         self.start()
 
     def start(self) -> None:
         with open(self.folder / "log", "ab") as log:
             # With the tests gone, however they went, it stops too.
-            command = ["setpriv", "--pdeathsig", "TERM", *self.command]
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, cwd=self.folder)
+            command = ["setpriv", "--pdeathsig", "INT", *self.command]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, cwd="/")
         give_up = time.monotonic() + 60
         while True:
             try:
@@ -49,26 +53,27 @@ class Process:
                 return
             except Exception as error:
                 if self.process.poll() is not None or time.monotonic() > give_up:
-                    told = (self.folder / "log").read_text(errors="replace")[-3000:]
-                    pytest.fail(f"{self.command[0]} did not start: {error}\n{told}")
-                time.sleep(0.1)
+                    log_text = (self.folder / "log").read_text(errors="replace")[-3000:]
+                    pytest.fail(f"{self.command[0]} did not start: {error}\n{log_text}")
+                time.sleep(0.05)
 
-    def stop(self, sign: int = signal.SIGTERM) -> None:
+    def stop(self, sign: int = signal.SIGINT) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(sign)
             try:
-                self.process.wait(10)
+                self.process.wait(20)
             except subprocess.TimeoutExpired:
                 self.process.kill()
-                self.process.wait(10)
+                self.process.wait(20)
 
 
-class S3Server(Process):
+class S3Server(Server):
     def __init__(self, folder: Path) -> None:
         port = free_port()
         self.endpoint = f"http://127.0.0.1:{port}"
         command = [str(_moto()), "-H", "127.0.0.1", "-p", str(port)]
-        super().__init__(command, folder, lambda: urllib.request.urlopen(f"{self.endpoint}/moto-api/", timeout=2))
+        is_ready = lambda: urllib.request.urlopen(f"{self.endpoint}/moto-api/", timeout=2)  # noqa: E731
+        super().__init__(command, port, folder, is_ready)
 
     def new_bucket(self) -> str:
         name = f"bucket-{uuid.uuid4().hex[:12]}"
@@ -87,14 +92,14 @@ class S3Server(Process):
         }
 
 
-class ZooKeeperServer(Process):
+class ZooKeeperServer(Server):
     def __init__(self, folder: Path) -> None:
-        self.port = free_port()
+        port = free_port()
         (folder / "data").mkdir()
         settings = {
             "tickTime": 200,
             "dataDir": folder / "data",
-            "clientPort": self.port,
+            "clientPort": port,
             "clientPortAddress": "127.0.0.1",
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "ruok",
@@ -104,7 +109,7 @@ class ZooKeeperServer(Process):
         (folder / "zoo.cfg").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         main = "org.apache.zookeeper.server.ZooKeeperServerMain"
         command = ["java", "-Xmx128m", "-cp", _zookeeper(), main, str(folder / "zoo.cfg")]
-        super().__init__(command, folder, self._ask)
+        super().__init__(command, port, folder, self._ask)
 
     @property
     def hosts(self) -> str:
@@ -133,26 +138,38 @@ def zookeeper_server() -> Iterator[ZooKeeperServer]:
         server.stop()
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+def free_port(below: int = 65_536) -> int:
+    """A port that nothing listens on. A Redis cluster also talks on the port 10,000 above its own."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        if port < below:
+            return port
+
+
+def install(package: str, find: Callable[[], T]) -> T:
+    """What ``find`` finds once Debian's package is there."""
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        for command in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", package]):
+            subprocess.run(command, env=quiet, capture_output=True, timeout=300, check=False)
+    found = find()
+    if not found:
+        pytest.fail(f"these tests need {package}: apt-get install {package}")
+    return found
 
 
 def _moto() -> Path:
     found = _SERVERS / "moto" / "bin" / "moto_server"
     if not found.exists():
         _SERVERS.mkdir(exist_ok=True)
-        subprocess.run([sys.executable, "-m", "venv", str(_SERVERS / "moto")], check=True, capture_output=True)
-        pip = [
-            str(_SERVERS / "moto" / "bin" / "pip"),
-            "install",
-            "-q",
-            "moto[server]>=5.2",
-            "s3fs",
-            "python-dateutil<3",
-        ]
-        subprocess.run(pip, check=True, capture_output=True)
+        pip = [str(_SERVERS / "moto" / "bin" / "pip"), "install", "-q", "moto[server]>=5.2", "s3fs"]
+        for command in ([sys.executable, "-m", "venv", str(_SERVERS / "moto")], pip):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                shutil.rmtree(_SERVERS / "moto", ignore_errors=True)
+                pytest.fail(f"these tests need moto's server, an S3 for tests: {' '.join(command)}\n{done.stderr}")
     return found
 
 
@@ -167,10 +184,6 @@ def _zookeeper() -> str:
     """The class path of Debian's package."""
     jars = Path("/usr/share/java")
     if not (jars / "zookeeper.jar").exists():
-        if os.geteuid() != 0 or shutil.which("apt-get") is None:
-            pytest.fail("these tests need ZooKeeper: apt-get install zookeeper")
-        quietly = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        command = ["apt-get", "install", "-y", "-q", "--no-install-recommends", "zookeeper"]
-        subprocess.run(command, check=True, capture_output=True, env=quietly)
+        install("zookeeper", lambda: (jars / "zookeeper.jar").exists())
     needed = ["zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "netty-all", "snappy-java", "metrics-core"]
     return ":".join(str(jars / f"{name}.jar") for name in needed if (jars / f"{name}.jar").exists())

@@ -2,7 +2,8 @@
 
     python election_driver.py FOLDER [ZOOKEEPER PATH]
 
-Stands for leadership in a process of its own, to be killed or stopped: prints each status that it comes to.
+Stands for leadership in a process of its own, to be killed or stopped: prints each status that it comes to, and when
+it has claimed the job and leads.
 """
 
 from __future__ import annotations
@@ -64,11 +65,14 @@ def main() -> None:
     folder, *zookeeper = sys.argv[1:]
     ha = mo.ZooKeeper(zookeeper[0], path=zookeeper[1], ttl="800ms") if zookeeper else mo.StorageLease(ttl="600ms")
     driver = Driver(LocalStore(folder), ha)
-    told = None
+    told, leads = None, False
     while told is None or not told.is_terminal:
         if driver.status is not told:
             told = driver.status
             print(told.value, flush=True)
+        if driver.leads and not leads:
+            leads = True
+            print("leads", flush=True)
         if driver.cluster.cancelled:
             driver.loop.post(lambda s, now: s.attempt_ended(1, None, "cancelled", now))
             driver.loop.wait(10)

@@ -104,8 +104,8 @@ def process(ha, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as started:
         assert started.stdout is not None
-        while (line := started.stdout.readline().strip()) != "starting":
-            assert line == "waiting"
+        while (line := started.stdout.readline().strip()) != "leads":
+            assert line in ("waiting", "starting")
         yield started
         started.kill()
 
