@@ -222,8 +222,7 @@ class AttemptCheckpoints:
                 self._unsure.add(checkpoint)
                 self._obey(self._coordination.handle(co.PublishFailed(checkpoint)), now_ms)
                 return
-            # Its number in the history is one that those before it can no longer get.
-            self._unsure.clear()
+            self._settle(self._history, checkpoint)
         self._keep_stats(checkpoint, size, uploaded, now_ms)
         self._ended(checkpoint, True, now_ms)
         self._obey(self._coordination.handle(co.Published(checkpoint)), now_ms)
@@ -259,6 +258,7 @@ class AttemptCheckpoints:
             return
         for _ in range(TRIES):
             try:
+                self._settle(self._history, self.last_completed)
                 is_retained = self._retain()
                 doomed = self._housekeeping.at_the_end(self._history.unnamed(), self._unsure)
                 if is_retained and not doomed:
@@ -277,13 +277,31 @@ class AttemptCheckpoints:
         except StorageError as error:
             log.warning("unused files could not be deleted yet: %s", error)
 
+    def _settle(self, history: History, published: int) -> None:
+        """A later one is published, so what was unsure is there by now or never will be: which of it is?
+
+        Its number in the history is one that those before it can no longer get. Until this is known they are neither
+        counted among those to retain, or one too few would be, nor deleted.
+        """
+        settled = {n for n in self._unsure if n < published}
+        if not settled:
+            return
+        try:
+            there = {r.entry.checkpoint for r in history.read() if isinstance(r.entry, Manifest)}
+        except StorageError as error:
+            log.warning("the history could not be read; it will be when the next checkpoint is published: %s", error)
+            return
+        self._completed = [n for n in self._completed if n not in settled or n in there]
+        self._unsure -= settled
+
     def _retain(self) -> bool:
         """Delete what is superfluous. That it fails is a nuisance, not a failure: the next time does it."""
         if self._history is None or self._config is None:
             return True
         # What a checkpoint in flight may build on stays until that one has ended.
         needed = min(self._bases.values(), default=None)
-        superfluous_now = superfluous(self._completed, self._config.retained, self._given_up)
+        certain = [n for n in self._completed if n not in self._unsure]
+        superfluous_now = superfluous(certain, self._config.retained, self._given_up)
         doomed = [n for n in superfluous_now if needed is None or n < needed]
         try:
             self._history.remove(doomed)

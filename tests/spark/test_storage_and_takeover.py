@@ -92,7 +92,7 @@ from test_storage_and_takeover import counts
 
 folder = Path(sys.argv[1])
 handle = mo.start(
-    counts(folder / "out", 12_000, 2_000),
+    counts(folder / "out", 6_000, int(sys.argv[2])),
     checkpoints=mo.Checkpoints(str(folder / "chk"), interval="200ms"),
     ha=mo.StorageLease(ttl="3s"),
 )
@@ -112,11 +112,11 @@ print("attempts", handle.restored_from, flush=True)
 class DriverProcess:
     """A driver with a Spark of its own, and what it has said."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, rate: int) -> None:
         here = str(Path(__file__).parent)
         paths = [here, str(Path(here).parent), *sys.path]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(SCRIPT), str(folder)],
+            [sys.executable, "-c", textwrap.dedent(SCRIPT), str(folder), str(rate)],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p)},
@@ -132,11 +132,11 @@ class DriverProcess:
 
 
 @pytest.fixture
-def driver(tmp_path: Path) -> Iterator[Callable[[], DriverProcess]]:
+def driver(tmp_path: Path) -> Iterator[Callable[[int], DriverProcess]]:
     started: list[DriverProcess] = []
 
-    def start() -> DriverProcess:
-        started.append(DriverProcess(tmp_path))
+    def start(rate: int) -> DriverProcess:
+        started.append(DriverProcess(tmp_path, rate))
         return started[-1]
 
     yield start
@@ -146,17 +146,19 @@ def driver(tmp_path: Path) -> Iterator[Callable[[], DriverProcess]]:
 
 
 def test_a_second_driver_waits_while_the_first_lives_and_finishes_the_job_when_it_was_killed(driver, tmp_path):
-    first = driver()
-    first.until("running")
-    second = driver()
+    # So slow that it would take ten minutes, and so fast that it takes two seconds.
+    first = driver(10)
+    first.until("starting")
+    second = driver(3_000)
     second.until("waiting")
     first.until("3 checkpoints")
     assert second.said == ["waiting"]
+    assert first.process.poll() is None
     first.process.kill()
     second.until("finished")
     second.until("attempts")
     # Neither was told to restore: the second goes on with what the first began.
     assert int(second.said[-1].split("[")[1].split("]")[0].split(",")[0]) >= 3
-    audit(tmp_path / "out", 12_000)
+    audit(tmp_path / "out", 6_000)
     writers = {record.writer for record in read_history(LocalStore(tmp_path / "chk" / "counts"))}
     assert len(writers) <= 2
