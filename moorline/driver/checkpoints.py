@@ -250,22 +250,26 @@ class AttemptCheckpoints:
                 failpoint("ckpt.notifying")
             self._send(subtask, Confirm(checkpoint=checkpoint, final=final))
 
-    def tidy_up(self) -> None:
-        """The job is over here. Leave nothing behind but the checkpoints that are to be retained."""
+    def tidy_up(self) -> bool:
+        """The job is over here. Leave nothing behind but the checkpoints that are to be retained. Is that so?"""
         self._started_ms.clear()
         self._bases.clear()
         if self._history is None:
-            return
+            return True
         for _ in range(TRIES):
             try:
                 self._settle(self._history, self.last_completed)
                 is_retained = self._retain()
                 doomed = self._housekeeping.at_the_end(self._history.unnamed(), self._unsure)
-                if is_retained and not doomed:
-                    return
                 self._history.drop(doomed)
+                if is_retained and not self._unsure:
+                    return True
             except StorageError as error:
                 log.warning("unused files could not be deleted: %s", error)
+        log.warning(
+            "unused files are left in %s: the next start deletes them, and so does mo.sweep", self._history.store.url
+        )
+        return False
 
     def _delete_unnamed(self, history: History, now_ms: int) -> None:
         """Delete what no checkpoint has named for long enough. That it fails is a nuisance, as below."""

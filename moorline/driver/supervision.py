@@ -142,6 +142,8 @@ class Supervision:
         self.restored_from: list[int] = []
         self.results: dict[str, list[Any]] = {}
         self.error: MoorlineError | None = None
+        #: Does nothing lie in storage at the end but what is to be retained?
+        self.is_tidy = False
 
     # --- views: read by other threads, so each looks at the attempt once ---------------------------
 
@@ -523,7 +525,7 @@ class Supervision:
                 log.warning("checkpoints could not be deleted: %s", failure)
         if self._checkpoints is not None and not isinstance(error, (Fenced, LeadershipLost)):
             try:
-                self._checkpoints.tidy_up()
+                self.is_tidy = self._checkpoints.tidy_up()
             except Fenced as failure:
                 log.warning("unused files are left to the next driver: %s", failure)
         self._lifecycle.move(status, str(error) if error else "all done")

@@ -9,12 +9,13 @@ from moorline.driver.checkpoints import AttemptCheckpoints
 from moorline.errors import MoorlineError
 from moorline.protocol.housekeeping import Housekeeping
 from moorline.storage import checkpoints as history
+from moorline.storage import fsck
 from moorline.testing import simulator
 from moorline.testing.faults import Faults
 from moorline.testing.simulated_jobs import LostOrDoubled, counting_job
 from moorline.testing.simulator import Simulation
 
-ROUGH = Faults(worker_death=0.006, driver_death=0.001, damage=0, storage_error=0.05)
+ROUGH = Faults(worker_death=0.006, driver_death=0.001, damage=0, storage_error=0.05, sweep=0.01)
 
 
 def broken_seeds(monkeypatch: pytest.MonkeyPatch, seeds: int = 12) -> int:
@@ -40,6 +41,11 @@ def test_it_notices_when_files_of_a_checkpoint_in_flight_are_deleted(monkeypatch
     assert broken_seeds(monkeypatch, 5) > 2
 
 
+def test_it_notices_when_a_sweep_from_outside_takes_uploads_for_garbage(monkeypatch):
+    monkeypatch.setattr(fsck, "is_abandoned", lambda file, attempt, completed: True)
+    assert broken_seeds(monkeypatch, 12) > 2
+
+
 def test_it_notices_when_files_are_deleted_that_a_retained_checkpoint_names(monkeypatch):
     monkeypatch.setattr(history, "_named", lambda records: set())
     assert broken_seeds(monkeypatch, 6) > 4
@@ -56,6 +62,6 @@ def test_it_notices_when_old_checkpoints_stay(monkeypatch):
 
 
 def test_it_notices_when_unnamed_files_stay(monkeypatch):
-    monkeypatch.setattr(AttemptCheckpoints, "tidy_up", lambda self: None)
+    monkeypatch.setattr(AttemptCheckpoints, "tidy_up", lambda self: True)
     monkeypatch.setattr(AttemptCheckpoints, "_delete_unnamed", lambda self, history, now_ms: None)
     assert broken_seeds(monkeypatch, 20) > 2
