@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from moorline.api.sinks import Sink
 from moorline.driver.preflight import check_types
-from moorline.errors import MoorlineError, SnapshotCorrupt, StorageError
+from moorline.errors import InFlightPickled, MoorlineError, SnapshotCorrupt, StorageError
 from moorline.model.config import RunConfig
 from moorline.model.deployment import Deployment
 from moorline.model.graph import Graph
@@ -56,6 +56,8 @@ def _from_savepoint(
     if damage is not None:
         raise SnapshotCorrupt(store.url, damage)
     check_types(manifest, graph)
+    if not config.state.unaligned:
+        _refuse_pickles(manifest, f"the snapshot {store.url}")
     graph = _with_key_groups(manifest, graph)
     plan = lower(graph)
     restores = redistribute(manifest, plan, f"the snapshot {store.url}", config.allow_non_restored_state)
@@ -67,10 +69,19 @@ def _from_savepoint(
 
 
 def start_from_storage(
-    graph: Graph, history: History, fresh: bool, refused: dict[int, str], now_ms: int, config: RunConfig
+    graph: Graph,
+    history: History,
+    fresh: bool,
+    refused: dict[int, str],
+    now_ms: int,
+    config: RunConfig,
+    stopped_at: int = 0,
 ) -> Start:
-    """Claim the next attempt and restore the newest whole checkpoint. ``refused``: see ``recovery.choose``."""
-    attempt = history.claim(fresh, now_ms)
+    """Claim the next attempt and restore the newest whole checkpoint. ``refused``: see ``recovery.choose``.
+
+    ``stopped_at``: the number of the savepoint that the job was stopped with. What is older does not count.
+    """
+    attempt = history.claim(fresh, now_ms, config.savepoint or "")
     history.sweep(attempt)
     refused = dict(refused)
     while True:
@@ -90,7 +101,11 @@ def start_from_storage(
     given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
     log.info("attempt %d: %s", attempt, decision)
     url = history.store.url
-    if isinstance(decision, StartEmpty) and config.savepoint is not None:
+    if isinstance(decision, RestoreFrom) and decision.manifest.checkpoint < stopped_at:
+        return _from_savepoint(graph, attempt, url, config, next_number, completed)
+    if isinstance(decision, StartEmpty) and (config.savepoint or decision.savepoint):
+        if config.savepoint is None:  # another driver has begun with it, and got no further
+            config = replace(config, restore=decision.savepoint)
         return _from_savepoint(graph, attempt, url, config, next_number, completed)
     if isinstance(decision, StartEmpty):
         return Start(Deployment(lower(graph), attempt, location=url, state=config.state), next_number, completed)
@@ -108,6 +123,8 @@ def start_from_storage(
         history.give_up(passed, now_ms)
         given_up |= set(passed)
     check_types(manifest, graph)
+    if not config.state.unaligned:
+        _refuse_pickles(manifest, f"checkpoint {manifest.checkpoint} in {url}")
     # Also if nothing is known to be damaged: an entry of the history that is gone altogether leaves no trace in it.
     _roll_back(graph, manifest.checkpoint)
     graph = _with_key_groups(manifest, graph)
@@ -125,6 +142,12 @@ def _with_key_groups(manifest: Manifest, graph: Graph) -> Graph:
     if stored is not None and stored != wanted:
         log.warning("the snapshot has %d key groups and the job %d: %s", stored, wanted, DEALT_OUT_ANEW)
     return replace(graph, max_parallelism=wanted)
+
+
+def _refuse_pickles(manifest: Manifest, snapshot: str) -> None:
+    for operator in manifest.operators:
+        if any(h.pickled for subtask in operator.subtasks for h in subtask.in_flight):
+            raise InFlightPickled(operator.uid, snapshot)
 
 
 def _roll_back(graph: Graph, checkpoint: int) -> None:

@@ -15,7 +15,7 @@ import random
 import re
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, assert_never
 
 from moorline.api.sinks import Sink
@@ -132,6 +132,8 @@ class Supervision:
         #: Snapshots that were asked for while no attempt was running.
         self._waiting: list[SnapshotRequest] = []
         self._stop_after: SnapshotRequest | None = None
+        #: The savepoint that the job has been stopped with: from then on nothing may be read that it does not have.
+        self._stopped_with: SnapshotRequest | None = None
         self._rescale: _Rescale | None = None
         self._last_failure = ""
         self._queries = Queries()
@@ -358,7 +360,7 @@ class Supervision:
         except MoorlineError as error:
             self._end(JobStatus.FAILED, error)
             return
-        deployment = start.deployment
+        deployment = replace(start.deployment, is_paused=self._stopped_with is not None)
         self.restored_from.append(deployment.restored or 0)
         checkpoints = AttemptCheckpoints(
             deployment,
@@ -370,7 +372,7 @@ class Supervision:
             now_ms,
             self._wall_ms,
             start.given_up,
-            deployment.restore_location if self._config.restore_mode == "claim" else None,
+            deployment.restore_location if self._config.restore_mode == "claim" and not self._stopped_with else None,
         )
         self._attempt = _Attempt(deployment, checkpoints, now_ms)
         self._checkpoints = checkpoints
@@ -378,11 +380,18 @@ class Supervision:
 
     def _prepare(self) -> Start:
         failpoint("driver.restore")
+        config, stopped = self._config, self._stopped_with
+        if stopped is not None:
+            # Whoever goes on from that savepoint does what comes after it: we only commit what comes before.
+            config = replace(config, restore=stopped.savepoint)
         if self._history is None:
-            return start_without_storage(self._graph, Attempt(self._attempts), self._config)
+            return start_without_storage(self._graph, Attempt(self._attempts), config)
         # Fresh until a claim has succeeded: what an earlier run of the job left behind is not ours to restore.
-        fresh = self._config.restore != "latest" and not self._has_claimed
-        start = start_from_storage(self._graph, self._history, fresh, self._refused, self._wall_ms(), self._config)
+        fresh = config.restore != "latest" and not self._has_claimed
+        stopped_at = stopped.answer.result() if stopped is not None else 0
+        start = start_from_storage(
+            self._graph, self._history, fresh, self._refused, self._wall_ms(), config, stopped_at
+        )
         self._has_claimed = True
         return start
 
@@ -400,6 +409,7 @@ class Supervision:
                 current.checkpoints.input_ended(subtask)
             case Progress():
                 current.progress[subtask] = report
+                current.checkpoints.progressed(subtask, report)
             case Answer():
                 self._queries.answered(report)
             case Failed():
@@ -439,6 +449,7 @@ class Supervision:
         if stop is not None and stop.answer.done() and current.failure is None:
             self._stop_after = None
             if stop.answer.exception() is None:
+                self._stopped_with = stop
                 self.stop(now_ms)
             else:
                 # The sources have stopped reading; only another attempt makes them go on.
