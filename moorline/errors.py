@@ -393,15 +393,18 @@ class SavepointFailed(MoorlineError):
 
 @dataclass(eq=False)
 class MaxParallelismChanged(RestoreError):
-    """The number of key groups is fixed by the snapshot."""
+    """The number of key groups is fixed by the snapshot: some of its state belongs to key groups and not to keys."""
 
     uid: str
     snapshot: int
     job: int
+    #: What cannot be dealt out anew.
+    state: str = ""
 
     def __str__(self) -> str:
         return (
-            f"operator {self.uid!r} has {self.snapshot} key groups in the snapshot and {self.job} in the job. "
+            f"operator {self.uid!r} has {self.snapshot} key groups in the snapshot and {self.job} in the job, and "
+            f"{self.state or 'its state'} cannot be dealt out anew by key. "
             f"Set max_parallelism={self.snapshot} (or leave it unset), and a parallelism not above it."
         )
 

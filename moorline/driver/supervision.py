@@ -84,8 +84,8 @@ class _Rescale:
     answer: Future[int]
     #: The checkpoint that goes before it.
     request: SnapshotRequest
-    #: The attempt that was to give way has done so: the next one that runs is as wanted.
-    has_moved: bool = False
+    #: The job goes on with the new graph from the next attempt on, whatever ended the one before.
+    has_begun: bool = False
 
 
 @dataclass
@@ -310,6 +310,10 @@ class Supervision:
 
     def _launch(self, now_ms: int) -> None:
         self._attempts += 1
+        if self._rescale is not None:
+            # An attempt that failed before it could give way has made room as well.
+            self._rescale.has_begun, self._graph = True, self._rescale.graph
+            self._waiting = [r for r in self._waiting if r is not self._rescale.request]
         self._lifecycle.move(JobStatus.STARTING, f"start number {self._attempts}")
         try:
             start = self._prepare()
@@ -381,7 +385,7 @@ class Supervision:
             self._lifecycle.move(JobStatus.RUNNING, f"all subtasks of attempt {current.deployment.attempt} run")
             for subtask in current.running:
                 current.heard_ms[subtask] = now_ms
-            if self._rescale is not None and self._rescale.has_moved:
+            if self._rescale is not None and self._rescale.has_begun:
                 self._rescale.answer.set_result(current.deployment.attempt)
                 self._rescale = None
             waiting, self._waiting = self._waiting, []
@@ -413,11 +417,9 @@ class Supervision:
             else:
                 # The sources have stopped reading; only another attempt makes them go on.
                 self._fail(current, f"the savepoint before the stop failed: {stop.answer.exception()}")
-        is_due = rescale is not None and not rescale.has_moved and rescale.request.answer.done()
-        if rescale is not None and is_due and current.failure is None:
+        if rescale is not None and not rescale.has_begun and rescale.request.answer.done() and current.failure is None:
             # Also if that checkpoint failed: then the one before it will do, and a little is done again.
-            current.gives_way = rescale.has_moved = True
-            self._graph = rescale.graph
+            current.gives_way = rescale.has_begun = True
             self._cluster.cancel()
 
     def _give_up_stop_after(self) -> None:
@@ -484,7 +486,10 @@ class Supervision:
         for request in self._waiting:
             request.fail(SavepointFailed(request.savepoint or "a checkpoint", f"the job is {status.value}"))
         if self._rescale is not None and not self._rescale.answer.done():
-            self._rescale.answer.set_exception(error or JobCancelled(self._graph.job))
+            ended = InvalidArgument(
+                "rescale", self._graph.job, f"The job is {status.value} before it could be rescaled."
+            )
+            self._rescale.answer.set_exception(error or ended)
         config = self._config.checkpoints
         is_unwanted = config is not None and config.at_end == "delete" and status is not JobStatus.FAILED
         if self._history is not None and is_unwanted and self._has_claimed:

@@ -42,6 +42,8 @@ class OperatorRestore:
     changes_keys: bool = False
     #: Records that come before all new ones.
     in_flight: tuple[InFlightShare, ...] = ()
+    #: The number of key groups in the snapshot, if it is another one than the job's: keys are dealt out anew.
+    key_groups: int | None = None
 
 
 @dataclass(frozen=True)

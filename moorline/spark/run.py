@@ -16,6 +16,7 @@ from typing import Any, Literal
 from pyspark.sql import SparkSession
 
 from moorline import failpoints
+from moorline.api.generated_uids import advice_on_uids
 from moorline.api.job import Job
 from moorline.driver.asking import Asking
 from moorline.driver.checkpoints import CheckpointStats
@@ -322,7 +323,7 @@ class Handle:
         graph = self._job.graph(of_all, of_each)
         plan = self._loop.supervision.plan
         for operator in graph.operators:
-            if plan is not None and operator.parallelism > plan.graph.max_parallelism:
+            if plan is not None and graph.max_parallelism_is_set and operator.parallelism > plan.graph.max_parallelism:
                 raise ParallelismTooHigh(operator.uid, operator.parallelism, plan.graph.max_parallelism)
         self._cluster.check_slots(sum(lower(graph).widths))
         answer: Future[int] = Future()
@@ -377,6 +378,8 @@ def start(
         flush=flush,
     )
     graph = job.graph(parallelism)
+    if (checkpoints is not None or restore is not None) and (advice := advice_on_uids(graph)) is not None:
+        log.warning("job %s: %s", graph.job, advice)
     batch.refuse_dataframes(graph)
     history, location = None, None
     if checkpoints is not None:

@@ -35,6 +35,8 @@ class Faults:
     rescale: float = 0.0006
     savepoint: float = 0.0004
     stop: float = 0.0003
+    #: Whoever takes over, or rescales, also wants another number of key groups.
+    key_groups: float = 0.3
 
 
 class UnsureStore:

@@ -24,7 +24,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import cloudpickle
@@ -34,6 +34,7 @@ from moorline.driver.supervision import Supervision
 from moorline.model.config import Checkpoints, ExponentialDelay, RocksDb, RunConfig
 from moorline.model.deployment import Deployment
 from moorline.model.elements import unpack_results
+from moorline.model.graph import Graph
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import Claim, Manifest
 from moorline.model.messages import Confirm, Hold, Order, Report
@@ -253,7 +254,7 @@ class _Driver:
         self.attempt: _Attempt | None = None
         self.zombies: list[_Attempt] = []
         self.supervision = Supervision(
-            simulated.job.graph(), config, history, self, world.chance, lambda: int(world.now_ms)
+            world.with_key_groups(simulated.job.graph()), config, history, self, world.chance, lambda: int(world.now_ms)
         )
 
     # What a Cluster does.
@@ -324,6 +325,7 @@ class Simulation:
         self.zombie_steps = 0
         self.damaged: set[str] = set()
         self.attempts: list[_Attempt] = []
+        self.key_groups = 8
         #: A real RocksDB on a real disk: slow, so only now and then.
         self.uses_rocksdb = self.settings.random() < rocksdb
         self.folder = tempfile.mkdtemp(prefix=f"moorline-sim-{seed}-") if self.uses_rocksdb else None
@@ -341,6 +343,14 @@ class Simulation:
     def simulated(self, parallelism: int, version: int) -> SimulatedJob:
         self._version = version
         return job_of(self.seed)(self.seed, random.Random(self.seed), parallelism, self.records, version)
+
+    def with_key_groups(self, graph: Graph) -> Graph:
+        """The job with the number of key groups that it is to have now. What belongs to key groups cannot follow."""
+        may_follow = self.attempts and job_of(self.seed) not in (operator_state_job, outside_job)
+        if may_follow and self.happens(self.faults.key_groups):
+            self.injected["other key groups"] += 1
+            self.key_groups = self.chance.choice([4, 5, 8, 13, 64])
+        return replace(graph, max_parallelism=self.key_groups, max_parallelism_is_set=True)
 
     def _parallelism(self) -> int:
         return self.chance.randint(1, 4)
@@ -454,7 +464,7 @@ class Simulation:
         supervision, now = self.driver.supervision, int(self.now_ms)
         if self.happens(self.faults.rescale):
             self.injected["rescale"] += 1
-            graph = self.simulated(self._parallelism(), self._version).job.graph()
+            graph = self.with_key_groups(self.simulated(self._parallelism(), self._version).job.graph())
             supervision.rescale(graph, Future(), now)
         elif self.happens(self.faults.savepoint):
             self.injected["savepoint"] += 1
