@@ -662,6 +662,20 @@ class Fenced(MoorlineError):
 
 
 @dataclass(eq=False)
+class LeadershipLost(MoorlineError):
+    """This driver may no longer lead the job: another one does, or may from now on."""
+
+    job: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"this driver no longer leads job {self.job!r}: {self.reason}. It stops and changes nothing; the driver "
+            f"that leads goes on from the newest checkpoint. Start this one again to have it stand by."
+        )
+
+
+@dataclass(eq=False)
 class SparkUnsuitable(MoorlineError):
     """This Spark cannot carry a streaming job as it is set up."""
 

@@ -136,18 +136,18 @@ def start_from_storage(
     return Start(deployment, next_number, completed, frozenset(given_up))
 
 
-def _refuse_pickles(manifest: Manifest, snapshot: str) -> None:
-    for operator in manifest.operators:
-        if any(h.pickled for subtask in operator.subtasks for h in subtask.in_flight):
-            raise InFlightPickled(operator.uid, snapshot)
-
-
 def _with_key_groups(manifest: Manifest, graph: Graph) -> Graph:
     """The graph with the number of key groups that it is to run with."""
     stored, wanted = stored_key_groups(manifest), key_groups_of(manifest, graph)
     if stored is not None and stored != wanted:
         log.warning("the snapshot has %d key groups and the job %d: %s", stored, wanted, DEALT_OUT_ANEW)
     return replace(graph, max_parallelism=wanted)
+
+
+def _refuse_pickles(manifest: Manifest, snapshot: str) -> None:
+    for operator in manifest.operators:
+        if any(h.pickled for subtask in operator.subtasks for h in subtask.in_flight):
+            raise InFlightPickled(operator.uid, snapshot)
 
 
 def _roll_back(graph: Graph, checkpoint: int) -> None:

@@ -28,6 +28,7 @@ from moorline.errors import (
     InvalidArgument,
     JobCancelled,
     JobFailed,
+    LeadershipLost,
     MoorlineError,
     SavepointFailed,
     StorageError,
@@ -121,6 +122,8 @@ class Supervision:
         self._restarts = Restarts(config.restart_strategy, chance)
         self._lifecycle = Lifecycle()
         self._attempt: _Attempt | None = None
+        #: Of the last attempt, for the tidying up at the end.
+        self._checkpoints: AttemptCheckpoints | None = None
         self._restart_at_ms: int | None = None
         self._attempts = 0
         self._has_claimed = False
@@ -141,6 +144,8 @@ class Supervision:
         self.restored_from: list[int] = []
         self.results: dict[str, list[Any]] = {}
         self.error: MoorlineError | None = None
+        #: Does nothing lie in storage at the end but what is to be retained?
+        self.is_tidy = False
 
     # --- views: read by other threads, so each looks at the attempt once ---------------------------
 
@@ -187,10 +192,41 @@ class Supervision:
     # --- wishes ----------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> None:
-        self._launch(now_ms)
+        # Whoever waited for its turn may have been cancelled meanwhile.
+        if not self.status.is_terminal:
+            self._launch(now_ms)
+
+    def wait(self, now_ms: int) -> None:
+        """Another driver may lead the job: do nothing until told to start."""
+        self._lifecycle.move(JobStatus.WAITING, "another driver may lead the job")
+
+    def leadership_lost(self, error: LeadershipLost) -> None:
+        """Another driver may lead from now on: stop, and change nothing."""
+        if self.status.is_terminal or self.status is JobStatus.CANCELLING:
+            return
+        self.error = error
+        if self._attempt is not None:
+            self._fail(self._attempt, str(error))
+        else:
+            self._restart_at_ms = None
+            self._end(JobStatus.FAILED, error)
+
+    def ended_elsewhere(self, outcome: str) -> None:
+        """The driver that we waited for has seen the job to its end."""
+        if self.status is JobStatus.WAITING:
+            status = JobStatus(outcome)
+            error: MoorlineError | None = None
+            if status is JobStatus.CANCELLED:
+                self._lifecycle.move(JobStatus.CANCELLING, "cancelled under another driver")
+                error = JobCancelled(self._graph.job)
+            elif status is JobStatus.FAILED:
+                error = JobFailed(self._graph.job, "it failed under another driver, whose log says why", "")
+            self._end(status, error)
 
     def stop(self, now_ms: int) -> None:
         """End well: a final checkpoint, everything committed."""
+        if self.status is JobStatus.WAITING:
+            self._end(JobStatus.FINISHED, None)  # there is nothing of ours to end
         self._stop_wanted = True
         self._maybe_stop(now_ms)
 
@@ -339,6 +375,7 @@ class Supervision:
             deployment.restore_location if self._config.restore_mode == "claim" and not self._stopped_with else None,
         )
         self._attempt = _Attempt(deployment, checkpoints, now_ms)
+        self._checkpoints = checkpoints
         self._cluster.launch(deployment)
 
     def _prepare(self) -> Start:
@@ -452,7 +489,7 @@ class Supervision:
         self._last_failure = why
         first_line = why.strip().splitlines()[0] if why.strip() else "unknown"
         self.history_of_failures.append(f"attempt {ended.deployment.attempt}: {first_line}")
-        if isinstance(self.error, Fenced):
+        if isinstance(self.error, (Fenced, LeadershipLost)):
             self._end(JobStatus.FAILED, self.error)
             return
         last = ended.checkpoints.last_completed
@@ -497,4 +534,9 @@ class Supervision:
                 self._history.remove(own_checkpoints(self._history))
             except (StorageError, Fenced) as failure:
                 log.warning("checkpoints could not be deleted: %s", failure)
+        if self._checkpoints is not None and not isinstance(error, (Fenced, LeadershipLost)):
+            try:
+                self.is_tidy = self._checkpoints.tidy_up()
+            except Fenced as failure:
+                log.warning("unused files are left to the next driver: %s", failure)
         self._lifecycle.move(status, str(error) if error else "all done")

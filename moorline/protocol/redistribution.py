@@ -7,11 +7,11 @@
 - Operator state, union: every subtask gets every element.
 - Broadcast state: subtask i gets the copy of old subtask i mod old parallelism.
 - Raw keyed state: by key groups, like keyed state.
+- Another number of key groups: a subtask gets every file whose key groups can have keys of its own, and takes the rows
+  whose keys are. Only for state that belongs to keys.
 - Records in flight: of a keyed input, to the new owners of their keys, which pick theirs out; of a broadcast input,
   like broadcast state, so that a subtask gets what its copy of the state has not seen; of any other input they stay
   where they were, or are dealt out if the parallelism is another.
-- Another number of key groups: a subtask gets every file whose key groups can have keys of its own, and takes the rows
-  whose keys are. Only for state that belongs to keys.
 
 Agrees with Flink 2.3 (``tests/golden``). ``driver/restore.py`` calls it.
 """
@@ -92,8 +92,8 @@ def _operator(entry: OperatorEntry, operator: Operator, max_parallelism: int) ->
             mine = KeyGroupRange(0, stored)
         keyed = tuple(_cut(k, mine) for h in entry.subtasks for k in h.keyed if mine & KeyGroupRange(k.first, k.end))
         in_flight = tuple(_in_flight(entry, index, operator.parallelism, max_parallelism, changes_keys))
-        key_groups = None if stored == max_parallelism else stored
-        parts.append(OperatorRestore(keyed, elements[index], changes_keys, in_flight, key_groups))
+        other = None if stored == max_parallelism else stored
+        parts.append(OperatorRestore(keyed, elements[index], changes_keys, other, in_flight))
     return parts
 
 
