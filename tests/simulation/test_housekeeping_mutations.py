@@ -23,7 +23,7 @@ def broken_seeds(monkeypatch: pytest.MonkeyPatch, seeds: int = 12) -> int:
     broken = 0
     for seed in range(seeds):
         try:
-            Simulation(seed, records=60, faults=ROUGH, fault_steps=6_000, rocksdb=0).run()
+            Simulation(seed, records=40, faults=ROUGH, fault_steps=3_000, rocksdb=0).run()
         except (LostOrDoubled, AssertionError, MoorlineError):
             broken += 1
     return broken
@@ -43,7 +43,7 @@ def test_it_notices_when_files_of_a_checkpoint_in_flight_are_deleted(monkeypatch
 
 def test_it_notices_when_a_sweep_from_outside_takes_uploads_for_garbage(monkeypatch):
     monkeypatch.setattr(fsck, "is_abandoned", lambda file, attempt, completed: True)
-    assert broken_seeds(monkeypatch, 12) > 2
+    assert broken_seeds(monkeypatch, 14) > 1
 
 
 def test_it_notices_when_files_are_deleted_that_a_retained_checkpoint_names(monkeypatch):
@@ -53,15 +53,15 @@ def test_it_notices_when_files_are_deleted_that_a_retained_checkpoint_names(monk
 
 def test_it_notices_when_checkpoints_are_deleted_that_are_to_be_retained(monkeypatch):
     monkeypatch.setattr(driver_checkpoints, "superfluous", lambda completed, retained, given_up=(): completed[:-1])
-    assert broken_seeds(monkeypatch, 16) > 3
+    assert broken_seeds(monkeypatch, 14) > 3
 
 
 def test_it_notices_when_old_checkpoints_stay(monkeypatch):
     monkeypatch.setattr(AttemptCheckpoints, "_retain", lambda self: True)
-    assert broken_seeds(monkeypatch) > 8
+    assert broken_seeds(monkeypatch) > 3
 
 
 def test_it_notices_when_unnamed_files_stay(monkeypatch):
     monkeypatch.setattr(AttemptCheckpoints, "tidy_up", lambda self: True)
     monkeypatch.setattr(AttemptCheckpoints, "_delete_unnamed", lambda self, history, now_ms: None)
-    assert broken_seeds(monkeypatch, 20) > 2
+    assert broken_seeds(monkeypatch, 16) > 2
