@@ -497,8 +497,9 @@ class InFlightNowhere(RestoreError):
     def __str__(self) -> str:
         return (
             f"{self.snapshot} is an unaligned one and holds records on their way from operator {self.upstream!r} to "
-            f"operator {self.uid!r}, but in this job they are not joined as they were. Start the job as it was, have "
-            f"it take an aligned checkpoint (unaligned=False) or stop() it, and change it then."
+            f"operator {self.uid!r}, but in this job they are not joined as they were. Start the job as it was, take a "
+            f"savepoint of it or stop() it, and change it then. allow_non_restored_state=True gives up what was on its "
+            f"way to operators that are gone."
         )
 
 

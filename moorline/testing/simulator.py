@@ -496,7 +496,8 @@ class Simulation:
         if stop is None or not is_finished or not stop.answer.done() or stop.answer.exception() is not None:
             return False
         self._note(self.driver)
-        self._take_over(stop.savepoint)
+        # A store outside has gone on to the last checkpoint, and no savepoint takes it back.
+        self._take_over("latest" if job_of(self.seed) is outside_job else stop.savepoint)
         return True
 
     def _damage_newest(self) -> None:
