@@ -99,7 +99,7 @@ from moorline.connectors.redis_state import redis_state
 from moorline.driver.lookup import query_snapshot
 from moorline.endpoint.server import Console
 from moorline.errors import MoorlineError
-from moorline.model.config import Checkpoints, ExponentialDelay, FailureRate, FixedDelay, NoRestart, RocksDb
+from moorline.model.config import Autoscale, Checkpoints, ExponentialDelay, FailureRate, FixedDelay, NoRestart, RocksDb
 from moorline.planning import plan
 from moorline.protocol.lifecycle import JobStatus
 from moorline.state.pickled import Pickled
@@ -139,6 +139,7 @@ __all__ = [
     "AggregateFunction",
     "AggregatingState",
     "AggregatingStateDescriptor",
+    "Autoscale",
     "BroadcastConnectedStream",
     "BroadcastProcessFunction",
     "BroadcastStream",

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, assert_never
 
 from moorline.api.sinks import Sink
+from moorline.driver.autoscaler import Autoscaler
 from moorline.driver.checkpoints import AttemptCheckpoints, CheckpointStats
 from moorline.driver.queries import LiveQuery, Queries, Refused
 from moorline.driver.requests import SnapshotRequest
@@ -50,6 +51,7 @@ from moorline.model.messages import (
     Running,
 )
 from moorline.protocol.lifecycle import JobStatus, Lifecycle
+from moorline.protocol.lowering import lower
 from moorline.protocol.restarts import Failure, GiveUp, Restarts
 from moorline.storage.checkpoints import History
 
@@ -73,6 +75,10 @@ class Cluster(Protocol):
 
     def cancel(self) -> None:
         """End the running attempt."""
+        ...
+
+    def has_room(self, slots: int) -> bool:
+        """Could it run so many subtasks at once, if the running attempt were gone?"""
         ...
 
 
@@ -132,6 +138,7 @@ class Supervision:
         #: The savepoint of a stop that is not through yet.
         self._stopped_at: str | None = None
         self._rescale: _Rescale | None = None
+        self._autoscaler = None if config.autoscale is None else Autoscaler(config.autoscale)
         self._last_failure = ""
         self._queries = Queries()
         self._finished_stats: list[CheckpointStats] = []
@@ -305,6 +312,7 @@ class Supervision:
             except Fenced as error:
                 self._fenced(error)
             self._after(current, now_ms)
+            self._autoscale(current, now_ms)
 
     # --- inside ----------------------------------------------------------------------------------
 
@@ -379,6 +387,8 @@ class Supervision:
             self._lifecycle.move(JobStatus.RUNNING, f"all subtasks of attempt {current.deployment.attempt} run")
             for subtask in current.running:
                 current.heard_ms[subtask] = now_ms
+            if self._autoscaler is not None:
+                self._autoscaler.began(now_ms, self._rescale is not None)
             if self._rescale is not None and self._rescale.has_begun:
                 self._rescale.answer.set_result(current.deployment.attempt)
                 self._rescale = None
@@ -415,6 +425,20 @@ class Supervision:
             # Also if that checkpoint failed: then the one before it will do, and a little is done again.
             current.gives_way = rescale.has_begun = True
             self._cluster.cancel()
+
+    def _autoscale(self, current: _Attempt, now_ms: int) -> None:
+        is_going_on = self.status is JobStatus.RUNNING and current.failure is None and not current.checkpoints.is_ending
+        if self._autoscaler is None or not is_going_on or self._rescale is not None or self._stop_after is not None:
+            return
+        graph = self._autoscaler.look(current.deployment.plan, current.progress, now_ms)
+        if graph is None:
+            return
+        slots = sum(lower(graph).widths)
+        if self._cluster.has_room(slots):
+            self.rescale(graph, Future(), now_ms)
+        else:
+            log.warning("there is no room for the %d subtasks that the job should have", slots)
+            self._autoscaler.refused(now_ms)
 
     def _give_up_stop_after(self) -> None:
         stop = self._stop_after

@@ -62,6 +62,7 @@ from moorline.subtask.gate import Gate
 from moorline.subtask.operator import ChainedOperator
 from moorline.subtask.output import Output
 from moorline.subtask.restore import close_chain, open_chain
+from moorline.subtask.spent import TimeSpent
 
 #: How often keys are counted.
 COUNT_MS = 500
@@ -78,6 +79,7 @@ class Subtask:
         self._stage, self._slot = self._plan.slot(subtask)
         self._operators: list[ChainedOperator] = []
         self._source: ReadingOperator | None = None
+        self.spent = TimeSpent(environment.now_ms)
         self.output = Output(deployment.attempt, environment.flush_ms, environment.now_ms)
         channels = self._plan.channels_into(subtask)
         self._channel = {pair: number for number, pair in enumerate(channels)}
@@ -211,11 +213,15 @@ class Subtask:
 
     def progress(self) -> Progress:
         """How far it is. Called from another thread, so it looks at numbers only."""
+        busy, held_back, idle = self.spent.so_far()
         return Progress(
             records_in=self._operators[0].records_in if self._operators else 0,
             records_out=self.output.records_out,
             keys=self._keys,
             blocked_bytes=self._gate.held_bytes(),
+            busy_ms=busy,
+            backpressured_ms=held_back,
+            idle_ms=idle,
         )
 
     def close(self) -> None:
