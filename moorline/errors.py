@@ -487,6 +487,38 @@ class RekeyFailed(RestoreError):
 
 
 @dataclass(eq=False)
+class InFlightNowhere(RestoreError):
+    """A snapshot holds records on their way to an operator that no longer reads from where they come."""
+
+    uid: str
+    upstream: str
+    snapshot: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.snapshot} is an unaligned one and holds records on their way from operator {self.upstream!r} to "
+            f"operator {self.uid!r}, but in this job they are not joined as they were. Start the job as it was, take a "
+            f"savepoint of it or stop() it, and change it then. allow_non_restored_state=True gives up what was on its "
+            f"way to operators that are gone."
+        )
+
+
+@dataclass(eq=False)
+class InFlightPickled(RestoreError):
+    """A snapshot holds pickled records, and nobody has said that they may be read."""
+
+    uid: str
+    snapshot: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.snapshot} is an unaligned one and holds pickled records on their way to operator {self.uid!r}. "
+            f"Reading a pickle can run code, so it is done only for a job that writes such checkpoints itself: start "
+            f"it with unaligned=True or an aligned_timeout."
+        )
+
+
+@dataclass(eq=False)
 class SnapshotCorrupt(RestoreError):
     """A file of a snapshot is not what its manifest says."""
 
@@ -626,6 +658,20 @@ class Fenced(MoorlineError):
         return (
             f"attempt {self.theirs} of another driver has taken over {self.location} from our attempt {self.ours}. "
             f"This driver stops and changes nothing; give each running job a name or a location of its own."
+        )
+
+
+@dataclass(eq=False)
+class LeadershipLost(MoorlineError):
+    """This driver may no longer lead the job: another one does, or may from now on."""
+
+    job: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"this driver no longer leads job {self.job!r}: {self.reason}. It stops and changes nothing; the driver "
+            f"that leads goes on from the newest checkpoint. Start this one again to have it stand by."
         )
 
 

@@ -21,10 +21,10 @@ from moorline.api.generated_uids import advice_on_uids
 from moorline.api.operator_state import CheckpointedFunction, ListCheckpointed
 from moorline.api.states import State, declared_states
 from moorline.driver.preflight import conversions, stored_states
-from moorline.errors import MaxParallelismChanged, StateIncompatible
+from moorline.errors import InFlightNowhere, MaxParallelismChanged, StateIncompatible
 from moorline.model.graph import Graph, Operator
 from moorline.model.manifest import Manifest, OperatorEntry
-from moorline.protocol.redistribution import DEALT_OUT_ANEW, key_groups_of, stored_key_groups
+from moorline.protocol.redistribution import DEALT_OUT_ANEW, check_inputs, key_groups_of, stored_key_groups
 
 #: What a job would refuse to start over.
 REFUSED = ("LOST", "IMPOSSIBLE")
@@ -95,6 +95,11 @@ def plan_restore(manifest: Manifest, graph: Graph, snapshot: str, allow_non_rest
     found = RestorePlan(snapshot, manifest.checkpoint, key_groups, problems=problems, notes=notes)
     for entry in manifest.operators:
         operator = graph.by_uid.get(entry.uid)
+        try:
+            if operator is not None or not allow_non_restored:
+                check_inputs(entry, operator.inputs if operator is not None else (), snapshot)
+        except InFlightNowhere as error:
+            problems.append(str(error))
         if operator is None:
             verdict = "dropped" if allow_non_restored else "LOST"
             note = "the job has no operator with this uid"

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 
 from moorline.api.sinks import Sink
 from moorline.driver.preflight import check_types
-from moorline.errors import MoorlineError, SnapshotCorrupt, StorageError
+from moorline.errors import InFlightPickled, MoorlineError, SnapshotCorrupt, StorageError
 from moorline.model.config import RunConfig
 from moorline.model.deployment import Deployment
 from moorline.model.graph import Graph
 from moorline.model.ids import Attempt, CheckpointId
 from moorline.model.manifest import Claim, Manifest, next_checkpoint
 from moorline.protocol.lowering import lower
-from moorline.protocol.recovery import Found, RestoreFrom, StartEmpty, choose, lineage, origin
+from moorline.protocol.recovery import Found, RestoreFrom, StartEmpty, choose, lineage
 from moorline.protocol.redistribution import DEALT_OUT_ANEW, key_groups_of, redistribute, stored_key_groups
 from moorline.storage import snapshots
 from moorline.storage.blobs import BlobStore
@@ -39,9 +39,8 @@ class Start:
     given_up: frozenset[int] = frozenset()
 
 
-def start_without_storage(graph: Graph, attempt: Attempt, config: RunConfig, stopped_at: str | None = None) -> Start:
+def start_without_storage(graph: Graph, attempt: Attempt, config: RunConfig) -> Start:
     """An attempt of a job without checkpoints: empty, or from a savepoint."""
-    config = replace(config, restore=stopped_at or config.restore)
     if config.savepoint is not None:
         return _from_savepoint(graph, attempt, None, config, 1, [])
     return Start(Deployment(lower(graph), attempt, state=config.state), 1, [])
@@ -57,6 +56,8 @@ def _from_savepoint(
     if damage is not None:
         raise SnapshotCorrupt(store.url, damage)
     check_types(manifest, graph)
+    if not config.state.unaligned:
+        _refuse_pickles(manifest, f"the snapshot {store.url}")
     graph = _with_key_groups(manifest, graph)
     plan = lower(graph)
     restores = redistribute(manifest, plan, f"the snapshot {store.url}", config.allow_non_restored_state)
@@ -74,12 +75,11 @@ def start_from_storage(
     refused: dict[int, str],
     now_ms: int,
     config: RunConfig,
-    stopped_at: str | None = None,
+    stopped_at: int = 0,
 ) -> Start:
     """Claim the next attempt and restore the newest whole checkpoint. ``refused``: see ``recovery.choose``.
 
-    ``stopped_at``: the savepoint of a stop that is not through yet. The job that goes on from it will do again what
-    came after it, so nothing after it may be committed by us: we go back to it, unless a later checkpoint is complete.
+    ``stopped_at``: the number of the savepoint that the job was stopped with. What is older does not count.
     """
     attempt = history.claim(fresh, now_ms, config.savepoint or "")
     history.sweep(attempt)
@@ -101,14 +101,11 @@ def start_from_storage(
     given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
     log.info("attempt %d: %s", attempt, decision)
     url = history.store.url
-    if stopped_at is not None:
-        reached = decision.manifest.checkpoint if isinstance(decision, RestoreFrom) else 0
-        if reached < open_snapshot(stopped_at)[0].checkpoint:
-            return _from_savepoint(graph, attempt, url, replace(config, restore=stopped_at), next_number, completed)
-    if isinstance(decision, StartEmpty) and config.savepoint is None and (source := origin(records)) is not None:
-        # Whoever started the job from a savepoint was gone before its first checkpoint.
-        config = replace(config, restore=source)
-    if isinstance(decision, StartEmpty) and config.savepoint is not None:
+    if isinstance(decision, RestoreFrom) and decision.manifest.checkpoint < stopped_at:
+        return _from_savepoint(graph, attempt, url, config, next_number, completed)
+    if isinstance(decision, StartEmpty) and (config.savepoint or decision.savepoint):
+        if config.savepoint is None:  # another driver has begun with it, and got no further
+            config = replace(config, restore=decision.savepoint)
         return _from_savepoint(graph, attempt, url, config, next_number, completed)
     if isinstance(decision, StartEmpty):
         return Start(Deployment(lower(graph), attempt, location=url, state=config.state), next_number, completed)
@@ -126,6 +123,8 @@ def start_from_storage(
         history.give_up(passed, now_ms)
         given_up |= set(passed)
     check_types(manifest, graph)
+    if not config.state.unaligned:
+        _refuse_pickles(manifest, f"checkpoint {manifest.checkpoint} in {url}")
     # Also if nothing is known to be damaged: an entry of the history that is gone altogether leaves no trace in it.
     _roll_back(graph, manifest.checkpoint)
     graph = _with_key_groups(manifest, graph)
@@ -143,6 +142,12 @@ def _with_key_groups(manifest: Manifest, graph: Graph) -> Graph:
     if stored is not None and stored != wanted:
         log.warning("the snapshot has %d key groups and the job %d: %s", stored, wanted, DEALT_OUT_ANEW)
     return replace(graph, max_parallelism=wanted)
+
+
+def _refuse_pickles(manifest: Manifest, snapshot: str) -> None:
+    for operator in manifest.operators:
+        if any(h.pickled for subtask in operator.subtasks for h in subtask.in_flight):
+            raise InFlightPickled(operator.uid, snapshot)
 
 
 def _roll_back(graph: Graph, checkpoint: int) -> None:

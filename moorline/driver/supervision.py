@@ -29,6 +29,7 @@ from moorline.errors import (
     InvalidArgument,
     JobCancelled,
     JobFailed,
+    LeadershipLost,
     MoorlineError,
     SavepointFailed,
     StorageError,
@@ -127,6 +128,8 @@ class Supervision:
         self._restarts = Restarts(config.restart_strategy, chance)
         self._lifecycle = Lifecycle()
         self._attempt: _Attempt | None = None
+        #: Of the last attempt, for the tidying up at the end.
+        self._checkpoints: AttemptCheckpoints | None = None
         self._restart_at_ms: int | None = None
         self._attempts = 0
         self._has_claimed = False
@@ -135,8 +138,8 @@ class Supervision:
         #: Snapshots that were asked for while no attempt was running.
         self._waiting: list[SnapshotRequest] = []
         self._stop_after: SnapshotRequest | None = None
-        #: The savepoint of a stop that is not through yet.
-        self._stopped_at: str | None = None
+        #: The savepoint that the job has been stopped with: from then on nothing may be read that it does not have.
+        self._stopped_with: SnapshotRequest | None = None
         self._rescale: _Rescale | None = None
         self._autoscaler = None if config.autoscale is None else Autoscaler(config.autoscale)
         self._last_failure = ""
@@ -148,6 +151,8 @@ class Supervision:
         self.restored_from: list[int] = []
         self.results: dict[str, list[Any]] = {}
         self.error: MoorlineError | None = None
+        #: Does nothing lie in storage at the end but what is to be retained?
+        self.is_tidy = False
 
     # --- views: read by other threads, so each looks at the attempt once ---------------------------
 
@@ -194,10 +199,41 @@ class Supervision:
     # --- wishes ----------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> None:
-        self._launch(now_ms)
+        # Whoever waited for its turn may have been cancelled meanwhile.
+        if not self.status.is_terminal:
+            self._launch(now_ms)
+
+    def wait(self, now_ms: int) -> None:
+        """Another driver may lead the job: do nothing until told to start."""
+        self._lifecycle.move(JobStatus.WAITING, "another driver may lead the job")
+
+    def leadership_lost(self, error: LeadershipLost) -> None:
+        """Another driver may lead from now on: stop, and change nothing."""
+        if self.status.is_terminal or self.status is JobStatus.CANCELLING:
+            return
+        self.error = error
+        if self._attempt is not None:
+            self._fail(self._attempt, str(error))
+        else:
+            self._restart_at_ms = None
+            self._end(JobStatus.FAILED, error)
+
+    def ended_elsewhere(self, outcome: str) -> None:
+        """The driver that we waited for has seen the job to its end."""
+        if self.status is JobStatus.WAITING:
+            status = JobStatus(outcome)
+            error: MoorlineError | None = None
+            if status is JobStatus.CANCELLED:
+                self._lifecycle.move(JobStatus.CANCELLING, "cancelled under another driver")
+                error = JobCancelled(self._graph.job)
+            elif status is JobStatus.FAILED:
+                error = JobFailed(self._graph.job, "it failed under another driver, whose log says why", "")
+            self._end(status, error)
 
     def stop(self, now_ms: int) -> None:
         """End well: a final checkpoint, everything committed."""
+        if self.status is JobStatus.WAITING:
+            self._end(JobStatus.FINISHED, None)  # there is nothing of ours to end
         self._stop_wanted = True
         self._maybe_stop(now_ms)
 
@@ -332,7 +368,7 @@ class Supervision:
         except MoorlineError as error:
             self._end(JobStatus.FAILED, error)
             return
-        deployment = replace(start.deployment, stopped=self._stopped_at is not None)
+        deployment = replace(start.deployment, is_paused=self._stopped_with is not None)
         self.restored_from.append(deployment.restored or 0)
         checkpoints = AttemptCheckpoints(
             deployment,
@@ -344,19 +380,25 @@ class Supervision:
             now_ms,
             self._wall_ms,
             start.given_up,
-            deployment.restore_location if self._config.restore_mode == "claim" and not self._stopped_at else None,
+            deployment.restore_location if self._config.restore_mode == "claim" and not self._stopped_with else None,
         )
         self._attempt = _Attempt(deployment, checkpoints, now_ms)
+        self._checkpoints = checkpoints
         self._cluster.launch(deployment)
 
     def _prepare(self) -> Start:
         failpoint("driver.restore")
+        config, stopped = self._config, self._stopped_with
+        if stopped is not None:
+            # Whoever goes on from that savepoint does what comes after it: we only commit what comes before.
+            config = replace(config, restore=stopped.savepoint)
         if self._history is None:
-            return start_without_storage(self._graph, Attempt(self._attempts), self._config, self._stopped_at)
+            return start_without_storage(self._graph, Attempt(self._attempts), config)
         # Fresh until a claim has succeeded: what an earlier run of the job left behind is not ours to restore.
-        fresh = self._config.restore != "latest" and not self._has_claimed
+        fresh = config.restore != "latest" and not self._has_claimed
+        stopped_at = stopped.answer.result() if stopped is not None else 0
         start = start_from_storage(
-            self._graph, self._history, fresh, self._refused, self._wall_ms(), self._config, self._stopped_at
+            self._graph, self._history, fresh, self._refused, self._wall_ms(), config, stopped_at
         )
         self._has_claimed = True
         return start
@@ -375,6 +417,7 @@ class Supervision:
                 current.checkpoints.input_ended(subtask)
             case Progress():
                 current.progress[subtask] = report
+                current.checkpoints.progressed(subtask, report)
             case Answer():
                 self._queries.answered(report)
             case Failed():
@@ -416,7 +459,7 @@ class Supervision:
         if stop is not None and stop.answer.done() and current.failure is None:
             self._stop_after = None
             if stop.answer.exception() is None:
-                self._stopped_at = stop.savepoint
+                self._stopped_with = stop
                 self.stop(now_ms)
             else:
                 # The sources have stopped reading; only another attempt makes them go on.
@@ -441,11 +484,8 @@ class Supervision:
             self._autoscaler.refused(now_ms)
 
     def _give_up_stop_after(self) -> None:
-        stop = self._stop_after
-        if stop is not None and stop.answer.done():
+        if self._stop_after is not None and self._stop_after.answer.done():
             self._stop_after = None
-            if stop.answer.exception() is None:  # it came in with the last words of the attempt
-                self._stopped_at, self._stop_wanted = stop.savepoint, True
 
     def _is_over(self, current: _Attempt) -> bool:
         """Is the final checkpoint complete? Then subtasks may go as they like."""
@@ -473,7 +513,7 @@ class Supervision:
         self._last_failure = why
         first_line = why.strip().splitlines()[0] if why.strip() else "unknown"
         self.history_of_failures.append(f"attempt {ended.deployment.attempt}: {first_line}")
-        if isinstance(self.error, Fenced):
+        if isinstance(self.error, (Fenced, LeadershipLost)):
             self._end(JobStatus.FAILED, self.error)
             return
         last = ended.checkpoints.last_completed
@@ -518,4 +558,9 @@ class Supervision:
                 self._history.remove(own_checkpoints(self._history))
             except (StorageError, Fenced) as failure:
                 log.warning("checkpoints could not be deleted: %s", failure)
+        if self._checkpoints is not None and not isinstance(error, (Fenced, LeadershipLost)):
+            try:
+                self.is_tidy = self._checkpoints.tidy_up()
+            except Fenced as failure:
+                log.warning("unused files are left to the next driver: %s", failure)
         self._lifecycle.move(status, str(error) if error else "all done")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from moorline.errors import InvalidArgument
 from moorline.model.durations import Duration, milliseconds
@@ -33,6 +34,18 @@ class Checkpoints:
     incremental: bool | None = None
     #: What becomes of them when the job has finished or was cancelled. After a failure they are always kept.
     at_end: Literal["keep", "delete"] = "keep"
+    #: at_least_once: inputs do not wait for each other's barriers, and after a failure records may count twice.
+    mode: Literal["exactly_once", "at_least_once"] = "exactly_once"
+    #: Do not wait until records that are queued have been processed: make them part of the checkpoint.
+    unaligned: bool = False
+    #: Wait for so long, and only then do as if :attr:`unaligned`. 0 is at once; None: as :attr:`unaligned` says.
+    aligned_timeout: Duration | None = None
+    #: Files that no checkpoint names, and that none in flight can need, are deleted after so long.
+    grace: Duration = "10min"
+    #: What opening the location takes beside its URL: credentials, an endpoint. Never shown; None: the environment.
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    #: Use a filesystem on which nothing keeps a driver that was given up from writing.
+    allow_unfenced: bool = False
 
     def __post_init__(self) -> None:
         if self.interval_ms < 10:
@@ -43,6 +56,27 @@ class Checkpoints:
         if self.at_end not in ("keep", "delete"):
             raise InvalidArgument("at_end", self.at_end, "Write 'keep' or 'delete'.")
         milliseconds(self.min_pause, "min_pause"), milliseconds(self.timeout, "timeout")
+        milliseconds(self.grace, "grace")
+        if self.mode not in ("exactly_once", "at_least_once"):
+            raise InvalidArgument("mode", self.mode, "Write 'exactly_once' or 'at_least_once'.")
+        if self.overtake_ms is not None:
+            if self.mode != "exactly_once":
+                advice = "At least once nothing waits for barriers, so there is nothing to overtake: leave it out."
+                raise InvalidArgument(self._unaligned_by, True, advice)
+            if self.max_concurrent != 1:
+                advice = f"With {self._unaligned_by} there is one checkpoint at a time: leave max_concurrent at 1."
+                raise InvalidArgument("max_concurrent", self.max_concurrent, advice)
+
+    @property
+    def _unaligned_by(self) -> str:
+        return "unaligned" if self.aligned_timeout is None else "aligned_timeout"
+
+    @property
+    def overtake_ms(self) -> int | None:
+        """How long barriers are given to line up before they overtake; None: for ever."""
+        if self.aligned_timeout is not None:
+            return milliseconds(self.aligned_timeout, "aligned_timeout")
+        return 0 if self.unaligned else None
 
     @property
     def interval_ms(self) -> int:
@@ -55,6 +89,10 @@ class Checkpoints:
     @property
     def timeout_ms(self) -> int:
         return milliseconds(self.timeout)
+
+    @property
+    def grace_ms(self) -> int:
+        return milliseconds(self.grace)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,10 +157,13 @@ class Autoscale:
 
 @dataclass(frozen=True)
 class StateConfig:
-    """How keyed state is kept: what a subtask needs to know."""
+    """How state is kept and snapshotted: what a subtask needs to know."""
 
     rocksdb: RocksDb | None = None
     incremental: bool = False
+    at_least_once: bool = False
+    #: May a snapshot hold pickled records in flight? It says so who chooses a mode that writes them.
+    unaligned: bool = False
     #: In a batch job: only the key that is being worked on has state, and it is never snapshotted.
     one_key: bool = False
 
@@ -206,6 +247,57 @@ RestartStrategy = NoRestart | FixedDelay | FailureRate | ExponentialDelay
 
 
 @dataclass(frozen=True, kw_only=True)
+class StorageLease:
+    """Have several drivers stand ready for a job, one of which leads: told by files beside its checkpoints.
+
+    >>> StorageLease(ttl="15s").ttl_ms
+    15000
+    """
+
+    #: So long after the last sign of life of the leader another one takes over.
+    ttl: Duration = "15s"
+
+    def __post_init__(self) -> None:
+        _check_ttl(self.ttl)
+
+    @property
+    def ttl_ms(self) -> int:
+        return milliseconds(self.ttl, "ttl")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZooKeeper:
+    """Have several drivers stand ready for a job, one of which leads: told by a session of ZooKeeper's.
+
+    >>> ZooKeeper("zk1:2181,zk2:2181,zk3:2181", path="/moorline").ttl_ms
+    15000
+    """
+
+    #: ``host:port``, with commas between several.
+    hosts: str = field(kw_only=False)
+    #: Each job has a node of its name below this one.
+    path: str = "/moorline"
+    #: The timeout of the session: so long after the last sign of life of the leader another one takes over.
+    ttl: Duration = "15s"
+    #: For example ``("digest", "user:password")``: then nodes can be changed by that user alone. Never shown.
+    auth: tuple[str, str] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        _check_ttl(self.ttl)
+        if not self.path.startswith("/"):
+            raise InvalidArgument("path", self.path, "A path in ZooKeeper begins with a slash.")
+
+    @property
+    def ttl_ms(self) -> int:
+        return milliseconds(self.ttl, "ttl")
+
+
+def _check_ttl(ttl: Duration) -> None:
+    if milliseconds(ttl, "ttl") < 500:
+        raise InvalidArgument("ttl", ttl, "The shortest is 500 ms: a leader must be able to renew it in time.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """Everything about a run beside the job itself."""
 
@@ -222,6 +314,8 @@ class RunConfig:
     backend: Literal["heap", "rocksdb"] | RocksDb = "heap"
     #: None: the parallelism stays what it is until somebody changes it.
     autoscale: Autoscale | None = None
+    #: Several drivers stand ready for the job, and one of them leads.
+    ha: StorageLease | ZooKeeper | None = None
     #: A subtask that has not been heard of for so long is lost.
     heartbeat_timeout: Duration = "50s"
     #: How long a record may wait for others to share a frame with.
@@ -236,6 +330,10 @@ class RunConfig:
             raise InvalidArgument("autoscale", self.autoscale, "Give mo.Autoscale(...), and checkpoints= as well.")
         if self.restore == "latest" and self.checkpoints is None:
             raise InvalidArgument("restore", self.restore, "Give checkpoints= as well: they say where to look.")
+        if self.ha is not None and self.checkpoints is None:
+            raise InvalidArgument("ha", self.ha, "Give checkpoints= as well: who takes over goes on from them.")
+        if self.ha is not None and not isinstance(self.ha, StorageLease | ZooKeeper):
+            raise InvalidArgument("ha", self.ha, "Write mo.StorageLease(...) or mo.ZooKeeper(...).")
         if self.backend not in ("heap", "rocksdb") and not isinstance(self.backend, RocksDb):
             raise InvalidArgument("backend", self.backend, "Write 'heap', 'rocksdb' or mo.RocksDb(...).")
         milliseconds(self.heartbeat_timeout, "heartbeat_timeout"), milliseconds(self.flush, "flush")
@@ -250,8 +348,14 @@ class RunConfig:
         rocksdb = (
             RocksDb() if self.backend == "rocksdb" else self.backend if isinstance(self.backend, RocksDb) else None
         )
-        wanted = self.checkpoints.incremental if self.checkpoints else None
-        return StateConfig(rocksdb, rocksdb is not None if wanted is None else wanted)
+        checkpoints = self.checkpoints
+        wanted = checkpoints.incremental if checkpoints else None
+        return StateConfig(
+            rocksdb,
+            rocksdb is not None if wanted is None else wanted,
+            at_least_once=checkpoints is not None and checkpoints.mode == "at_least_once",
+            unaligned=checkpoints is not None and checkpoints.overtake_ms is not None,
+        )
 
     @property
     def restart_strategy(self) -> RestartStrategy:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from moorline.model.config import ON_THE_HEAP, StateConfig
 from moorline.model.graph import Plan
 from moorline.model.ids import Attempt, CheckpointId, SubtaskId
-from moorline.model.manifest import ElementsHandle, KeyedHandle
+from moorline.model.key_groups import KeyGroupRange
+from moorline.model.manifest import ElementsHandle, InFlightHandle, KeyedHandle
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,17 @@ class ElementsSlice:
     handle: ElementsHandle
     start: int
     stop: int
+
+
+@dataclass(frozen=True)
+class InFlightShare:
+    """Of the elements behind a handle every ``step``-th from ``first`` on, and of those the records of some keys."""
+
+    handle: InFlightHandle
+    first: int = 0
+    step: int = 1
+    #: None: all records.
+    key_groups: KeyGroupRange | None = None
 
 
 @dataclass(frozen=True)
@@ -30,6 +42,8 @@ class OperatorRestore:
     changes_keys: bool = False
     #: The number of key groups in the snapshot, if it is another one than the job's: keys are dealt out anew.
     key_groups: int | None = None
+    #: Records that come before all new ones.
+    in_flight: tuple[InFlightShare, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,7 +60,7 @@ class Deployment:
     location: str | None = None
     #: Where the restored snapshot lies, if it is not one of the job's own checkpoints.
     restore_location: str | None = None
-    #: Nothing is read and nothing fires: the job has been stopped, and only its final checkpoint is left to do.
-    stopped: bool = False
     #: How keyed state is kept.
     state: StateConfig = ON_THE_HEAP
+    #: Nothing is read and nothing fires: all that is left to do is to commit and to end.
+    is_paused: bool = False

@@ -12,7 +12,7 @@ A frame is one row of the exchange: a head that says where it goes and where it 
                  1 stamped     pickle of a list and of the timestamps' bytes
                  2 watermark   i64, milliseconds: nothing earlier follows on this channel, or so it is hoped
                  3 idle        nothing: do not wait for this channel's watermark until it says something again
-    2 barrier  checkpoint u64, triggered at (ms) i64, flags u8 (1 final, 2 pause), completed u64, savepoint: text
+    2 barrier  checkpoint u64, triggered at (ms) i64, final u8 (2: a pause), completed u64, savepoint: text
     3 end      nothing: no more records on this channel
     4 result   records for the driver: u16 length + name, pickle of a list; passed on to the last stage
 
@@ -68,7 +68,7 @@ class Barrier:
     completed: int = 0
     #: Where the snapshot goes if it is a savepoint.
     savepoint: str = ""
-    #: Nothing is read or fires after it, until another barrier or another attempt.
+    #: After this one no record follows until the attempt ends, and nothing fires.
     pause: bool = False
 
 
@@ -104,35 +104,51 @@ PACKED_IDLE = _PART.pack(IDLE, 0)
 Part = tuple[int, Any, Any]
 
 
+def unpack_part(frame: bytes, at: int) -> tuple[int, Any, Any, int]:
+    """The part of a batch that begins at byte ``at``, and where the next one does."""
+    kind, length = _PART.unpack_from(frame, at)
+    start, end = at + _PART.size, at + _PART.size + length
+    if kind == RECORDS:
+        return kind, pickle.loads(memoryview(frame)[start:end]), None, end
+    if kind == STAMPED:
+        records, packed = pickle.loads(memoryview(frame)[start:end])
+        timestamps = array("q")
+        timestamps.frombytes(packed)
+        return kind, records, timestamps.tolist(), end
+    if kind == WATERMARK:
+        return kind, _WATERMARK.unpack_from(frame, start)[0], None, end
+    return kind, None, None, end
+
+
 def unpack_batch(frame: bytes) -> Iterator[Part]:
-    """The parts of a batch, one after the other: each is worked off while it is in the processor's cache."""
-    body, at = memoryview(frame), HEAD.size
+    """The parts of a batch, one after the other."""
+    at = HEAD.size
+    while at < len(frame):
+        kind, content, timestamps, at = unpack_part(frame, at)
+        yield kind, content, timestamps
+
+
+def record_parts(frame: bytes) -> Iterator[bytes]:
+    """The parts of a batch that hold records, as they are. Time is left out."""
+    at = HEAD.size
     while at < len(frame):
         kind, length = _PART.unpack_from(frame, at)
-        at += _PART.size + length
-        if kind == RECORDS:
-            yield kind, pickle.loads(body[at - length : at]), None
-        elif kind == STAMPED:
-            records, packed = pickle.loads(body[at - length : at])
-            timestamps = array("q")
-            timestamps.frombytes(packed)
-            yield kind, records, timestamps.tolist()
-        elif kind == WATERMARK:
-            yield kind, _WATERMARK.unpack_from(frame, at - length)[0], None
-        else:
-            yield kind, None, None
+        end = at + _PART.size + length
+        if kind in (RECORDS, STAMPED):
+            yield frame[at:end]
+        at = end
 
 
 def pack_barrier(head: bytes, barrier: Barrier) -> bytes:
-    flags = barrier.final | barrier.pause << 1
-    fixed = _BARRIER.pack(barrier.checkpoint, barrier.triggered_ms, flags, barrier.completed)
+    end = barrier.final | barrier.pause << 1
+    fixed = _BARRIER.pack(barrier.checkpoint, barrier.triggered_ms, end, barrier.completed)
     return head + fixed + barrier.savepoint.encode()
 
 
 def unpack_barrier(frame: bytes) -> Barrier:
-    checkpoint, triggered_ms, flags, completed = _BARRIER.unpack_from(frame, HEAD.size)
+    checkpoint, triggered_ms, end, completed = _BARRIER.unpack_from(frame, HEAD.size)
     savepoint = frame[HEAD.size + _BARRIER.size :].decode()
-    return Barrier(CheckpointId(checkpoint), triggered_ms, bool(flags & 1), completed, savepoint, bool(flags & 2))
+    return Barrier(CheckpointId(checkpoint), triggered_ms, bool(end & 1), completed, savepoint, bool(end & 2))
 
 
 def pack_result(attempt: int, sender: int, name: str, records: list[Any]) -> bytes:

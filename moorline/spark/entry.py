@@ -16,9 +16,9 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -29,7 +29,7 @@ from moorline.failpoints import failpoint
 from moorline.model.messages import Order
 from moorline.spark import shipping
 from moorline.spark.exchange import ARROW_SCHEMA
-from moorline.storage.open import open_store
+from moorline.storage.open import open_store, remember_options
 from moorline.subtask.control import ControlLine
 from moorline.subtask.environment import Environment
 from moorline.subtask.loop import Subtask
@@ -61,6 +61,8 @@ class TaskSpec:
     #: User code among it: see ``spark/shipping.py``.
     deployment: bytes
     failpoints: failpoints.Plan
+    #: What opening the job's storage takes, and where that is. Secret like the rest.
+    storage: tuple[str, Mapping[str, Any] | None] = field(default=("", None), repr=False)
 
 
 class Mailbox:
@@ -100,6 +102,9 @@ class Mailbox:
             calls, self._calls = list(self._calls), deque()
             return calls
 
+    def has_calls(self) -> bool:
+        return bool(self._calls)
+
     def take_frame(self) -> bytes | None:
         if not self._frames:
             if self._error is not None:
@@ -134,6 +139,7 @@ def run_task(spec: TaskSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> I
     # scan the whole state again and again.
     gc.set_threshold(200_000, 20, 50)
     failpoints.arm(spec.failpoints)
+    remember_options(*spec.storage)
     deployment = shipping.unpack(spec.deployment)
     context = TaskContext.get()
     assert context is not None
@@ -167,7 +173,7 @@ def run_task(spec: TaskSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> I
             spec.address, spec.secret, deployment.plan.graph.job, deployment.attempt, subtask_id, ordered, lost
         )
         store = open_store(deployment.location) if deployment.location else None
-        environment = Environment(_now_ms, line.report, background, store, spec.flush_ms)
+        environment = Environment(_now_ms, line.report, background, store, spec.flush_ms, is_wanted=mailbox.has_calls)
         subtask = Subtask(deployment, subtask_id, environment)
         subtask.start(os.getpid())
         reader.start()

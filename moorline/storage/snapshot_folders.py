@@ -62,6 +62,13 @@ def open_snapshot(url: str, checkpoint: int | None = None) -> tuple[Manifest, Bl
     return manifest, store
 
 
+def folder_at(url: str) -> BlobStore:
+    """The folder of a savepoint or of a job: at ``url``, or that of the only job below it."""
+    store = open_store(url)
+    is_one = has_savepoint(store) or store.list(HISTORY) or store.list(DATA)
+    return store if is_one else _only_job(store)
+
+
 def new_folder(url: str) -> str:
     """``url`` as workers will open it, if a savepoint can go there: nothing may be there yet."""
     store = open_store(url)
@@ -85,6 +92,8 @@ def write_savepoint(store: BlobStore, manifest: Manifest) -> None:
         for handle in (h for subtask in operator.subtasks for h in subtask.keyed):
             if handle.increment or handle.files or handle.kind == "native":
                 raise ValueError(f"state {handle.state!r} of {operator.uid!r} is not in the form of a savepoint")
+    if manifest.in_flight:
+        raise ValueError("a savepoint is aligned, and these are records in flight")
     if any(not file.path.startswith(DATA) for file in manifest.files()):
         raise ValueError("the files of a savepoint lie below data/")
     # A savepoint is number 1 of a history of its own, and an attempt is never above its number.
@@ -113,6 +122,8 @@ def _savepoint(store: BlobStore, data: bytes) -> Manifest:
         raise SnapshotCorrupt(path, f"{error.path}: {error.cause}" if error.path else error.cause) from error
     if not isinstance(entry, Manifest):
         raise SnapshotCorrupt(path, "it is no manifest")
+    if entry.in_flight:
+        raise SnapshotCorrupt(path, "it has records in flight, and a savepoint never has")
     return entry
 
 

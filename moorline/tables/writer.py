@@ -90,6 +90,9 @@ class SnapshotWriter:
         """The same for a snapshot that is open already."""
         if self._drafts:
             raise InvalidArgument("from_snapshot", reader.manifest.job, "Begin with it, before any other order.")
+        if reader.manifest.in_flight:
+            advice = f"It is unaligned and has {reader.manifest.in_flight:,} records in flight. Take a savepoint of it."
+            raise InvalidArgument("from_snapshot", reader.manifest.job, advice)
         self._job = self._job or reader.manifest.job
         self._checkpoint = max(1, reader.manifest.checkpoint)
         found = {reader.operator(o.uid).max_parallelism for o in reader.manifest.operators}

@@ -23,7 +23,7 @@ import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,15 +31,19 @@ import cloudpickle
 
 from moorline.driver.requests import SnapshotRequest
 from moorline.driver.supervision import Supervision
+from moorline.errors import SnapshotNotFound
 from moorline.model.config import Checkpoints, ExponentialDelay, RocksDb, RunConfig
 from moorline.model.deployment import Deployment
 from moorline.model.elements import unpack_results
 from moorline.model.graph import Graph
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import Claim, Manifest
-from moorline.model.messages import Confirm, Order, Report
+from moorline.model.messages import Confirm, Hold, Order, Report
+from moorline.protocol import pacing
 from moorline.protocol.lifecycle import JobStatus
+from moorline.protocol.recovery import Found, lineage
 from moorline.state import heap
+from moorline.storage import fsck
 from moorline.storage.checkpoints import History
 from moorline.storage.memory import MemoryStore
 from moorline.subtask.environment import Environment
@@ -49,6 +53,7 @@ from moorline.testing.ledger import Ledger
 from moorline.testing.simulated_features import Maker, broadcast_job, operator_state_job, timers_job, ttl_job
 from moorline.testing.simulated_jobs import LostOrDoubled, SimulatedJob, counting_job
 from moorline.testing.simulated_loads import QUICK, Loads
+from moorline.testing.simulated_modes import at_least_once, at_least_once_job, consistency
 from moorline.testing.simulated_queries import Curiosity
 from moorline.testing.simulated_upgrades import join_job, source_function_job, upgrade_job
 from moorline.testing.simulated_windows import outside_job, windows_job
@@ -63,12 +68,28 @@ FEATURES: list[Maker] = [
     upgrade_job,
     source_function_job,
     join_job,
+    at_least_once_job,
 ]
+
+
+@contextmanager
+def little_patience(most_bytes: int) -> Iterator[None]:
+    """Sources are held when so little has been put aside: frames are tiny here."""
+    most, pacing.MOST_BYTES = pacing.MOST_BYTES, most_bytes
+    try:
+        yield
+    finally:
+        pacing.MOST_BYTES = most
 
 
 def job_of(seed: int) -> Maker:
     """Which job a seed runs: every other one counts, and the rest goes round the features."""
     return counting_job if seed % 2 else FEATURES[seed // 2 % len(FEATURES)]
+
+
+def mode_of(seed: int, settings: random.Random) -> dict[str, Any]:
+    """How checkpoints are taken. Every driver has its own way, so it restores what was taken in another one."""
+    return at_least_once(settings) if job_of(seed) is at_least_once_job else consistency(settings)
 
 
 def is_incremental(settings: random.Random) -> bool:
@@ -129,7 +150,15 @@ class _Attempt:
 
         store = UnsureStore(self.world.store, self.world, may_kill=True) if deployment.location else None
         environment = Environment(
-            lambda: self.world.now_ms, report, background, store, flush_ms=2, wall_ms=lambda: int(self.world.now_ms)
+            lambda: self.world.now_ms,
+            report,
+            background,
+            store,
+            flush_ms=2,
+            wall_ms=lambda: int(self.world.now_ms),
+            # Frames are left half done now and then, whatever it is that has come up.
+            is_wanted=lambda: self.world.chance.random() < 0.2,
+            slice_records=2,
         )
         worker = _Worker(subtask, Subtask(deployment, subtask, environment))
         return worker
@@ -148,6 +177,8 @@ class _Attempt:
             subtask.order(worker.orders.popleft())
         elif chance.random() < 0.2 and subtask.tick():
             pass
+        elif chance.random() < 0.05:
+            worker.reports.append(subtask.progress())
         else:
             self._input_or_work(worker)
         self._carry(worker, subtask.output.take(is_idle=chance.random() < 0.5))
@@ -213,9 +244,10 @@ class _Driver:
                 min_pause=world.settings.choice([0, 0.01]),
                 timeout=world.settings.choice([1.0, 4.0]),
                 tolerable_failures=3,
-                max_concurrent=world.settings.choice([1, 2]),
                 retained=world.settings.choice([1, 2, 3]),
                 incremental=is_incremental(world.settings),
+                grace=0.1,
+                **mode_of(world.seed, world.settings),
             ),
             restart=ExponentialDelay(initial=0.005, maximum=0.02, reset_after=1),
             restore=restore,
@@ -225,6 +257,7 @@ class _Driver:
         )
         history = History(UnsureStore(world.store, world, may_kill=False), simulated.job.name)
         self.expected, self.audits = simulated.expected, simulated.audits
+        self.retained = config.checkpoints.retained if config.checkpoints else 0
         self.operators = list(simulated.job.graph().operators)
         self.attempt: _Attempt | None = None
         self.zombies: list[_Attempt] = []
@@ -242,8 +275,8 @@ class _Driver:
         world = self.world
         if self.attempt is None:
             return
-        if not (isinstance(order, Confirm) and order.final):
-            # The final confirmation cannot be lost: a line that breaks fails the attempt.
+        if not isinstance(order, Hold) and not (isinstance(order, Confirm) and order.final):
+            # The final confirmation cannot be lost: a line that breaks fails the attempt. Nor can a word to wait.
             if not hasattr(order, "triggered_ms") and world.happens(world.faults.lost_notification):
                 return
             if not hasattr(order, "triggered_ms") and world.happens(world.faults.repeated_order):
@@ -293,6 +326,7 @@ class Simulation:
     ) -> None:
         self.seed, self.records = seed, records
         self.chance, self.settings = random.Random(seed), random.Random(~seed)
+        self._outside = random.Random(f"outside-{seed}")
         self.faults = faults or Faults()
         self.now_ms = 0.0
         self.steps = 0
@@ -310,6 +344,8 @@ class Simulation:
         self.uses_rocksdb = self.settings.random() < rocksdb
         self.folder = tempfile.mkdtemp(prefix=f"moorline-sim-{seed}-") if self.uses_rocksdb else None
         self.checkpoints = 0
+        #: How many of them had records in flight, and how many of those were restored.
+        self.unaligned: Counter[int] = Counter()
         self.restored: list[int] = []
         #: Somebody who asks for state at every step with this probability.
         self.curiosity = Curiosity(seed, queries)
@@ -338,7 +374,10 @@ class Simulation:
 
     def run(self) -> Simulation:
         """Run to the end. Raises :class:`LostOrDoubled`, or whatever else went wrong."""
-        with chains_of_large_tables(self.settings.choice([2, 5, 20])):
+        with (
+            chains_of_large_tables(self.settings.choice([2, 5, 20])),
+            little_patience(self.settings.choice([300, 3000])),
+        ):
             return self._run()
 
     def _run(self) -> Simulation:
@@ -375,6 +414,8 @@ class Simulation:
             self._kill_driver()
             return
         self._wish()
+        if self.steps < self._fault_steps and self._outside.random() < self.faults.sweep:
+            self._sweep_from_outside()
         attempt = self.driver.attempt
         if attempt is not None and not attempt.is_over and chance.random() < 0.75:
             worker = attempt.workers[chance.choice(list(attempt.workers))]
@@ -449,6 +490,11 @@ class Simulation:
             self._stop = SnapshotRequest(savepoint=self._savepoint())
             supervision.stop_with_savepoint(self._stop, now)
 
+    def _sweep_from_outside(self) -> None:
+        """Somebody deletes what nobody needs, without a grace time: no driver and no upload may miss anything."""
+        with suppress(SnapshotNotFound):  # there is nothing yet
+            self.injected["swept files"] += len(fsck.sweep(self.store, now_ms=1 << 60, grace_ms=0))
+
     def _savepoint(self) -> str:
         return f"memory://sim-{self.seed}-{sum(self.injected.values())}"
 
@@ -459,13 +505,16 @@ class Simulation:
         if stop is None or not is_finished or not stop.answer.done() or stop.answer.exception() is not None:
             return False
         self._note(self.driver)
-        self._take_over(stop.savepoint)
+        # A store outside has gone on to the last checkpoint, and no savepoint takes it back.
+        self._take_over("latest" if job_of(self.seed) is outside_job else stop.savepoint)
         return True
 
     def _damage_newest(self) -> None:
         records = History(self.store, f"sim-{self.seed}").read()
         given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
-        manifests = [r.entry for r in records if isinstance(r.entry, Manifest) and r.entry.checkpoint not in given_up]
+        # What was there before the job was started anew, from a savepoint, is not for it to go back to.
+        mine = lineage([Found(r.path, r.entry, r.damage) for r in records])
+        manifests = [r.entry for r in mine if isinstance(r.entry, Manifest) and r.entry.checkpoint not in given_up]
         # A file that older checkpoints share would take them with it, and there would be nothing to go back to.
         shared = {file.path for manifest in manifests[:-1] for file in manifest.files()}
         there = {blob.path for blob in self.store.list("data/")}  # some may be gone since another driver died
@@ -504,6 +553,7 @@ class Simulation:
 
     def _note(self, driver: _Driver) -> None:
         self.checkpoints += len(driver.supervision.checkpoints)
+        self.unaligned.update(c.checkpoint for c in driver.supervision.checkpoints if c.in_flight)
         self.restored += [n for n in driver.supervision.restored_from if n]
 
     def _audit(self) -> None:
@@ -523,12 +573,28 @@ class Simulation:
                 )
 
     def _audit_files(self) -> None:
-        """Every file that a checkpoint names is there, but for those that were damaged on purpose."""
+        """What checkpoints name is there, but for what was damaged on purpose; nothing else is; none is left over."""
         there = {blob.path: blob.size for blob in self.store.list("data/")}
-        for record in History(self.store, f"sim-{self.seed}").read():
+        records = History(self.store, f"sim-{self.seed}").read()
+        named = set()
+        for record in records:
             for file in record.entry.files() if isinstance(record.entry, Manifest) else ():
+                named.add(file.path)
                 if there.get(file.path) != file.size and file.path not in self.damaged:
                     raise AssertionError(f"seed {self.seed}: {file.path} of {record.entry} is gone")
+        if not self.driver.supervision.is_tidy:
+            # Storage failed each time, and the driver has said so: what it left is found from outside.
+            swept = {left.path for left in fsck.sweep(self.store, now_ms=1 << 60, grace_ms=0)}
+            there = {path: size for path, size in there.items() if path not in swept}
+        if there.keys() - named:
+            raise AssertionError(f"seed {self.seed}: no checkpoint names {sorted(there.keys() - named)}")
+        mine = lineage([Found(r.path, r.entry, r.damage) for r in records])
+        given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
+        kept = {r.entry.checkpoint for r in mine if isinstance(r.entry, Manifest)} - given_up
+        enough = len(self.driver.supervision.checkpoints) >= self.driver.retained
+        too_many = len(kept) > self.driver.retained and self.driver.supervision.is_tidy
+        if too_many or (enough and len(kept) < self.driver.retained):
+            raise AssertionError(f"seed {self.seed}: {sorted(kept)} are kept instead of {self.driver.retained}")
 
 
 def _hashable(record: Any) -> Any:

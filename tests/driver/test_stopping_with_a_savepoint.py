@@ -47,7 +47,7 @@ def test_after_a_failure_the_stop_goes_on_from_its_savepoint_and_nothing_is_read
         fail(world)
         deployment = world.deployment
         assert (deployment.restored, deployment.restore_location) == (number, savepoint)
-        assert deployment.stopped
+        assert deployment.is_paused
         world.all_report(Running(pid=7))
         assert world.status is S.STOPPING
         world.acknowledge(world.triggered(final=True))
@@ -63,7 +63,7 @@ def test_a_final_checkpoint_that_was_complete_is_newer_than_the_savepoint():
     world.end_attempt(error="lost")
     world.pass_time(60_000)
     assert (world.deployment.restored, world.deployment.restore_location) == (final, None)
-    assert world.deployment.stopped
+    assert world.deployment.is_paused
 
 
 def test_a_savepoint_that_was_taken_by_a_stop_is_never_taken_over_by_the_job_itself():

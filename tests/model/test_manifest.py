@@ -45,12 +45,12 @@ def test_the_kind_tells_a_manifest_from_a_claim():
         "fresh": True,
         "next_checkpoint": 1,
         "given_up": [],
-        "origin": "",
         "format": FORMAT,
+        "savepoint": "",
     }
     manifest = msgspec.json.decode(msgspec.json.encode(Manifest("j", 2, 7, 5, [])))
     assert manifest["kind"] == "checkpoint"
-    assert manifest["format"] == FORMAT == 2
+    assert manifest["format"] == FORMAT == 3
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,15 @@ from moorline.model.ids import SubtaskId
 from moorline.model.manifest import OperatorHandles
 from moorline.protocol import autoscaling
 from moorline.protocol import coordination as co
-from moorline.protocol.alignment import Alignment, BarrierArrived, CheckpointAborted
+from moorline.protocol import leadership as le
+from moorline.protocol.alignment import (
+    Alignment,
+    BarrierArrived,
+    BarrierQueued,
+    CheckpointAborted,
+    OvertakeOrdered,
+    Tracking,
+)
 from moorline.protocol.autoscaling import Autoscaling
 from moorline.protocol.coordination import Coordination
 from moorline.protocol.lifecycle import JobStatus, Lifecycle
@@ -42,11 +50,20 @@ class AlignmentSpeaker(Speaker):
     lines = [
         (r"channels ([\d ]+)", "channels"),
         (r"barrier (\d+) on (\d+)", "barrier"),
+        (r"barrier (\d+) queued on (\d+)", "queued"),
+        (r"overtake (\d+)", "overtake"),
         (r"abort (\d+)", "abort"),
     ]
+    kind = Alignment
 
     def channels(self, numbers):
-        self.machine = Alignment(frozenset(map(int, numbers.split())))
+        self.machine = self.kind(frozenset(map(int, numbers.split())))
+
+    def queued(self, checkpoint, channel):
+        return self.machine.handle(BarrierQueued(int(channel), int(checkpoint)))
+
+    def overtake(self, checkpoint):
+        return self.machine.handle(OvertakeOrdered(int(checkpoint)))
 
     def barrier(self, checkpoint, channel):
         return self.machine.handle(BarrierArrived(int(channel), int(checkpoint)))
@@ -58,6 +75,15 @@ class AlignmentSpeaker(Speaker):
 @transcripts_of("alignment")
 def test_alignment(path):
     transcript.run(path, AlignmentSpeaker())
+
+
+class TrackingSpeaker(AlignmentSpeaker):
+    kind = Tracking
+
+
+@transcripts_of("tracking")
+def test_tracking(path):
+    transcript.run(path, TrackingSpeaker())
 
 
 class TriggeringSpeaker(Speaker):
@@ -102,7 +128,10 @@ def test_triggering(path):
 
 class CoordinationSpeaker(Speaker):
     lines = [
-        (r"subtasks ([\d/ ]+), timeout (\d+) ms, (\d+) failures? tolerated", "subtasks"),
+        (
+            r"subtasks ([\d/ ]+), timeout (\d+) ms, (\d+) failures? tolerated(?:, overtaking after (\d+) ms)?",
+            "subtasks",
+        ),
         (r"start (final )?checkpoint (\d+) at (\d+)", "start"),
         (r"(\S+) acknowledges (\d+)", "acknowledge"),
         (r"(\S+) declines (\d+)", "decline"),
@@ -113,8 +142,9 @@ class CoordinationSpeaker(Speaker):
         (r"when does the next one expire\?", "expiry"),
     ]
 
-    def subtasks(self, names, timeout, tolerable):
-        self.machine = Coordination(frozenset(map(subtask, names.split())), int(timeout), int(tolerable))
+    def subtasks(self, names, timeout, tolerable, overtake=None):
+        everybody = frozenset(map(subtask, names.split()))
+        self.machine = Coordination(everybody, int(timeout), int(tolerable), overtake_ms=overtake and int(overtake))
 
     def tell(self, event):
         try:
@@ -225,7 +255,7 @@ def test_lifecycle(path):
     transcript.run(path, LifecycleSpeaker())
 
 
-@pytest.mark.parametrize("machine", ["alignment", "triggering", "coordination", "restarts", "lifecycle"])
+@pytest.mark.parametrize("machine", ["alignment", "tracking", "triggering", "coordination", "restarts", "lifecycle"])
 def test_every_machine_has_its_stories(machine):
     assert len(transcript.of(machine)) >= 3
 
@@ -268,3 +298,51 @@ class AutoscalingSpeaker(Speaker):
 @transcripts_of("autoscaling")
 def test_autoscaling(path):
     transcript.run(path, AutoscalingSpeaker())
+
+
+class LeadershipSpeaker(Speaker):
+    lines = [
+        (r"candidate (\w+), ttl (\d+) ms", "candidate"),
+        (r"at (\d+)", "at"),
+        (r"sees nothing at (\d+)", "nothing"),
+        (r"sees (\d+) of (\w+), run (\w+)(?:, (\w+))? at (\d+)", "sees"),
+        (r"got (\d+) at (\d+)", "got"),
+        (r"refused at (\d+)", "refused"),
+        (r"nobody knows at (\d+)", "unknown"),
+        (r"job ended: (\w+)", "ended"),
+        (r"when is the next due\?", "due"),
+    ]
+
+    def candidate(self, name, ttl):
+        self.machine = le.Leadership(name, f"run-of-{name}", int(ttl))
+
+    def at(self, now):
+        return self.machine.handle(le.TimePassed(int(now)))
+
+    def nothing(self, now):
+        return self.machine.handle(le.Looked(None, int(now)))
+
+    def sees(self, number, holder, run, ended, now):
+        return self.machine.handle(le.Looked(le.Term(int(number), holder, run, ended or ""), int(now)))
+
+    def got(self, number, now):
+        assert self.machine.asked is not None and self.machine.asked.number == int(number)
+        return self.machine.handle(le.Got(self.machine.asked, int(now)))
+
+    def refused(self, now):
+        return self.machine.handle(le.Refused(int(now)))
+
+    def unknown(self, now):
+        return self.machine.handle(le.Failed(int(now)))
+
+    def ended(self, outcome):
+        return self.machine.handle(le.JobEnded(outcome))
+
+    def due(self):
+        due = self.machine.next_wakeup_ms()
+        return ["never" if due is None else f"at {due}"]
+
+
+@transcripts_of("leadership")
+def test_leadership(path):
+    transcript.run(path, LeadershipSpeaker())

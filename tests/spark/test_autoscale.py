@@ -21,7 +21,7 @@ def eventually(condition, what, seconds=120.0):
 
 
 def test_a_step_that_cannot_keep_up_is_made_wider_by_the_job_itself(spark, tmp_path, caplog):
-    out, count = tmp_path / "out", 12_000
+    out, count = tmp_path / "out", 20_000
 
     class Slow(mo.KeyedProcessFunction):
         seen = mo.ValueState(int, default=0)
@@ -33,7 +33,7 @@ def test_a_step_that_cannot_keep_up_is_made_wider_by_the_job_itself(spark, tmp_p
 
     job = mo.Job("self-made", parallelism=1, max_parallelism=16)
     (
-        job.source(mo.generate(lambda n: n, count=count, splits=4), uid="numbers", parallelism=1)
+        job.source(mo.generate(lambda n: n, count=count, splits=4, rate=600), uid="numbers", parallelism=1)
         .key_by(lambda n: n % 50)
         .process(Slow(), uid="slow")
         .sink(mo.write_files(out, format="jsonl"), uid="files")
