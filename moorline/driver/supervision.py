@@ -104,6 +104,9 @@ class _Attempt:
     heard_ms: dict[SubtaskId, int] = field(default_factory=dict)
     progress: dict[SubtaskId, Progress] = field(default_factory=dict)
     pids: dict[SubtaskId, int] = field(default_factory=dict)
+    #: The size of the snapshot it started from, and how much of it each subtask has read.
+    snapshot_bytes: int = 0
+    read_bytes: dict[SubtaskId, int] = field(default_factory=dict)
     #: Why it is being cancelled.
     failure: str | None = None
     user_error: str | None = None
@@ -175,6 +178,12 @@ class Supervision:
         """The plan of the running attempt and the last report of each of its subtasks."""
         current = self._attempt
         return (current.deployment.plan, dict(current.progress)) if current else None
+
+    @property
+    def restored_bytes(self) -> tuple[int, int]:
+        """How much the running attempt has read to restore its state, and the size of the snapshot."""
+        current = self._attempt
+        return (sum(dict(current.read_bytes).values()), current.snapshot_bytes) if current else (0, 0)
 
     @property
     def plan(self) -> Plan | None:
@@ -382,7 +391,7 @@ class Supervision:
             start.given_up,
             deployment.restore_location if self._config.restore_mode == "claim" and not self._stopped_with else None,
         )
-        self._attempt = _Attempt(deployment, checkpoints, now_ms)
+        self._attempt = _Attempt(deployment, checkpoints, now_ms, snapshot_bytes=start.snapshot_bytes)
         self._checkpoints = checkpoints
         self._cluster.launch(deployment)
 
@@ -405,9 +414,10 @@ class Supervision:
 
     def _take(self, current: _Attempt, subtask: SubtaskId, report: Report, now_ms: int) -> None:
         match report:
-            case Running(pid=pid):
+            case Running(pid=pid, read_bytes=read_bytes):
                 current.running.add(subtask)
                 current.pids[subtask] = pid
+                current.read_bytes[subtask] = read_bytes
                 self._maybe_running(current, now_ms)
             case Acknowledged():
                 current.checkpoints.acknowledged(subtask, report, now_ms)
@@ -430,6 +440,9 @@ class Supervision:
             self._lifecycle.move(JobStatus.RUNNING, f"all subtasks of attempt {current.deployment.attempt} run")
             for subtask in current.running:
                 current.heard_ms[subtask] = now_ms
+            if current.deployment.restored is not None:
+                read, size = sum(current.read_bytes.values()), current.snapshot_bytes
+                log.info("attempt %d runs: read %d bytes of a snapshot of %d", current.deployment.attempt, read, size)
             if self._autoscaler is not None:
                 self._autoscaler.began(now_ms, self._rescale is not None)
             if self._rescale is not None and self._rescale.has_begun:

@@ -21,6 +21,8 @@ class Running(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """The subtask has its state back, its functions are open, records may come."""
 
     pid: int = 0
+    #: What it has read of the snapshot that it was restored from.
+    read_bytes: int = 0
 
 
 class Acknowledged(msgspec.Struct, frozen=True, tag=True, kw_only=True):

@@ -240,10 +240,13 @@ class Handle:
 
     @property
     def progress(self) -> dict[str, Any]:
-        """Records in and out per operator of this attempt, how it has spent its time, and how many keys have state."""
+        """Records in and out per operator of this attempt, how it has spent its time, and how many keys have state.
+
+        ``restored``: how many bytes were read to restore it, by all subtasks together, and the size of the snapshot.
+        """
         running = self._loop.supervision.progress
         if running is None:
-            return {"operators": {}, "records_in": 0, "keys": 0}
+            return {"operators": {}, "records_in": 0, "keys": 0, "restored": {"read_bytes": 0, "snapshot_bytes": 0}}
         plan, reports = running
         operators: dict[str, dict[str, Any]] = {}
         for subtask, report in reports.items():
@@ -265,6 +268,7 @@ class Handle:
             "operators": operators,
             "records_in": sum(o["records_in"] for uid, o in operators.items() if uid in sources),
             "keys": sum(o["keys"] for o in operators.values()),
+            "restored": dict(zip(("read_bytes", "snapshot_bytes"), self._loop.supervision.restored_bytes, strict=True)),
         }
 
     @property

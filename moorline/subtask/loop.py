@@ -129,7 +129,7 @@ class Subtask:
             failpoint("restore.open")
         by_uid = {o.operator.uid: o for o in self._operators}
         self._targets = [(by_uid[origin.uid], origin.side) for origin in self._origins]
-        self._env.report(Running(pid=pid))
+        self._env.report(Running(pid=pid, read_bytes=self._env.reads.bytes))
 
     def frame(self, frame: bytes) -> None:
         """A frame has come in from the stage before."""
