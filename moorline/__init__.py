@@ -101,6 +101,7 @@ from moorline.driver.lookup import query_snapshot
 from moorline.endpoint.server import Console
 from moorline.errors import MoorlineError
 from moorline.model.config import (
+    Autoscale,
     Checkpoints,
     ExponentialDelay,
     FailureRate,
@@ -149,6 +150,7 @@ __all__ = [
     "AggregateFunction",
     "AggregatingState",
     "AggregatingStateDescriptor",
+    "Autoscale",
     "BroadcastConnectedStream",
     "BroadcastProcessFunction",
     "BroadcastStream",

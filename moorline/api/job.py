@@ -137,7 +137,7 @@ class Job:
         if self._max_parallelism is not None and parallelism > self._max_parallelism:
             raise ParallelismTooHigh(uid, parallelism, self._max_parallelism)
         checked = _checked_options(uid, options or {})
-        operator = Operator(uid, name, kind, parallelism, function, inputs, checked, is_generated)
+        operator = Operator(uid, name, kind, parallelism, function, inputs, checked, is_generated, has_its_own)
         states = declared_states(function)
         if states and not operator.is_keyed:
             raise KeyedStateWithoutKey(uid, tuple(states))

@@ -188,6 +188,11 @@ class AttemptCheckpoints:
         """Take the final checkpoint now, wherever the sources are."""
         self._triggering.final_requested()
 
+    @property
+    def is_ending(self) -> bool:
+        """Is only the final checkpoint left to do?"""
+        return self._triggering.final_wanted or self._triggering.final_pending is not None
+
     def acknowledged(self, subtask: SubtaskId, report: Acknowledged, now_ms: int) -> None:
         if report.checkpoint in self._started_ms:
             self._times.setdefault(report.checkpoint, []).append(report)

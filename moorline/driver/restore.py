@@ -37,6 +37,8 @@ class Start:
     completed: list[int]
     #: Those among them that are never to be restored again.
     given_up: frozenset[int] = frozenset()
+    #: The size of the snapshot that it starts from.
+    snapshot_bytes: int = 0
 
 
 def start_without_storage(graph: Graph, attempt: Attempt, config: RunConfig) -> Start:
@@ -65,7 +67,7 @@ def _from_savepoint(
     deployment = Deployment(
         plan, attempt, CheckpointId(manifest.checkpoint), restores, url, store.url, state=config.state
     )
-    return Start(deployment, max(next_number, manifest.checkpoint + 1), completed)
+    return Start(deployment, max(next_number, manifest.checkpoint + 1), completed, snapshot_bytes=manifest.size)
 
 
 def start_from_storage(
@@ -132,7 +134,7 @@ def start_from_storage(
     restores = redistribute(manifest, plan, snapshot, config.allow_non_restored_state)
     restored = CheckpointId(manifest.checkpoint)
     deployment = Deployment(plan, attempt, restored, restores, url, state=config.state)
-    return Start(deployment, next_number, completed, frozenset(given_up))
+    return Start(deployment, next_number, completed, frozenset(given_up), manifest.size)
 
 
 def _with_key_groups(manifest: Manifest, graph: Graph) -> Graph:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, assert_never
 
 from moorline.api.sinks import Sink
+from moorline.driver.autoscaler import Autoscaler
 from moorline.driver.checkpoints import AttemptCheckpoints, CheckpointStats
 from moorline.driver.queries import LiveQuery, Queries, Refused
 from moorline.driver.requests import SnapshotRequest
@@ -51,6 +52,7 @@ from moorline.model.messages import (
     Running,
 )
 from moorline.protocol.lifecycle import JobStatus, Lifecycle
+from moorline.protocol.lowering import lower
 from moorline.protocol.restarts import Failure, GiveUp, Restarts
 from moorline.storage.checkpoints import History
 
@@ -76,6 +78,10 @@ class Cluster(Protocol):
         """End the running attempt."""
         ...
 
+    def has_room(self, slots: int) -> bool:
+        """Could it run so many subtasks at once, if the running attempt were gone?"""
+        ...
+
 
 @dataclass
 class _Rescale:
@@ -98,6 +104,9 @@ class _Attempt:
     heard_ms: dict[SubtaskId, int] = field(default_factory=dict)
     progress: dict[SubtaskId, Progress] = field(default_factory=dict)
     pids: dict[SubtaskId, int] = field(default_factory=dict)
+    #: The size of the snapshot it started from, and how much of it each subtask has read.
+    snapshot_bytes: int = 0
+    read_bytes: dict[SubtaskId, int] = field(default_factory=dict)
     #: Why it is being cancelled.
     failure: str | None = None
     user_error: str | None = None
@@ -135,6 +144,7 @@ class Supervision:
         #: The savepoint that the job has been stopped with: from then on nothing may be read that it does not have.
         self._stopped_with: SnapshotRequest | None = None
         self._rescale: _Rescale | None = None
+        self._autoscaler = None if config.autoscale is None else Autoscaler(config.autoscale)
         self._last_failure = ""
         self._queries = Queries()
         self._finished_stats: list[CheckpointStats] = []
@@ -168,6 +178,12 @@ class Supervision:
         """The plan of the running attempt and the last report of each of its subtasks."""
         current = self._attempt
         return (current.deployment.plan, dict(current.progress)) if current else None
+
+    @property
+    def restored_bytes(self) -> tuple[int, int]:
+        """How much the running attempt has read to restore its state, and the size of the snapshot."""
+        current = self._attempt
+        return (sum(dict(current.read_bytes).values()), current.snapshot_bytes) if current else (0, 0)
 
     @property
     def plan(self) -> Plan | None:
@@ -341,6 +357,7 @@ class Supervision:
             except Fenced as error:
                 self._fenced(error)
             self._after(current, now_ms)
+            self._autoscale(current, now_ms)
 
     # --- inside ----------------------------------------------------------------------------------
 
@@ -374,7 +391,7 @@ class Supervision:
             start.given_up,
             deployment.restore_location if self._config.restore_mode == "claim" and not self._stopped_with else None,
         )
-        self._attempt = _Attempt(deployment, checkpoints, now_ms)
+        self._attempt = _Attempt(deployment, checkpoints, now_ms, snapshot_bytes=start.snapshot_bytes)
         self._checkpoints = checkpoints
         self._cluster.launch(deployment)
 
@@ -397,9 +414,10 @@ class Supervision:
 
     def _take(self, current: _Attempt, subtask: SubtaskId, report: Report, now_ms: int) -> None:
         match report:
-            case Running(pid=pid):
+            case Running(pid=pid, read_bytes=read_bytes):
                 current.running.add(subtask)
                 current.pids[subtask] = pid
+                current.read_bytes[subtask] = read_bytes
                 self._maybe_running(current, now_ms)
             case Acknowledged():
                 current.checkpoints.acknowledged(subtask, report, now_ms)
@@ -422,6 +440,11 @@ class Supervision:
             self._lifecycle.move(JobStatus.RUNNING, f"all subtasks of attempt {current.deployment.attempt} run")
             for subtask in current.running:
                 current.heard_ms[subtask] = now_ms
+            if current.deployment.restored is not None:
+                read, size = sum(current.read_bytes.values()), current.snapshot_bytes
+                log.info("attempt %d runs: read %d bytes of a snapshot of %d", current.deployment.attempt, read, size)
+            if self._autoscaler is not None:
+                self._autoscaler.began(now_ms, self._rescale is not None)
             if self._rescale is not None and self._rescale.has_begun:
                 self._rescale.answer.set_result(current.deployment.attempt)
                 self._rescale = None
@@ -458,6 +481,20 @@ class Supervision:
             # Also if that checkpoint failed: then the one before it will do, and a little is done again.
             current.gives_way = rescale.has_begun = True
             self._cluster.cancel()
+
+    def _autoscale(self, current: _Attempt, now_ms: int) -> None:
+        is_going_on = self.status is JobStatus.RUNNING and current.failure is None and not current.checkpoints.is_ending
+        if self._autoscaler is None or not is_going_on or self._rescale is not None or self._stop_after is not None:
+            return
+        graph = self._autoscaler.look(current.deployment.plan, current.progress, now_ms)
+        if graph is None:
+            return
+        slots = sum(lower(graph).widths)
+        if self._cluster.has_room(slots):
+            self.rescale(graph, Future(), now_ms)
+        else:
+            log.warning("there is no room for the %d subtasks that the job should have", slots)
+            self._autoscaler.refused(now_ms)
 
     def _give_up_stop_after(self) -> None:
         if self._stop_after is not None and self._stop_after.answer.done():

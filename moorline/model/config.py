@@ -117,6 +117,44 @@ class RocksDb:
         return size_in_bytes(self.memory, "memory")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Autoscale:
+    """Let the job rescale itself, by how busy its subtasks are and how far they hold each other back.
+
+    A step is given so many subtasks that each is busy for ``target`` of its time; nothing is changed while it is
+    within ``tolerance`` of that, on average over the last ``window``. After a rescale nothing is changed for
+    ``cool_down``. Operators with a ``parallelism`` of their own are left alone.
+
+    >>> Autoscale(maximum=8).window_ms
+    60000
+    """
+
+    #: No step has fewer subtasks, and none more; None: as many as there are key groups.
+    minimum: int = 1
+    maximum: int | None = None
+    target: float = 0.6
+    tolerance: float = 0.2
+    window: Duration = "1min"
+    cool_down: Duration = "3min"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.minimum <= (self.maximum or self.minimum):
+            advice = "From at least 1 up to the maximum."
+            raise InvalidArgument("minimum and maximum", (self.minimum, self.maximum), advice)
+        if not 0 < self.tolerance < self.target or self.target + self.tolerance >= 1:
+            advice = "Shares of 1: the tolerance below the target, and both together below 1."
+            raise InvalidArgument("target and tolerance", (self.target, self.tolerance), advice)
+        milliseconds(self.window, "window"), milliseconds(self.cool_down, "cool_down")
+
+    @property
+    def window_ms(self) -> int:
+        return milliseconds(self.window, "window")
+
+    @property
+    def cool_down_ms(self) -> int:
+        return milliseconds(self.cool_down, "cool_down")
+
+
 @dataclass(frozen=True)
 class StateConfig:
     """How state is kept and snapshotted: what a subtask needs to know."""
@@ -274,6 +312,8 @@ class RunConfig:
     restore_mode: Literal["no_claim", "claim"] = "no_claim"
     #: Where keyed state is kept: "heap", "rocksdb", or RocksDb(...) with settings.
     backend: Literal["heap", "rocksdb"] | RocksDb = "heap"
+    #: None: the parallelism stays what it is until somebody changes it.
+    autoscale: Autoscale | None = None
     #: Several drivers stand ready for the job, and one of them leads.
     ha: StorageLease | ZooKeeper | None = None
     #: A subtask that has not been heard of for so long is lost.
@@ -286,6 +326,8 @@ class RunConfig:
             raise InvalidArgument("restore", self.restore, "Write 'latest' or the path of a savepoint.")
         if self.restore_mode not in ("no_claim", "claim"):
             raise InvalidArgument("restore_mode", self.restore_mode, "Write 'no_claim' or 'claim'.")
+        if self.autoscale is not None and (not isinstance(self.autoscale, Autoscale) or self.checkpoints is None):
+            raise InvalidArgument("autoscale", self.autoscale, "Give mo.Autoscale(...), and checkpoints= as well.")
         if self.restore == "latest" and self.checkpoints is None:
             raise InvalidArgument("restore", self.restore, "Give checkpoints= as well: they say where to look.")
         if self.ha is not None and self.checkpoints is None:

@@ -60,6 +60,8 @@ class Operator:
     options: dict[str, Any] = field(default_factory=dict)
     #: The user gave it no uid, so it has one that we made.
     has_generated_uid: bool = False
+    #: The user gave it a parallelism of its own, so that of the job does not apply to it.
+    has_own_parallelism: bool = False
 
     @property
     def is_keyed(self) -> bool:

@@ -21,6 +21,8 @@ class Running(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """The subtask has its state back, its functions are open, records may come."""
 
     pid: int = 0
+    #: What it has read of the snapshot that it was restored from.
+    read_bytes: int = 0
 
 
 class Acknowledged(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -56,9 +58,10 @@ class Progress(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     records_out: int
     keys: int = 0
     blocked_bytes: int = 0
-    #: Time spent working and time spent waiting for the next stage, since the last report.
+    #: Time spent working, waiting for the next stage and waiting for something to do, since the subtask started.
     busy_ms: int = 0
     backpressured_ms: int = 0
+    idle_ms: int = 0
 
 
 class Answer(msgspec.Struct, frozen=True, tag=True, kw_only=True):

@@ -34,6 +34,7 @@ from moorline.subtask.control import ControlLine
 from moorline.subtask.environment import Environment
 from moorline.subtask.loop import Subtask
 from moorline.subtask.output import Rows
+from moorline.subtask.spent import BUSY, HELD_BACK, IDLE
 
 #: Frames read ahead of the subtask.
 READ_AHEAD = 4
@@ -219,7 +220,7 @@ def _report_progress(subtask: Subtask, line: ControlLine, ended: threading.Event
 
 def _drive(subtask: Subtask, mailbox: Mailbox) -> Iterator[pa.RecordBatch]:
     """Until the job is done: orders first, then input, then whatever the subtask has to do of its own."""
-    output = subtask.output
+    output, spent = subtask.output, subtask.spent
     while True:
         for call in mailbox.take_calls():
             call()
@@ -235,7 +236,9 @@ def _drive(subtask: Subtask, mailbox: Mailbox) -> Iterator[pa.RecordBatch]:
         worked = subtask.tick() or worked
         rows = output.take(is_idle=not worked)
         if rows:
+            spent.now(HELD_BACK)
             yield from _batches(rows)
+            spent.now(BUSY)
         if not worked and not rows:
             wait_ms = output.wait_ms()
             seconds = PATIENCE_SECONDS if wait_ms is None else wait_ms / 1000
@@ -244,7 +247,9 @@ def _drive(subtask: Subtask, mailbox: Mailbox) -> Iterator[pa.RecordBatch]:
             else:
                 seconds = min(seconds, subtask.tick_in_seconds())
             if seconds > 0:
+                spent.now(IDLE)
                 (mailbox.wait_for_calls if mailbox.input_ended else mailbox.wait)(seconds)
+                spent.now(BUSY)
 
 
 def _drain(subtask: Subtask, mailbox: Mailbox) -> Iterator[pa.RecordBatch]:

@@ -28,7 +28,7 @@ from moorline.driver.requests import SnapshotRequest
 from moorline.driver.supervision import Supervision
 from moorline.endpoint.server import Console, ConsoleServer
 from moorline.errors import InvalidArgument, ParallelismTooHigh, SparkUnsuitable
-from moorline.model.config import Checkpoints, RestartStrategy, RocksDb, RunConfig, StorageLease, ZooKeeper
+from moorline.model.config import Autoscale, Checkpoints, RestartStrategy, RocksDb, RunConfig, StorageLease, ZooKeeper
 from moorline.model.deployment import Deployment
 from moorline.model.durations import Duration, milliseconds
 from moorline.model.elements import unpack_results
@@ -49,6 +49,10 @@ log = logging.getLogger("moorline")
 
 #: How long an attempt waits for Spark to have enough executors, after one has died for example.
 SLOTS_SECONDS = 120.0
+
+
+#: What :attr:`Handle.progress` adds up for every operator.
+_SUMS = ("records_in", "records_out", "keys", "held_bytes", "busy", "held_back", "idle")
 
 
 def _wall_ms() -> int:
@@ -108,6 +112,9 @@ class SparkCluster:
     def cancel(self) -> None:
         self._cancelled.set()
         exchange.cancel(self._spark, self._group)
+
+    def has_room(self, slots: int) -> bool:
+        return exchange.free_slots(self._spark) >= slots
 
     def check_slots(self, wanted: int) -> None:
         """Raises if Spark cannot run so many subtasks at once."""
@@ -233,24 +240,35 @@ class Handle:
 
     @property
     def progress(self) -> dict[str, Any]:
-        """Records in and out per operator of this attempt, and how many keys have state."""
+        """Records in and out per operator of this attempt, how it has spent its time, and how many keys have state.
+
+        ``restored``: how many bytes were read to restore it, by all subtasks together, and the size of the snapshot.
+        """
         running = self._loop.supervision.progress
         if running is None:
-            return {"operators": {}, "records_in": 0, "keys": 0}
+            return {"operators": {}, "records_in": 0, "keys": 0, "restored": {"read_bytes": 0, "snapshot_bytes": 0}}
         plan, reports = running
-        operators: dict[str, dict[str, int]] = {}
+        operators: dict[str, dict[str, Any]] = {}
         for subtask, report in reports.items():
             root = plan.vertices[subtask.vertex].operators[0]
-            sums = operators.setdefault(root, {"records_in": 0, "records_out": 0, "keys": 0, "held_bytes": 0})
+            sums = operators.setdefault(root, dict.fromkeys(_SUMS, 0))
             sums["records_in"] += report.records_in
             sums["records_out"] += report.records_out
             sums["keys"] += report.keys
             sums["held_bytes"] += report.blocked_bytes
+            sums["busy"] += report.busy_ms
+            sums["held_back"] += report.backpressured_ms
+            sums["idle"] += report.idle_ms
+        for sums in operators.values():
+            spent = max(1, sums["busy"] + sums["held_back"] + sums["idle"])
+            for share in ("busy", "held_back", "idle"):
+                sums[share] = round(sums[share] / spent, 3)
         sources = {plan.vertices[s.vertex].operators[0] for s in plan.source_subtasks()}
         return {
             "operators": operators,
             "records_in": sum(o["records_in"] for uid, o in operators.items() if uid in sources),
             "keys": sum(o["keys"] for o in operators.values()),
+            "restored": dict(zip(("read_bytes", "snapshot_bytes"), self._loop.supervision.restored_bytes, strict=True)),
         }
 
     @property
@@ -323,10 +341,15 @@ class Handle:
 
         Takes a checkpoint and starts again from it, which takes a few seconds. Returns when all subtasks run.
         """
-        of_each = None if isinstance(parallelism, int) else {**self._of_each, **parallelism}
-        of_all = parallelism if isinstance(parallelism, int) else self._parallelism
-        graph = self._job.graph(of_all, of_each)
         plan = self._loop.supervision.plan
+        of_all, of_each = self._parallelism, dict[str, int]()
+        if isinstance(parallelism, int):
+            of_all = parallelism
+        else:
+            # What the others have by now, by an earlier rescale or because the job has rescaled itself.
+            by_now = {o.uid: o.parallelism for o in plan.graph.operators} if plan is not None else self._of_each
+            of_each = {**by_now, **parallelism}
+        graph = self._job.graph(of_all, of_each)
         for operator in graph.operators:
             if plan is not None and graph.max_parallelism_is_set and operator.parallelism > plan.graph.max_parallelism:
                 raise ParallelismTooHigh(operator.uid, operator.parallelism, plan.graph.max_parallelism)
@@ -334,7 +357,7 @@ class Handle:
         answer: Future[int] = Future()
         self._loop.post(lambda supervision, now: supervision.rescale(graph, answer, now))
         answer.result(timeout)
-        self._parallelism, self._of_each = of_all, of_each or {}
+        self._parallelism, self._of_each = of_all, of_each
 
     def cancel(self) -> None:
         """End at once, and wait for it. What no checkpoint covers is not committed."""
@@ -360,6 +383,7 @@ def start(
     restore_mode: Literal["no_claim", "claim"] = "no_claim",
     parallelism: int | None = None,
     backend: Literal["heap", "rocksdb"] | RocksDb = "heap",
+    autoscale: Autoscale | None = None,
     ha: StorageLease | ZooKeeper | None = None,
     heartbeat_timeout: Duration = "50s",
     flush: Duration = "4ms",
@@ -370,6 +394,7 @@ def start(
     Without ``spark`` a local Spark is started for the job and ended with it. ``parallelism`` overrides the job's.
     ``restore="latest"`` goes on from the newest checkpoint of the job in ``checkpoints``, if there is one; any other
     text is the folder of a savepoint (or of a job's checkpoints) to start from.
+    ``autoscale=mo.Autoscale(...)`` lets the job rescale itself.
     ``backend="rocksdb"`` keeps keyed state on the workers' disks instead of in their memory. With ``ha`` the job starts
     when this driver leads; until then its status is *waiting*. ``console=True``, an address such as
     ``"127.0.0.1:8090"`` or a :class:`Console` lets other processes ask for status and state over HTTP.
@@ -381,6 +406,7 @@ def start(
         allow_non_restored_state=allow_non_restored_state,
         restore_mode=restore_mode,
         backend=backend,
+        autoscale=autoscale,
         ha=ha,
         heartbeat_timeout=heartbeat_timeout,
         flush=flush,

@@ -34,8 +34,9 @@ from moorline.model.manifest import Segment, SnapshotFile
 from moorline.storage.blobs import BlobStore
 from moorline.storage.layout import check_path
 
-#: A row group is closed at the first change of key group after this many rows.
-ROWS_PER_GROUP = 16_384
+#: A row group is closed at the first change of key group after this many rows, or about so many bytes: after a rescale
+#: those at the ends of a subtask's range are read by its neighbour too.
+ROWS_PER_GROUP, GROUP_BYTES = 16_384, 1 << 20
 
 #: What is read at a time of a file that is streamed.
 READ_BYTES = 32 << 20
@@ -49,7 +50,8 @@ ELEMENT = "element"
 
 def write_rows(store: BlobStore, path: str, table: pa.Table, rows_per_group: int = ROWS_PER_GROUP) -> SnapshotFile:
     """Write the rows of one keyed state, which are sorted by their ``key_group`` column already."""
-    groups = _row_groups(table, rows_per_group)
+    row_bytes = max(1, table.nbytes // max(1, table.num_rows))
+    groups = _row_groups(table, min(rows_per_group, max(1, GROUP_BYTES // row_bytes)))
     tables = [table.slice(start, stop - start) for start, stop, _ in groups]
     # Keys and values hardly ever repeat within a row group, so a dictionary of them would be work for nothing.
     data = _parquet(table.schema, tables, dictionary=[KEY_GROUP])

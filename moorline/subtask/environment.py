@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from moorline.model.messages import Report
 from moorline.storage.blobs import BlobStore
+from moorline.storage.counted import Reads
 
 
 class Background(Protocol):
@@ -35,6 +36,8 @@ class Environment:
     flush_ms: int = 4
     #: The wall clock, in milliseconds since 1970.
     wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    #: What was read to restore.
+    reads: Reads = field(default_factory=Reads)
     #: Has something come up that should not wait until a frame has been worked off?
     is_wanted: Callable[[], bool] = lambda: False
     #: How many records are processed at a time, to begin with; it follows from how long they take.

@@ -64,6 +64,7 @@ from moorline.subtask.operator import ChainedOperator
 from moorline.subtask.output import Output
 from moorline.subtask.restore import close_chain, open_chain, restore_store
 from moorline.subtask.slices import Slices
+from moorline.subtask.spent import TimeSpent
 
 #: How often keys are counted.
 COUNT_MS = 500
@@ -80,6 +81,7 @@ class Subtask:
         self._stage, self._slot = self._plan.slot(subtask)
         self._operators: list[ChainedOperator] = []
         self._source: ReadingOperator | None = None
+        self.spent = TimeSpent(environment.now_ms)
         self.output = Output(deployment.attempt, environment.flush_ms, environment.now_ms)
         channels = self._plan.channels_into(subtask)
         self._channel = {pair: number for number, pair in enumerate(channels)}
@@ -127,7 +129,7 @@ class Subtask:
             failpoint("restore.open")
         by_uid = {o.operator.uid: o for o in self._operators}
         self._targets = [(by_uid[origin.uid], origin.side) for origin in self._origins]
-        self._env.report(Running(pid=pid))
+        self._env.report(Running(pid=pid, read_bytes=self._env.reads.bytes))
 
     def frame(self, frame: bytes) -> None:
         """A frame has come in from the stage before."""
@@ -244,11 +246,15 @@ class Subtask:
 
     def progress(self) -> Progress:
         """How far it is. Called from another thread, so it looks at numbers only."""
+        busy, held_back, idle = self.spent.so_far()
         return Progress(
             records_in=self._operators[0].records_in if self._operators else 0,
             records_out=self.output.records_out,
             keys=self._keys,
             blocked_bytes=self._gate.held_bytes(),
+            busy_ms=busy,
+            backpressured_ms=held_back,
+            idle_ms=idle,
         )
 
     def close(self) -> None:

@@ -30,6 +30,7 @@ from moorline.state.one_key import OneKeyBackend
 from moorline.state.rocksdb import RocksDbBackend
 from moorline.storage import snapshots
 from moorline.storage.blobs import BlobStore
+from moorline.storage.counted import CountedStore
 from moorline.storage.open import open_store
 from moorline.subtask.dealing_out import dealt_out_anew
 from moorline.subtask.ends import SinkOperator, SourceOperator
@@ -251,8 +252,9 @@ def _backend(
 
 
 def restore_store(deployment: Deployment, environment: Environment) -> BlobStore | None:
-    """Where the restored snapshot lies."""
-    return open_store(deployment.restore_location) if deployment.restore_location else environment.store
+    """Where the restored snapshot lies. What is read from it is counted."""
+    store = open_store(deployment.restore_location) if deployment.restore_location else environment.store
+    return None if store is None else CountedStore(store, environment.reads)
 
 
 # --- reading ------------------------------------------------------------------------------------

@@ -264,6 +264,11 @@ class OperatorHarness:
         """The copy of the function that each subtask runs."""
         return [subtask.operator.operator.function for subtask in self._subtasks]
 
+    @property
+    def read_bytes(self) -> int:
+        """How much of the snapshot was read to restore it, by all subtasks together."""
+        return self._reads.bytes
+
     def close(self) -> None:
         """Close the function. State can still be looked at."""
         while self._open:
@@ -299,6 +304,7 @@ class OperatorHarness:
             restored = CheckpointId(self._checkpoint)
         deployment = Deployment(lower(graph), attempt, restored, restores, state=state)
         environment = Environment(self.clock.now_ms, _ignore, _no_background, self._store, wall_ms=self.clock.now_ms)
+        self._reads = environment.reads
         self._subtasks: list[HarnessSubtask] = []
         #: Those that are not closed yet.
         self._open: list[HarnessSubtask] = []

@@ -52,6 +52,7 @@ from moorline.testing.faults import Faults, UnsureStore, WorkerDied
 from moorline.testing.ledger import Ledger
 from moorline.testing.simulated_features import Maker, broadcast_job, operator_state_job, timers_job, ttl_job
 from moorline.testing.simulated_jobs import LostOrDoubled, SimulatedJob, counting_job
+from moorline.testing.simulated_loads import QUICK, Loads
 from moorline.testing.simulated_modes import at_least_once, at_least_once_job, consistency
 from moorline.testing.simulated_queries import Curiosity
 from moorline.testing.simulated_upgrades import join_job, source_function_job, upgrade_job
@@ -181,6 +182,8 @@ class _Attempt:
         else:
             self._input_or_work(worker)
         self._carry(worker, subtask.output.take(is_idle=chance.random() < 0.5))
+        if self.world.loads is not None and chance.random() < 0.2:
+            worker.reports.append(self.world.loads.progress(worker.id, self.world.now_ms))
 
     def _upload(self, worker: _Worker) -> None:
         work, done = worker.uploads.popleft()
@@ -249,6 +252,7 @@ class _Driver:
             restart=ExponentialDelay(initial=0.005, maximum=0.02, reset_after=1),
             restore=restore,
             backend=RocksDb(memory="8MB", folder=world.folder) if world.uses_rocksdb else "heap",
+            autoscale=QUICK if world.loads is not None else None,
             heartbeat_timeout="1h",
         )
         history = History(UnsureStore(world.store, world, may_kill=False), simulated.job.name)
@@ -283,6 +287,9 @@ class _Driver:
         if self.attempt is not None and not self.attempt.is_over:
             self.attempt.is_over = True
             self.world.give_up(self, self.attempt)
+
+    def has_room(self, slots: int) -> bool:
+        return self.world.chance.random() < 0.8
 
     def step(self) -> None:
         """Deliver one report, or let time pass for the supervision."""
@@ -331,6 +338,8 @@ class Simulation:
         self.damaged: set[str] = set()
         self.attempts: list[_Attempt] = []
         self.key_groups = 8
+        #: Some jobs rescale themselves.
+        self.loads = Loads(random.Random(seed)) if self.settings.random() < 0.2 else None
         #: A real RocksDB on a real disk: slow, so only now and then.
         self.uses_rocksdb = self.settings.random() < rocksdb
         self.folder = tempfile.mkdtemp(prefix=f"moorline-sim-{seed}-") if self.uses_rocksdb else None

@@ -34,6 +34,9 @@ class RecordingCluster:
     def cancel(self) -> None:
         self.cancelled += 1
 
+    def has_room(self, slots: int) -> bool:
+        return slots <= 12
+
     def take(self, kind: type[Order]) -> list[tuple[SubtaskId, Any]]:
         """The orders of one kind since the last look; those of other kinds stay."""
         taken = [o for o in self.orders if isinstance(o[1], kind)]

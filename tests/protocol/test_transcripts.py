@@ -9,9 +9,10 @@ import pytest
 import transcript
 
 from moorline.errors import FailureReason, InvalidTransition
-from moorline.model.config import ExponentialDelay, FailureRate, FixedDelay, NoRestart
+from moorline.model.config import Autoscale, ExponentialDelay, FailureRate, FixedDelay, NoRestart
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import OperatorHandles
+from moorline.protocol import autoscaling
 from moorline.protocol import coordination as co
 from moorline.protocol import leadership as le
 from moorline.protocol.alignment import (
@@ -22,6 +23,7 @@ from moorline.protocol.alignment import (
     OvertakeOrdered,
     Tracking,
 )
+from moorline.protocol.autoscaling import Autoscaling
 from moorline.protocol.coordination import Coordination
 from moorline.protocol.lifecycle import JobStatus, Lifecycle
 from moorline.protocol.restarts import Failure, Restarts
@@ -256,6 +258,46 @@ def test_lifecycle(path):
 @pytest.mark.parametrize("machine", ["alignment", "tracking", "triggering", "coordination", "restarts", "lifecycle"])
 def test_every_machine_has_its_stories(machine):
     assert len(transcript.of(machine)) >= 3
+
+
+class AutoscalingSpeaker(Speaker):
+    lines = [
+        (r"target (\d+) % give or take (\d+) %, window (\d+) s, cool-down (\d+) s", "configured"),
+        (r"an attempt begins at (\d+) s(, rescaled)?", "began"),
+        (r"there is no room at (\d+) s", "refused"),
+        (r"at (\d+) s: (.+)", "measured"),
+    ]
+    load = re.compile(r"(\w+) x(\d+) busy (\d+)(?: held back (\d+))?(?: after (\w+))?(?: at (\d+)/s)?")
+
+    def configured(self, target, tolerance, window, cool_down):
+        config = Autoscale(
+            target=int(target) / 100, tolerance=int(tolerance) / 100, window=int(window), cool_down=int(cool_down)
+        )
+        self.machine = Autoscaling(config)
+
+    def began(self, now, rescaled):
+        return self.machine.handle(autoscaling.Began(1000 * int(now), bool(rescaled)))
+
+    def refused(self, now):
+        return self.machine.handle(autoscaling.Refused(1000 * int(now)))
+
+    def measured(self, now, text):
+        loads = {}
+        for one in text.split(", "):
+            step, parallelism, busy, held_back, upstream, rate = self.load.fullmatch(one).groups()
+            loads[step] = autoscaling.Load(
+                int(parallelism),
+                int(busy) / 100,
+                int(held_back or 0) / 100,
+                float(rate or 100),
+                (upstream,) if upstream else (),
+            )
+        return self.machine.handle(autoscaling.Measured(1000 * int(now), loads))
+
+
+@transcripts_of("autoscaling")
+def test_autoscaling(path):
+    transcript.run(path, AutoscalingSpeaker())
 
 
 class LeadershipSpeaker(Speaker):

@@ -1,0 +1,203 @@
+"""Whether a job should have more or fewer subtasks, and where.
+
+A step is what runs as one subtask after another: operators chained together. Of each it is told how its subtasks spent
+their time (working, held back by the steps after it, waiting for input), and how many records it took in.
+
+    work        busy share / (1 - the largest held-back share of the steps before it): what would be asked of it if
+                nobody held those back. 1: its subtasks would just manage
+    more        work above target + tolerance -> what is needed (parallelism * work / target), at most twice as many
+    fewer       work below target - tolerance, and it would be if the step were not held back itself -> what is needed
+    keep        everything between; less than a window has been measured; the cool-down after a rescale is not over;
+                it got more the last time, and took in no more and was as busy as before: then more do not help
+
+More by the mean over the window, so that one busy second is nothing; fewer by its busiest moment. Under a steady load
+it comes to rest: what was needed is needed still (``tests/protocol/test_autoscaling.py`` tries to disprove it).
+No clock: ``now`` is milliseconds of a clock that never goes back. ``driver/autoscaler.py`` measures and obeys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from moorline.model.config import Autoscale
+
+#: More than this is not believed: from next to no time without being held back nothing can be concluded.
+MOST_HELD_BACK = 0.9
+#: More subtasks have helped if at least so many times more was taken in, or there was so many times less to do.
+HELPED = 1.1
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How a step has spent its time lately. Shares of the time of its subtasks, on average."""
+
+    parallelism: int
+    busy: float
+    held_back: float
+    #: Records taken in, per second, by all of its subtasks.
+    rate: float
+    #: The steps it reads from.
+    upstream: tuple[str, ...] = ()
+    #: No more subtasks than these make sense, and no fewer.
+    maximum: int = 1 << 15
+    minimum: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The steps that may be rescaled and those that may not, since the last time."""
+
+    now_ms: int
+    loads: Mapping[str, Load]
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """An attempt runs. What was measured before is of no use any more."""
+
+    now_ms: int
+    #: Because of a rescale, by us or by anybody.
+    rescaled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """What we wanted cannot be had, for example because there are no free slots."""
+
+    now_ms: int
+
+
+Event = Measured | Began | Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Rescale:
+    """Let these steps have so many subtasks."""
+
+    parallelism: dict[str, int]
+    #: For people.
+    reason: str
+
+    def __str__(self) -> str:
+        return f"rescale: {self.reason}"
+
+
+Action = Rescale
+
+
+@dataclass(frozen=True, slots=True)
+class _Grown:
+    """A step was given more subtasks when it took in so many records per second."""
+
+    parallelism: int
+    rate: float
+    work: float
+
+
+@dataclass(slots=True)
+class Autoscaling:
+    """Feed it measurements; it says what to change."""
+
+    config: Autoscale
+    #: Not before this: the cool-down after a rescale.
+    rests_until_ms: int = 0
+    samples: list[Measured] = field(default_factory=list)
+    began_ms: int | None = None
+    grown: dict[str, _Grown] = field(default_factory=dict)
+
+    def handle(self, event: Event) -> list[Action]:
+        match event:
+            case Began(now_ms, rescaled):
+                self.samples.clear()
+                self.began_ms = now_ms
+                if rescaled:
+                    self.rests_until_ms = now_ms + self.config.cool_down_ms
+            case Refused(now_ms):
+                self.samples.clear()
+                self.rests_until_ms = now_ms + self.config.cool_down_ms
+            case Measured(now_ms):
+                self.samples.append(event)
+                return self._judge(now_ms)
+        return []
+
+    def _judge(self, now_ms: int) -> list[Action]:
+        window = self.config.window_ms
+        while len(self.samples) > 1 and self.samples[1].now_ms <= now_ms - window:
+            self.samples.pop(0)
+        if now_ms < self.rests_until_ms or now_ms - self.samples[0].now_ms < window:
+            return []
+        wanted: dict[str, int] = {}
+        reasons = []
+        for step, load in self._means().items():
+            estimates = [_work(step, sample.loads) for sample in self.samples]
+            work = sum(least for least, _ in estimates) / len(estimates)
+            at_most = max(most for _, most in estimates)
+            number = self._number(step, load, work, at_most)
+            if number != load.parallelism:
+                wanted[step] = number
+                reasons.append(f"{step} from {load.parallelism} to {number} (work {work:.0%})")
+                if number > load.parallelism:
+                    self.grown[step] = _Grown(load.parallelism, load.rate, work)
+                else:
+                    self.grown.pop(step, None)
+        if not wanted:
+            return []
+        self.samples.clear()
+        self.rests_until_ms = now_ms + self.config.cool_down_ms
+        return [Rescale(wanted, ", ".join(reasons))]
+
+    def _means(self) -> dict[str, Load]:
+        """Means over the window, of the steps that were there all the time with the parallelism they have now."""
+        newest, count = self.samples[-1].loads, len(self.samples)
+        means = {}
+        for step, load in newest.items():
+            all_of_it = [s.loads[step] for s in self.samples if step in s.loads]
+            if len(all_of_it) == count and all(one.parallelism == load.parallelism for one in all_of_it):
+                means[step] = Load(
+                    load.parallelism,
+                    sum(one.busy for one in all_of_it) / count,
+                    sum(one.held_back for one in all_of_it) / count,
+                    sum(one.rate for one in all_of_it) / count,
+                    load.upstream,
+                    load.maximum,
+                    load.minimum,
+                )
+        return means
+
+    def _number(self, step: str, load: Load, work: float, at_most: float) -> int:
+        """How many subtasks a step should have, if there is so much work for it, or perhaps as much as ``at_most``."""
+        target, tolerance = self.config.target, self.config.tolerance
+        highest = max(load.minimum, min(load.maximum, self.config.maximum or load.maximum))
+        lowest = min(highest, max(load.minimum, self.config.minimum))
+        number = load.parallelism
+        if work > target + tolerance:
+            if not self._has_helped(step, load, work):
+                return number
+            # While it is overrun nobody knows by how much. So many more are of use in any case: not too few to have
+            # to be taken away again, if what it could not do was next to nothing.
+            growth = min(2.0, 1 / (target - tolerance))
+            number = max(number, min(_needed(number, work, target), max(number + 1, int(number * growth))))
+        elif at_most < target - tolerance:
+            number = max(1, min(number, _needed(number, at_most, target)))
+        return min(max(number, lowest), highest)
+
+    def _has_helped(self, step: str, load: Load, work: float) -> bool:
+        """Did more subtasks take in more, or have less to do? Until that is known to be false, yes."""
+        before = self.grown.get(step)
+        if before is None or load.parallelism <= before.parallelism:
+            return True
+        return load.rate >= before.rate * HELPED or work <= before.work / HELPED
+
+
+def _work(step: str, loads: Mapping[str, Load]) -> tuple[float, float]:
+    """What is asked of a step; and what might be, if it were not held back itself."""
+    load = loads[step]
+    before = max((loads[s].held_back for s in load.upstream if s in loads), default=0.0)
+    both = max(before, load.held_back)
+    return load.busy / (1 - min(before, MOST_HELD_BACK)), load.busy / (1 - min(both, MOST_HELD_BACK))
+
+
+def _needed(parallelism: int, work: float, target: float) -> int:
+    # A hair less, so that a sum of shares that is exactly enough is not one more for its last digit.
+    return -int(-(parallelism * work / target - 1e-9) // 1)

@@ -1,0 +1,44 @@
+"""Loads for the autoscaler in a simulated world: they go up and down, another way for every step.
+
+What subtasks really do there takes no time, so how busy they are is made up. The decisions that follow are real, and
+so are the rescales: whatever they do, nothing may be lost or doubled.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, field
+
+from moorline.model.config import Autoscale
+from moorline.model.ids import SubtaskId
+from moorline.model.messages import Progress
+
+#: By the simulated clock a run takes some hundred milliseconds.
+QUICK = Autoscale(maximum=5, window=0.03, cool_down=0.1)
+
+
+@dataclass
+class Loads:
+    """How busy the subtasks of a world are."""
+
+    chance: random.Random
+    #: Of each step: how long a day is, and when it begins.
+    days: dict[int, tuple[float, float]] = field(default_factory=dict)
+
+    def share(self, vertex: int, now_ms: float) -> float:
+        length, start = self.days.setdefault(vertex, (self.chance.uniform(100, 600), self.chance.uniform(0, 600)))
+        return 0.5 + 0.5 * math.sin(2 * math.pi * (now_ms + start) / length)
+
+    def progress(self, subtask: SubtaskId, now_ms: float) -> Progress:
+        """What a subtask would report."""
+        # Sums, as if it had been so busy ever since; what they differ by is as busy as it is now, more or less.
+        busy = sum(self.share(subtask.vertex, t) for t in range(0, int(now_ms), 10)) * 10
+        held_back = (now_ms - busy) * 0.3
+        return Progress(
+            records_in=int(busy),
+            records_out=int(busy),
+            busy_ms=int(busy),
+            backpressured_ms=int(held_back),
+            idle_ms=int(now_ms - busy - held_back),
+        )

@@ -1,0 +1,58 @@
+"""A job under load makes itself wider, and nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+
+import pytest
+
+import moorline as mo
+
+pytestmark = pytest.mark.spark
+
+
+def eventually(condition, what, seconds=120.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.05)
+
+
+def test_a_step_that_cannot_keep_up_is_made_wider_by_the_job_itself(spark, tmp_path, caplog):
+    out, count = tmp_path / "out", 20_000
+
+    class Slow(mo.KeyedProcessFunction):
+        seen = mo.ValueState(int, default=0)
+
+        def process_element(self, n, ctx):
+            time.sleep(0.003)  # as if it asked a service: more subtasks help, also on one core
+            self.seen.update(self.seen.value() + 1)
+            yield {"n": n, "seen": self.seen.value()}
+
+    job = mo.Job("self-made", parallelism=1, max_parallelism=16)
+    (
+        job.source(mo.generate(lambda n: n, count=count, splits=4, rate=600), uid="numbers", parallelism=1)
+        .key_by(lambda n: n % 50)
+        .process(Slow(), uid="slow")
+        .sink(mo.write_files(out, format="jsonl"), uid="files")
+    )
+    with caplog.at_level("INFO", logger="moorline"):
+        handle = mo.start(
+            job,
+            spark,
+            checkpoints=mo.Checkpoints(str(tmp_path / "chk"), interval="1s"),
+            autoscale=mo.Autoscale(maximum=4, window="3s", cool_down="8s"),
+        )
+        eventually(lambda: sum(name.startswith("1/") for name in handle.worker_pids) > 1, "it is wider")
+        shares = handle.progress["operators"]
+        assert handle.wait(150) is not None
+    assert handle.failures == []
+    assert "rescale: slow from 1 to 2" in caplog.text
+    assert set(shares["slow"]) >= {"busy", "held_back", "idle"}
+    rows = [json.loads(line) for path in sorted(out.glob("part-*.jsonl")) for line in path.read_text().splitlines()]
+    assert sorted(row["n"] for row in rows) == list(range(count))
+    assert Counter((row["n"] % 50, row["seen"]) for row in rows) == Counter(
+        (key, k + 1) for key in range(50) for k in range(count // 50)
+    )
