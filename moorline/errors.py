@@ -116,6 +116,19 @@ class UnconnectedStream(JobError):
 
 
 @dataclass(eq=False)
+class InvalidLoop(JobError):
+    """A loop that cannot be run as it was written."""
+
+    head: str
+    cause: str
+    advice: str
+
+    def __str__(self) -> str:
+        which = f"the loop of operator {self.head!r}" if self.head else "a loop"
+        return f"{which} cannot be: {self.cause}. Please {self.advice}."
+
+
+@dataclass(eq=False)
 class NothingToRun(JobError):
     """A job without a source."""
 
