@@ -106,6 +106,8 @@ from moorline.state.types import RenamedFrom
 if TYPE_CHECKING:
     from moorline.spark.run import Handle, Result, run, start
     from moorline.spark.session import spark_config
+    from moorline.spark.tables import read_snapshot, register
+    from moorline.tables.writer import SnapshotWriter
 
 __version__ = "0.1.0"
 
@@ -116,6 +118,9 @@ _ON_SPARK = {
     "run": "moorline.spark.run",
     "start": "moorline.spark.run",
     "spark_config": "moorline.spark.session",
+    "read_snapshot": "moorline.spark.tables",
+    "register": "moorline.spark.tables",
+    "SnapshotWriter": "moorline.tables.writer",
 }
 
 
@@ -199,6 +204,7 @@ __all__ = [
     "SinkWriter",
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
+    "SnapshotWriter",
     "Source",
     "SourceContext",
     "SourceFunction",
@@ -228,7 +234,9 @@ __all__ = [
     "postgres_state",
     "print",
     "read_files",
+    "read_snapshot",
     "redis_state",
+    "register",
     "run",
     "spark_config",
     "start",

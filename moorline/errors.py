@@ -496,6 +496,37 @@ class RekeyFailed(RestoreError):
 
 
 @dataclass(eq=False)
+class InFlightNowhere(RestoreError):
+    """A snapshot holds records on their way to an operator that no longer reads from where they come."""
+
+    uid: str
+    upstream: str
+    snapshot: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.snapshot} is an unaligned one and holds records on their way from operator {self.upstream!r} to "
+            f"operator {self.uid!r}, but in this job they are not joined as they were. Start the job as it was, have "
+            f"it take an aligned checkpoint (unaligned=False) or stop() it, and change it then."
+        )
+
+
+@dataclass(eq=False)
+class InFlightPickled(RestoreError):
+    """A snapshot holds pickled records, and nobody has said that they may be read."""
+
+    uid: str
+    snapshot: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.snapshot} is an unaligned one and holds pickled records on their way to operator {self.uid!r}. "
+            f"Reading a pickle can run code, so it is done only for a job that writes such checkpoints itself: start "
+            f"it with unaligned=True or an aligned_timeout."
+        )
+
+
+@dataclass(eq=False)
 class SnapshotCorrupt(RestoreError):
     """A file of a snapshot is not what its manifest says."""
 

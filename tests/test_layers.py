@@ -18,9 +18,10 @@ ALLOWED = {
     "storage": {"model", "protocol"},
     "subtask": {"model", "api", "protocol", "state", "storage"},
     "driver": {"model", "api", "protocol", "state", "storage"},
+    "tables": {"model", "api", "protocol", "state", "storage"},
     "connectors": {"model", "api"},
     "testing": {"model", "api", "protocol", "state", "storage", "subtask", "driver", "connectors"},
-    "spark": {"model", "api", "protocol", "state", "storage", "subtask", "driver"},
+    "spark": {"model", "api", "protocol", "state", "storage", "subtask", "driver", "tables"},
 }
 #: No clock, no thread, no log, no file.
 IMPURE = {"time", "threading", "logging", "socket", "os", "io", "pathlib", "subprocess", "tempfile", "asyncio"}

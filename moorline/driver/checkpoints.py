@@ -18,8 +18,9 @@ from moorline.model.config import Checkpoints
 from moorline.model.deployment import Deployment
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import Manifest, OperatorEntry, OperatorHandles
-from moorline.model.messages import Abort, Acknowledged, Confirm, Declined, Order, Trigger
+from moorline.model.messages import Abort, Acknowledged, Confirm, Declined, Hold, Order, Overtake, Progress, Trigger
 from moorline.protocol import coordination as co
+from moorline.protocol.pacing import Pacing
 from moorline.protocol.retention import superfluous
 from moorline.protocol.triggering import Triggering
 from moorline.storage.checkpoints import History
@@ -50,6 +51,8 @@ class CheckpointStats:
     sync_ms: int
     async_ms: int
     final: bool
+    #: Records that are part of it, unprocessed.
+    in_flight: int = 0
 
 
 class AttemptCheckpoints:
@@ -87,7 +90,10 @@ class AttemptCheckpoints:
             frozenset(self._subtasks),
             timeout_ms=config.timeout_ms if config else FINAL_TIMEOUT_MS,
             tolerable=config.tolerable_failures if config else 0,
+            overtake_ms=config.overtake_ms if config else None,
         )
+        #: Only where something is put aside that the exchange could hold.
+        self._pacing = Pacing() if config is not None and config.overtake_ms is not None else None
         self._completed = completed
         self._started_ms: dict[int, int] = {}
         #: What was asked for: not started yet; and by its number, under way.
@@ -121,7 +127,8 @@ class AttemptCheckpoints:
                 self._requested[start.checkpoint] = request
                 if request.savepoint:
                     self._savepoints[start.checkpoint] = request.savepoint
-            self._coordination.handle(co.Started(start.checkpoint, now_ms, start.final, bool(request.savepoint)))
+            event = co.Started(start.checkpoint, now_ms, start.final, bool(request.savepoint))
+            actions = self._coordination.handle(event)
             self._bases[start.checkpoint] = base = self.last_completed
             order = Trigger(
                 checkpoint=start.checkpoint,
@@ -134,6 +141,7 @@ class AttemptCheckpoints:
             )
             for source in self._sources:
                 self._send(source, order)
+            self._obey(actions, now_ms)
 
     def next_wakeup_ms(self) -> int | None:
         triggering = self._triggering
@@ -160,6 +168,14 @@ class AttemptCheckpoints:
         if not self._reading:
             self._triggering.final_requested()
 
+    def progressed(self, subtask: SubtaskId, report: Progress) -> None:
+        """A subtask has said how far it is."""
+        held = self._pacing.put_aside(subtask, report.blocked_bytes) if self._pacing is not None else None
+        if held is not None:
+            log.debug("sources %s: what was put aside has to be worked off", "wait" if held else "go on")
+            for source in self._sources:
+                self._send(source, Hold(on=held))
+
     def stop(self) -> None:
         """Take the final checkpoint now, wherever the sources are."""
         self._triggering.final_requested()
@@ -181,6 +197,9 @@ class AttemptCheckpoints:
             match action:
                 case co.Publish(checkpoint, parts):
                     self._publish(checkpoint, parts, now_ms)
+                case co.OvertakeEverywhere(checkpoint):
+                    for subtask in self._subtasks:
+                        self._send(subtask, Overtake(checkpoint=checkpoint))
                 case co.ConfirmEverywhere(checkpoint, final):
                     self._confirm(checkpoint, final)
                 case co.AbortEverywhere(checkpoint, reason):
@@ -319,6 +338,7 @@ class AttemptCheckpoints:
                 max((a.sync_ms for a in acks), default=0),
                 max((a.async_ms for a in acks), default=0),
                 checkpoint == self._triggering.final_pending,
+                sum(a.in_flight_records for a in acks),
             )
         )
         del self.stats[:-1000]

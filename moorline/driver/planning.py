@@ -20,10 +20,10 @@ from moorline.api.functions import Function
 from moorline.api.operator_state import CheckpointedFunction, ListCheckpointed
 from moorline.api.states import State, declared_states
 from moorline.driver.preflight import conversions, stored_states
-from moorline.errors import MaxParallelismChanged, StateIncompatible
+from moorline.errors import InFlightNowhere, MaxParallelismChanged, StateIncompatible
 from moorline.model.graph import Graph, Operator
 from moorline.model.manifest import Manifest, OperatorEntry
-from moorline.protocol.redistribution import key_groups_of
+from moorline.protocol.redistribution import check_inputs, key_groups_of
 
 #: What a job would refuse to start over.
 REFUSED = ("LOST", "IMPOSSIBLE")
@@ -87,6 +87,11 @@ def plan_restore(manifest: Manifest, graph: Graph, snapshot: str, allow_non_rest
     found = RestorePlan(snapshot, manifest.checkpoint, key_groups, problems=problems)
     for entry in manifest.operators:
         operator = graph.by_uid.get(entry.uid)
+        try:
+            if operator is not None or not allow_non_restored:
+                check_inputs(entry, operator.inputs if operator is not None else (), snapshot)
+        except InFlightNowhere as error:
+            problems.append(str(error))
         if operator is None:
             verdict = "dropped" if allow_non_restored else "LOST"
             note = "the job has no operator with this uid"

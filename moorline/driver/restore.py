@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from moorline.api.sinks import Sink
 from moorline.driver.preflight import check_types
-from moorline.errors import MoorlineError, SnapshotCorrupt, StorageError
+from moorline.errors import InFlightPickled, MoorlineError, SnapshotCorrupt, StorageError
 from moorline.model.config import RunConfig
 from moorline.model.deployment import Deployment
 from moorline.model.graph import Graph
@@ -56,6 +56,8 @@ def _from_savepoint(
     if damage is not None:
         raise SnapshotCorrupt(store.url, damage)
     check_types(manifest, graph)
+    if not config.state.unaligned:
+        _refuse_pickles(manifest, f"the snapshot {store.url}")
     graph = replace(graph, max_parallelism=key_groups_of(manifest, graph))
     plan = lower(graph)
     restores = redistribute(manifest, plan, f"the snapshot {store.url}", config.allow_non_restored_state)
@@ -108,6 +110,8 @@ def start_from_storage(
         history.give_up(passed, now_ms)
         given_up |= set(passed)
     check_types(manifest, graph)
+    if not config.state.unaligned:
+        _refuse_pickles(manifest, f"checkpoint {manifest.checkpoint} in {url}")
     # Also if nothing is known to be damaged: an entry of the history that is gone altogether leaves no trace in it.
     _roll_back(graph, manifest.checkpoint)
     graph = replace(graph, max_parallelism=key_groups_of(manifest, graph))
@@ -117,6 +121,12 @@ def start_from_storage(
     restored = CheckpointId(manifest.checkpoint)
     deployment = Deployment(plan, attempt, restored, restores, url, state=config.state)
     return Start(deployment, next_number, completed, frozenset(given_up))
+
+
+def _refuse_pickles(manifest: Manifest, snapshot: str) -> None:
+    for operator in manifest.operators:
+        if any(h.pickled for subtask in operator.subtasks for h in subtask.in_flight):
+            raise InFlightPickled(operator.uid, snapshot)
 
 
 def _roll_back(graph: Graph, checkpoint: int) -> None:

@@ -349,6 +349,7 @@ class Supervision:
                 current.checkpoints.input_ended(subtask)
             case Progress():
                 current.progress[subtask] = report
+                current.checkpoints.progressed(subtask, report)
             case Failed():
                 self._subtask_failed(current, subtask, report)
             case _:

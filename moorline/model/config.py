@@ -33,6 +33,12 @@ class Checkpoints:
     incremental: bool | None = None
     #: What becomes of them when the job has finished or was cancelled. After a failure they are always kept.
     at_end: Literal["keep", "delete"] = "keep"
+    #: at_least_once: inputs do not wait for each other's barriers, and after a failure records may count twice.
+    mode: Literal["exactly_once", "at_least_once"] = "exactly_once"
+    #: Do not wait until records that are queued have been processed: make them part of the checkpoint.
+    unaligned: bool = False
+    #: Wait for so long, and only then do as if :attr:`unaligned`. 0 is at once; None: as :attr:`unaligned` says.
+    aligned_timeout: Duration | None = None
 
     def __post_init__(self) -> None:
         if self.interval_ms < 10:
@@ -43,6 +49,26 @@ class Checkpoints:
         if self.at_end not in ("keep", "delete"):
             raise InvalidArgument("at_end", self.at_end, "Write 'keep' or 'delete'.")
         milliseconds(self.min_pause, "min_pause"), milliseconds(self.timeout, "timeout")
+        if self.mode not in ("exactly_once", "at_least_once"):
+            raise InvalidArgument("mode", self.mode, "Write 'exactly_once' or 'at_least_once'.")
+        if self.overtake_ms is not None:
+            if self.mode != "exactly_once":
+                advice = "At least once nothing waits for barriers, so there is nothing to overtake: leave it out."
+                raise InvalidArgument(self._unaligned_by, True, advice)
+            if self.max_concurrent != 1:
+                advice = f"With {self._unaligned_by} there is one checkpoint at a time: leave max_concurrent at 1."
+                raise InvalidArgument("max_concurrent", self.max_concurrent, advice)
+
+    @property
+    def _unaligned_by(self) -> str:
+        return "unaligned" if self.aligned_timeout is None else "aligned_timeout"
+
+    @property
+    def overtake_ms(self) -> int | None:
+        """How long barriers are given to line up before they overtake; None: for ever."""
+        if self.aligned_timeout is not None:
+            return milliseconds(self.aligned_timeout, "aligned_timeout")
+        return 0 if self.unaligned else None
 
     @property
     def interval_ms(self) -> int:
@@ -81,10 +107,13 @@ class RocksDb:
 
 @dataclass(frozen=True)
 class StateConfig:
-    """How keyed state is kept: what a subtask needs to know."""
+    """How state is kept and snapshotted: what a subtask needs to know."""
 
     rocksdb: RocksDb | None = None
     incremental: bool = False
+    at_least_once: bool = False
+    #: May a snapshot hold pickled records in flight? It says so who chooses a mode that writes them.
+    unaligned: bool = False
 
 
 #: On the heap, full snapshots.
@@ -206,8 +235,14 @@ class RunConfig:
         rocksdb = (
             RocksDb() if self.backend == "rocksdb" else self.backend if isinstance(self.backend, RocksDb) else None
         )
-        wanted = self.checkpoints.incremental if self.checkpoints else None
-        return StateConfig(rocksdb, rocksdb is not None if wanted is None else wanted)
+        checkpoints = self.checkpoints
+        wanted = checkpoints.incremental if checkpoints else None
+        return StateConfig(
+            rocksdb,
+            rocksdb is not None if wanted is None else wanted,
+            at_least_once=checkpoints is not None and checkpoints.mode == "at_least_once",
+            unaligned=checkpoints is not None and checkpoints.overtake_ms is not None,
+        )
 
     @property
     def restart_strategy(self) -> RestartStrategy:

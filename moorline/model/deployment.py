@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from moorline.model.config import ON_THE_HEAP, StateConfig
 from moorline.model.graph import Plan
 from moorline.model.ids import Attempt, CheckpointId, SubtaskId
-from moorline.model.manifest import ElementsHandle, KeyedHandle
+from moorline.model.key_groups import KeyGroupRange
+from moorline.model.manifest import ElementsHandle, InFlightHandle, KeyedHandle
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,17 @@ class ElementsSlice:
 
 
 @dataclass(frozen=True)
+class InFlightShare:
+    """Of the elements behind a handle every ``step``-th from ``first`` on, and of those the records of some keys."""
+
+    handle: InFlightHandle
+    first: int = 0
+    step: int = 1
+    #: None: all records.
+    key_groups: KeyGroupRange | None = None
+
+
+@dataclass(frozen=True)
 class OperatorRestore:
     """What one operator of one subtask gets back."""
 
@@ -28,6 +40,8 @@ class OperatorRestore:
     elements: dict[str, tuple[ElementsSlice, ...]] = field(default_factory=dict)
     #: The keys are to be changed on the way; :attr:`keyed` is then everybody's.
     changes_keys: bool = False
+    #: Records that come before all new ones.
+    in_flight: tuple[InFlightShare, ...] = ()
 
 
 @dataclass(frozen=True)

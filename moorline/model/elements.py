@@ -111,23 +111,39 @@ PACKED_IDLE = _PART.pack(IDLE, 0)
 Part = tuple[int, Any, Any]
 
 
+def unpack_part(frame: bytes, at: int) -> tuple[int, Any, Any, int]:
+    """The part of a batch that begins at byte ``at``, and where the next one does."""
+    kind, length = _PART.unpack_from(frame, at)
+    start, end = at + _PART.size, at + _PART.size + length
+    if kind == RECORDS:
+        return kind, pickle.loads(memoryview(frame)[start:end]), None, end
+    if kind == STAMPED:
+        records, packed = pickle.loads(memoryview(frame)[start:end])
+        timestamps = array("q")
+        timestamps.frombytes(packed)
+        return kind, records, timestamps.tolist(), end
+    if kind == WATERMARK:
+        return kind, _WATERMARK.unpack_from(frame, start)[0], None, end
+    return kind, None, None, end
+
+
 def unpack_batch(frame: bytes) -> Iterator[Part]:
-    """The parts of a batch, one after the other: each is worked off while it is in the processor's cache."""
-    body, at = memoryview(frame), HEAD.size
+    """The parts of a batch, one after the other."""
+    at = HEAD.size
+    while at < len(frame):
+        kind, content, timestamps, at = unpack_part(frame, at)
+        yield kind, content, timestamps
+
+
+def record_parts(frame: bytes) -> Iterator[bytes]:
+    """The parts of a batch that hold records, as they are. Time is left out."""
+    at = HEAD.size
     while at < len(frame):
         kind, length = _PART.unpack_from(frame, at)
-        at += _PART.size + length
-        if kind == RECORDS:
-            yield kind, pickle.loads(body[at - length : at]), None
-        elif kind == STAMPED:
-            records, packed = pickle.loads(body[at - length : at])
-            timestamps = array("q")
-            timestamps.frombytes(packed)
-            yield kind, records, timestamps.tolist()
-        elif kind == WATERMARK:
-            yield kind, _WATERMARK.unpack_from(frame, at - length)[0], None
-        else:
-            yield kind, None, None
+        end = at + _PART.size + length
+        if kind in (RECORDS, STAMPED):
+            yield frame[at:end]
+        at = end
 
 
 def pack_barrier(head: bytes, barrier: Barrier) -> bytes:

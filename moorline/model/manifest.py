@@ -11,7 +11,8 @@ from collections.abc import Iterable
 import msgspec
 
 #: The version of the storage format. A reader refuses what is newer. 2: increments, native files, timers.
-FORMAT = 2
+#: 3: records in flight.
+FORMAT = 3
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -88,15 +89,38 @@ class ElementsHandle(msgspec.Struct, frozen=True):
     type: str = "plain"
 
 
+class InFlightHandle(msgspec.Struct, frozen=True):
+    """Records that had come in at one input of an operator, in one subtask, and were not processed yet."""
+
+    #: Which input: the operator that sent them, by which of its outputs, and the side they came in on.
+    upstream: str
+    tag: str | None
+    side: int
+    #: How the job's graph shares this input out: forward, rebalance, hash or broadcast.
+    partitioning: str
+    #: For hash: the key groups ``[first,end)`` of the subtask, and so of the records.
+    first: int
+    end: int
+    records: int
+    #: The number of elements. Each is a run of records and their timestamps, in the order in which they came in.
+    count: int
+    #: Elements are plain data; if some record is not, all of them are pickles.
+    pickled: bool = False
+    inline: list[bytes] = []
+    file: SnapshotFile | None = None
+
+
 class OperatorHandles(msgspec.Struct, frozen=True):
     """What one operator has in one subtask's part of a checkpoint."""
 
     uid: str
     keyed: list[KeyedHandle] = []
     elements: list[ElementsHandle] = []
+    in_flight: list[InFlightHandle] = []
 
     def files(self) -> list[SnapshotFile]:
-        return [f for k in self.keyed for f in k.all_files()] + [e.file for e in self.elements if e.file is not None]
+        single = [e.file for e in self.elements] + [h.file for h in self.in_flight]
+        return [f for k in self.keyed for f in k.all_files()] + [f for f in single if f is not None]
 
 
 class OperatorEntry(msgspec.Struct, frozen=True):
@@ -127,6 +151,11 @@ class Manifest(msgspec.Struct, frozen=True, tag="checkpoint", tag_field="kind"):
     @property
     def size(self) -> int:
         return sum(f.size for f in self.files())
+
+    @property
+    def in_flight(self) -> int:
+        """How many records it holds that were on their way."""
+        return sum(h.records for o in self.operators for s in o.subtasks for h in s.in_flight)
 
 
 class Claim(msgspec.Struct, frozen=True, tag="claim", tag_field="kind"):

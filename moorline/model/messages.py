@@ -1,7 +1,7 @@
 """What subtasks and the driver tell each other. A closed set of typed messages, as msgpack.
 
     subtask to driver: Running, Acknowledged, Declined, InputEnded, Progress, Failed
-    driver to subtask: Trigger, Confirm, Abort
+    driver to subtask: Trigger, Overtake, Hold, Confirm, Abort
 
 Reports are past tense, orders imperative. Every line is opened by a handshake that settles job, attempt and
 subtask (``model/handshake.py``), so a message need not repeat them; a message of another attempt has no line
@@ -32,6 +32,8 @@ class Acknowledged(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     sync_ms: int = 0
     async_ms: int = 0
     spilled_bytes: int = 0
+    #: Records that are part of it, unprocessed.
+    in_flight_records: int = 0
 
 
 class Declined(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -91,6 +93,18 @@ class Trigger(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     drain: bool = False
 
 
+class Overtake(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Do not process what comes before this checkpoint's barriers: put it aside and make it part of the snapshot."""
+
+    checkpoint: int
+
+
+class Hold(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Sources: read nothing for a while, or go on. Triggers are to be answered all the same."""
+
+    on: bool
+
+
 class Confirm(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """The checkpoint is complete: commit what it covers."""
 
@@ -107,7 +121,7 @@ class Abort(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 T = TypeVar("T")
 Report = Running | Acknowledged | Declined | InputEnded | Progress | Failed
-Order = Trigger | Confirm | Abort
+Order = Trigger | Overtake | Hold | Confirm | Abort
 
 _encoder = msgspec.msgpack.Encoder()
 _reports: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)

@@ -1,6 +1,7 @@
 """Which checkpoints are pending on the driver, and what each message about them means.
 
     PENDING     acknowledged by some    last acknowledgement      -> PUBLISHING: publish it
+                                        not aligned in time       -> stays: overtake everywhere
                                         declined, expired, failed -> gone: abort everywhere, discard its files
     PUBLISHING  manifest being written  published                 -> gone: confirm everywhere, subsume older ones
                                         could not be published    -> gone: abort everywhere, keep its files: the
@@ -81,6 +82,16 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True)
+class OvertakeEverywhere:
+    """Aligning takes too long, or is not wanted: barriers are to overtake what is queued."""
+
+    checkpoint: int
+
+    def __str__(self) -> str:
+        return f"have the barriers of checkpoint {self.checkpoint} overtake"
+
+
+@dataclass(frozen=True, slots=True)
 class ConfirmEverywhere:
     checkpoint: int
     final: bool
@@ -119,7 +130,7 @@ class FailAttempt:
         return f"fail the attempt: {self.failures} checkpoints in a row failed, the last because {self.reason.sentence}"
 
 
-Action = Publish | ConfirmEverywhere | AbortEverywhere | Discard | FailAttempt
+Action = Publish | OvertakeEverywhere | ConfirmEverywhere | AbortEverywhere | Discard | FailAttempt
 
 
 @dataclass(slots=True)
@@ -129,6 +140,8 @@ class _Pending:
     savepoint: bool = False
     acks: dict[SubtaskId, Handles] = field(default_factory=dict)
     publishing: bool = False
+    #: When its barriers are to overtake; None: never, or they do already.
+    overtake_at_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -143,14 +156,18 @@ class Coordination:
     #: Checkpoints that are published, or may be: their files are theirs, whoever names them again.
     owners: set[int] = field(default_factory=set)
     failures_in_a_row: int = 0
+    #: How long barriers are given to line up before they overtake. The final checkpoint's always line up.
+    overtake_ms: int | None = None
 
     def handle(self, event: Event) -> list[Action]:
         match event:
             case Started(checkpoint, now_ms, final, savepoint):
                 if checkpoint <= max([self.completed, *self.pending]):
                     raise InvalidTransition("coordination", f"pending {sorted(self.pending)}", str(event))
-                self.pending[checkpoint] = _Pending(now_ms, final, savepoint)
-                return []
+                self.pending[checkpoint] = pending = _Pending(now_ms, final, savepoint)
+                if self.overtake_ms is not None and not final and not savepoint:
+                    pending.overtake_at_ms = now_ms + self.overtake_ms
+                return self._overtaking(now_ms)
             case Acknowledged(subtask, checkpoint, handles):
                 return self._acknowledged(subtask, checkpoint, handles)
             case Declined(_, checkpoint, reason):
@@ -162,7 +179,8 @@ class Coordination:
                     for n, p in sorted(self.pending.items())
                     if not p.publishing and now_ms - p.started_ms >= self.timeout_ms
                 ]
-                return [a for n in over for a in self._failed(n, FailureReason.EXPIRED)]
+                expired = [a for n in over for a in self._failed(n, FailureReason.EXPIRED)]
+                return expired + self._overtaking(now_ms)
             case Published(checkpoint) | PublishFailed(checkpoint) if not self._is_publishing(checkpoint):
                 raise InvalidTransition("coordination", f"pending {sorted(self.pending)}", str(event))
             case Published(checkpoint):
@@ -173,9 +191,19 @@ class Coordination:
                 assert_never(event)
 
     def next_expiry_ms(self) -> int | None:
-        """When the oldest pending checkpoint will have taken too long."""
-        started = [p.started_ms for p in self.pending.values() if not p.publishing]
-        return min(started) + self.timeout_ms if started else None
+        """When a pending checkpoint will have taken too long: to line up, or altogether."""
+        waiting = [p for p in self.pending.values() if not p.publishing]
+        overtaking = [p.overtake_at_ms for p in waiting if p.overtake_at_ms is not None]
+        return min([p.started_ms + self.timeout_ms for p in waiting] + overtaking, default=None)
+
+    def _overtaking(self, now_ms: int) -> list[Action]:
+        actions: list[Action] = []
+        for checkpoint, pending in self.pending.items():
+            due = pending.overtake_at_ms
+            if due is not None and now_ms >= due and not pending.publishing:
+                pending.overtake_at_ms = None
+                actions.append(OvertakeEverywhere(checkpoint))
+        return actions
 
     def _is_publishing(self, checkpoint: int) -> bool:
         return checkpoint in self.pending and self.pending[checkpoint].publishing

@@ -41,6 +41,21 @@ def relay_slot(sender_slot: int, target_slot: int, width: int) -> int:
     return (sender_slot + target_slot) % width
 
 
+def relays(plan: Plan) -> set[tuple[int, int]]:
+    """The places, as stage and slot, that pass frames on which are not for them."""
+    found: set[tuple[int, int]] = set()
+    for link in plan.links:
+        source, target = plan.vertices[link.source], plan.vertices[link.target]
+        for sender in range(source.parallelism) if target.stage > source.stage + 1 else ():
+            forward = link.partitioning is Partitioning.FORWARD
+            for receiver in [sender] if forward else range(target.parallelism):
+                slot = source.first_slot + sender
+                for stage in range(source.stage + 1, target.stage):
+                    slot = relay_slot(slot, target.first_slot + receiver, plan.widths[stage])
+                    found.add((stage, slot))
+    return found
+
+
 def _chains(graph: Graph) -> dict[str, str]:
     """For each operator the root of the vertex it belongs to."""
     root_of: dict[str, str] = {}

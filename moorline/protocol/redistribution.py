@@ -7,15 +7,20 @@
 - Operator state, union: every subtask gets every element.
 - Broadcast state: subtask i gets the copy of old subtask i mod old parallelism.
 - Raw keyed state: by key groups, like keyed state.
+- Records in flight: of a keyed input, to the new owners of their keys, which pick theirs out; of a broadcast input,
+  like broadcast state, so that a subtask gets what its copy of the state has not seen; of any other input they stay
+  where they were, or are dealt out if the parallelism is another.
 
 Agrees with Flink 2.3 (``tests/golden``). ``driver/restore.py`` calls it.
 """
 
 from __future__ import annotations
 
-from moorline.errors import MaxParallelismChanged, OperatorNotFound
-from moorline.model.deployment import ElementsSlice, OperatorRestore
-from moorline.model.graph import Graph, Operator, Plan
+from collections.abc import Iterator
+
+from moorline.errors import InFlightNowhere, MaxParallelismChanged, OperatorNotFound
+from moorline.model.deployment import ElementsSlice, InFlightShare, OperatorRestore
+from moorline.model.graph import Graph, Input, Operator, Partitioning, Plan
 from moorline.model.ids import SubtaskId
 from moorline.model.key_groups import KeyGroupRange, owned
 from moorline.model.manifest import ElementsHandle, KeyedHandle, Manifest, OperatorEntry
@@ -47,7 +52,10 @@ def redistribute(
         if operator is None:
             if not allow_non_restored and any(h.keyed or any(e.count for e in h.elements) for h in entry.subtasks):
                 raise OperatorNotFound(entry.uid, snapshot)
+            if not allow_non_restored:
+                check_inputs(entry, (), snapshot)
             continue
+        check_inputs(entry, operator.inputs, snapshot)
         for index, part in enumerate(_operator(entry, operator, plan.graph.max_parallelism)):
             restores.setdefault(SubtaskId(vertex_of[entry.uid], index), {})[entry.uid] = part
     return restores
@@ -64,8 +72,44 @@ def _operator(entry: OperatorEntry, operator: Operator, max_parallelism: int) ->
         if changes_keys:
             mine = KeyGroupRange(0, max_parallelism)
         keyed = tuple(_cut(k, mine) for h in entry.subtasks for k in h.keyed if mine & KeyGroupRange(k.first, k.end))
-        parts.append(OperatorRestore(keyed, elements[index], changes_keys))
+        in_flight = tuple(_in_flight(entry, index, operator.parallelism, max_parallelism, changes_keys))
+        parts.append(OperatorRestore(keyed, elements[index], changes_keys, in_flight))
     return parts
+
+
+def check_inputs(entry: OperatorEntry, inputs: tuple[Input, ...], snapshot: str) -> None:
+    """Whether records in flight still find the input that they were on their way to."""
+    joined = {(i.upstream, i.tag, i.side, _kind(i.partitioning.value)) for i in inputs}
+    for handle in (h for subtask in entry.subtasks for h in subtask.in_flight):
+        if (handle.upstream, handle.tag, handle.side, _kind(handle.partitioning)) not in joined:
+            raise InFlightNowhere(entry.uid, handle.upstream, snapshot)
+
+
+def _kind(partitioning: str) -> str:
+    # With another parallelism a forward input is rebalanced, so these two are one.
+    return "any" if partitioning in (Partitioning.FORWARD.value, Partitioning.REBALANCE.value) else partitioning
+
+
+def _in_flight(
+    entry: OperatorEntry, index: int, parallelism: int, max_parallelism: int, changes_keys: bool
+) -> Iterator[InFlightShare]:
+    mine = owned(index, parallelism, max_parallelism)
+    # Then nothing follows from where a record was.
+    may_be_anybodys = changes_keys or max_parallelism != entry.max_parallelism
+    for old, subtask in enumerate(entry.subtasks):
+        for handle in subtask.in_flight:
+            theirs = KeyGroupRange(handle.first, handle.end)
+            if handle.partitioning == Partitioning.HASH.value:
+                if may_be_anybodys or theirs & mine:
+                    yield InFlightShare(handle, key_groups=mine)
+            elif handle.partitioning == Partitioning.BROADCAST.value:
+                if index % entry.parallelism == old:
+                    yield InFlightShare(handle)
+            elif parallelism == entry.parallelism:
+                if index == old:
+                    yield InFlightShare(handle)
+            elif (first := (index - old) % parallelism) < handle.count:
+                yield InFlightShare(handle, first, parallelism)
 
 
 def _cut(handle: KeyedHandle, mine: KeyGroupRange) -> KeyedHandle:

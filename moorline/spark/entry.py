@@ -99,6 +99,9 @@ class Mailbox:
             calls, self._calls = list(self._calls), deque()
             return calls
 
+    def has_calls(self) -> bool:
+        return bool(self._calls)
+
     def take_frame(self) -> bytes | None:
         if not self._frames:
             if self._error is not None:
@@ -166,7 +169,7 @@ def run_task(spec: TaskSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> I
             spec.address, spec.secret, deployment.plan.graph.job, deployment.attempt, subtask_id, ordered, lost
         )
         store = open_store(deployment.location) if deployment.location else None
-        environment = Environment(_now_ms, line.report, background, store, spec.flush_ms)
+        environment = Environment(_now_ms, line.report, background, store, spec.flush_ms, is_wanted=mailbox.has_calls)
         subtask = Subtask(deployment, subtask_id, environment)
         subtask.start(os.getpid())
         reader.start()

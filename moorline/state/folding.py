@@ -36,7 +36,7 @@ def fold(chain: Sequence[tuple[pa.Table, bool]]) -> pa.Table | None:
         return None
     tables = [table for table, _ in chain]
     if len({table.schema.field("key").type for table in tables}) > 1:
-        tables = [_with_encoded_keys(table) for table in tables]
+        tables = [with_encoded_keys(table) for table in tables]
     rows = pa.concat_tables(tables, promote_options="default")
     lengths = [len(table) for table in tables]
     age = np.repeat(np.arange(len(tables)), lengths)
@@ -79,7 +79,7 @@ def _sorted(rows: pa.Table) -> pa.Array:
     return pc.sort_indices(pa.table(by), [(name, "ascending") for name in by])
 
 
-def _with_encoded_keys(table: pa.Table) -> pa.Table:
+def with_encoded_keys(table: pa.Table) -> pa.Table:
     """The table with its keys in the one form that holds any: their encodings, see ``model/keys.py``."""
     column = table["key"].combine_chunks()
     if pa.types.is_binary(column.type):

@@ -7,7 +7,8 @@ Nothing of the job is needed: the database says which states it has, and their t
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from moorline.state.old_values import raw_type
 from moorline.state.rocksdb_layout import groups
 from moorline.state.rocksdb_registry import Entry, Registry
 from moorline.state.rocksdb_restore import is_file_name
-from moorline.state.rocksdb_rows import tables_of
+from moorline.state.rocksdb_rows import tables_of, tag_of_keys
 from moorline.state.rocksdb_store import Store
 from moorline.state.type_names import parse, parse_map
 
@@ -39,14 +40,56 @@ class NativeRows(NamedTuple):
 
 
 def read_native(
-    fetch: Callable[[Path], None], folder: Path, key_groups: KeyGroupRange, max_parallelism: int
+    fetch: Callable[[Path], None],
+    folder: Path,
+    key_groups: KeyGroupRange,
+    max_parallelism: int,
+    states: Collection[str] | None = None,
 ) -> Iterator[NativeRows]:
     """The rows of some key groups in a native handle of the RocksDB backend, state by state, in tables of bounded size.
 
     ``fetch`` brings the files of the handle into a folder, as :class:`Restored` has it; ``folder`` must not exist yet,
-    and is removed at the end. Raises :class:`SnapshotCorrupt` if the files are not a database of ours.
+    and is removed at the end. ``states``: only the rows of these. Raises :class:`SnapshotCorrupt` if the files are not
+    a database of ours.
     """
     wanted = key_groups & KeyGroupRange(0, max_parallelism)
+    with _opened(fetch, folder) as store:
+        for name, entry in _entries(store).items():
+            if states is not None and name not in states:
+                continue
+            view = store.view(*groups(entry.number, wanted.first, wanted.end))
+            form = _form(name, entry, folder)
+            for table in tables_of(view, entry.number, form, wanted, is_stamped=entry.is_stamped):
+                yield NativeRows(name, entry.kind, entry.type, entry.is_stamped, table)
+
+
+class NativeShape(NamedTuple):
+    """What the rows of one state look like, without reading them."""
+
+    is_windowed: bool
+    is_stamped: bool
+    #: What the ``key`` column will be of; None if there are no rows.
+    key: pa.DataType | None
+
+
+def native_shape(
+    fetch: Callable[[Path], None], folder: Path, key_groups: KeyGroupRange, max_parallelism: int, state: str
+) -> NativeShape | None:
+    """The shape of what :func:`read_native` gives for one state; None if the database does not have it."""
+    wanted = key_groups & KeyGroupRange(0, max_parallelism)
+    with _opened(fetch, folder) as store:
+        entry = _entries(store).get(state)
+        if entry is None:
+            return None
+        view = store.view(*groups(entry.number, wanted.first, wanted.end))
+        tag = tag_of_keys(view, entry.number, wanted)
+        is_empty = not tag and next(iter(view.rows()), None) is None
+    key = None if is_empty else {b"i": pa.int64(), b"s": pa.string()}.get(tag, pa.binary())
+    return NativeShape(entry.is_windowed, entry.is_stamped, key)
+
+
+@contextmanager
+def _opened(fetch: Callable[[Path], None], folder: Path) -> Iterator[Store]:
     folder.mkdir(parents=True)
     try:
         fetch(folder)
@@ -55,17 +98,17 @@ def read_native(
                 raise SnapshotCorrupt(repr(path.name), "no file of a database is called so")
         store = Store(folder, _READ_BYTES, read_only=True, must_exist=True)
         try:
-            registry = Registry(store)
-            registry.check()
-            for name, entry in registry.entries.items():
-                view = store.view(*groups(entry.number, wanted.first, wanted.end))
-                form = _form(name, entry, folder)
-                for table in tables_of(view, entry.number, form, wanted, is_stamped=entry.is_stamped):
-                    yield NativeRows(name, entry.kind, entry.type, entry.is_stamped, table)
+            yield store
         finally:
             store.close()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _entries(store: Store) -> dict[str, Entry]:
+    registry = Registry(store)
+    registry.check()
+    return registry.entries
 
 
 def _form(name: str, entry: Entry, folder: Path) -> Form:

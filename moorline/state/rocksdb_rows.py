@@ -67,7 +67,7 @@ def tables_of(
 
     ``is_stamped``: with the stamps of the rows. ``expired_at``: without what is over its time then.
     """
-    piece = _Piece(form, _tag_of_keys(view, number, key_groups), is_stamped, expired_at)
+    piece = _Piece(form, tag_of_keys(view, number, key_groups), is_stamped, expired_at)
     waiting: list[pa.Table] = []
     rows = size = 0
     group, head = -1, b""
@@ -93,7 +93,7 @@ def tables_of(
         yield pa.concat_tables(waiting)
 
 
-def _tag_of_keys(view: View, number: int, key_groups: KeyGroupRange) -> bytes:
+def tag_of_keys(view: View, number: int, key_groups: KeyGroupRange) -> bytes:
     """The tag that all keys of a state have, or nothing if they have several. Keys of a group are sorted by tag."""
     found = set()
     for group in range(key_groups.first, key_groups.end):

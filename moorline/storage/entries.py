@@ -59,7 +59,10 @@ def digest(data: bytes) -> str:
 
 
 def decode(data: bytes, job: str | None, number: int) -> Entry:
-    """The entry of ``job`` (None: of any) in a file. Raises SnapshotCorrupt, with no path in it, if it is none."""
+    """The entry of ``job`` in a file. Raises SnapshotCorrupt, with no path in it, if it is not one we may use.
+
+    None for ``job``: of whichever job it is, for those who only look.
+    """
     try:
         envelope = _envelopes.decode(data)
         body = bytes(envelope.entry)

@@ -158,14 +158,20 @@ def write_file(store: BlobStore, path: str, source: Path) -> SnapshotFile:
     return SnapshotFile(path, len(data), segments)
 
 
+def verified_bytes(store: BlobStore, file: SnapshotFile) -> Iterator[memoryview]:
+    """All bytes of a file, verified piece by piece. Raises SnapshotCorrupt."""
+    _check_cover(file)
+    for segment in file.segments:
+        for _, data in _verified(store, file, [segment] if segment.size else []):
+            yield data
+
+
 def fetch_file(store: BlobStore, file: SnapshotFile, target: Path) -> None:
     """Bring a file back, verified piece by piece before it gets its name. Raises SnapshotCorrupt."""
-    _check_cover(file)
     partial = target.with_name(target.name + ".partial")
     with partial.open("wb") as out:
-        for segment in file.segments:
-            for _, data in _verified(store, file, [segment] if segment.size else []):
-                out.write(data)
+        for data in verified_bytes(store, file):
+            out.write(data)
     partial.rename(target)
 
 

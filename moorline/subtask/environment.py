@@ -35,3 +35,7 @@ class Environment:
     flush_ms: int = 4
     #: The wall clock, in milliseconds since 1970.
     wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    #: Has something come up that should not wait until a frame has been worked off?
+    is_wanted: Callable[[], bool] = lambda: False
+    #: How many records are processed at a time, to begin with; it follows from how long they take.
+    slice_records: int = 4096

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import time
 import traceback
-from collections.abc import Callable
+from functools import partial
 from typing import Any, assert_never
 
 from moorline.errors import (
@@ -34,33 +34,35 @@ from moorline.errors import (
 from moorline.failpoints import failpoint
 from moorline.model import elements
 from moorline.model.deployment import Deployment
-from moorline.model.elements import BATCH, IDLE, WATERMARK, Barrier
+from moorline.model.elements import BATCH, HEAD, IDLE, WATERMARK, Barrier
 from moorline.model.ids import CheckpointId, SubtaskId
 from moorline.model.key_groups import owned
-from moorline.model.manifest import OperatorHandles
 from moorline.model.messages import (
     Abort,
     Acknowledged,
     Confirm,
     Declined,
     Failed,
+    Hold,
     InputEnded,
     Order,
+    Overtake,
     Progress,
     Running,
     Trigger,
 )
 from moorline.model.times import MAX_TIME
-from moorline.protocol.lowering import relay_slot
+from moorline.protocol.lowering import relay_slot, relays
 from moorline.protocol.watermarks import Watermarks
 from moorline.storage.open import open_store
-from moorline.subtask import snapshot
+from moorline.subtask import in_flight, snapshot
 from moorline.subtask.ends import ReadingOperator, SinkOperator
 from moorline.subtask.environment import Environment
-from moorline.subtask.gate import Gate
+from moorline.subtask.gate import Gate, InFlight
 from moorline.subtask.operator import ChainedOperator
 from moorline.subtask.output import Output
-from moorline.subtask.restore import close_chain, open_chain
+from moorline.subtask.restore import close_chain, open_chain, restore_store
+from moorline.subtask.slices import Slices
 
 #: How often keys are counted.
 COUNT_MS = 500
@@ -80,13 +82,29 @@ class Subtask:
         self.output = Output(deployment.attempt, environment.flush_ms, environment.now_ms)
         channels = self._plan.channels_into(subtask)
         self._channel = {pair: number for number, pair in enumerate(channels)}
-        root = self._plan.graph.by_uid[self._plan.vertices[subtask.vertex].operators[0]]
-        #: Which of the root's inputs each channel belongs to.
-        self._sides = [root.inputs[self._plan.links[link].input].side for link, _ in channels]
+        #: The input behind each channel, and then behind each queue of restored frames.
+        self._origins = in_flight.origins(self._plan, subtask)
+        #: For each of them the operator and its side.
+        self._targets: list[tuple[ChainedOperator, int]] = []
         self._open_channels = len(channels)
         self._watermarks = Watermarks(len(channels))
-        self._gate = Gate(len(channels), self._deliver, self._barrier, self._give_up, lambda: int(environment.now_ms()))
+        self._gate = Gate(
+            len(channels),
+            self._deliver,
+            self._barrier,
+            self._give_up,
+            lambda: int(environment.now_ms()),
+            at_least_once=deployment.state.at_least_once,
+        )
+        self._slices = Slices(environment.now_ms, environment.is_wanted, environment.slice_records)
+        #: Of a source: checkpoints that wait until what was in flight has been processed.
+        self._deferred: list[Trigger] = []
+        #: Does it pass frames on that are not for it? And for which checkpoint must these not wait for its own work?
+        self._is_relay = self._plan.slot(subtask) in relays(self._plan)
+        self._relaying_for = 0
         self._has_stopped = False
+        #: Of a source: the driver wants it to wait.
+        self._is_held = False
         #: How many keys there are, counted now and then.
         self._keys, self._counted_ms = 0, -math.inf
         #: All input has ended: nothing fires any more.
@@ -101,7 +119,13 @@ class Subtask:
         if isinstance(self._operators[0], ReadingOperator):
             self._source = self._operators[0]
         if self._deployment.restored is not None:
+            store = restore_store(self._deployment, self._env)
+            for origin, frames in in_flight.restored(self._deployment, self.id, store):
+                self._origins.append(origin)
+                self._gate.restore(frames)
             failpoint("restore.open")
+        by_uid = {o.operator.uid: o for o in self._operators}
+        self._targets = [(by_uid[origin.uid], origin.side) for origin in self._origins]
         self._env.report(Running(pid=pid))
 
     def frame(self, frame: bytes) -> None:
@@ -119,30 +143,30 @@ class Subtask:
         match order:
             case Trigger():
                 if self._source is not None:
-                    self._triggered(self._source, order)
-                    failpoint("ckpt.barrier")
+                    self._deferred.append(order)
+                    self._trigger_deferred(0)
+            case Overtake(checkpoint=checkpoint):
+                if self._source is None:
+                    self._gate.overtake(checkpoint)
+                else:
+                    self._trigger_deferred(checkpoint)
+            case Hold(on=on):
+                self._is_held = on
             case Confirm(checkpoint=checkpoint, final=final):
                 self._confirmed(checkpoint, final)
             case Abort(checkpoint=checkpoint):
                 self._gate.abort(checkpoint)
+                self._relaying_for = 0
                 for operator in reversed(self._operators):
                     operator.aborted(checkpoint)
             case _:
                 assert_never(order)
 
-    def _triggered(self, source: ReadingOperator, order: Trigger) -> None:
-        self._has_stopped = self._has_stopped or order.final or order.pause
-        if order.drain:
-            source.drain()
-        barrier = Barrier(
-            CheckpointId(order.checkpoint), order.triggered_ms, order.final, order.completed, order.savepoint
-        )
-        self._barrier(barrier, 0)
-
     def work(self) -> bool:
         """Do a bounded piece of the work that is there. False if there was none."""
         if self._gate.has_released():
             self._gate.pass_released()
+            self._trigger_deferred(0)
             return True
         if self._source is None or not self.is_reading:
             return False
@@ -151,6 +175,20 @@ class Subtask:
             self._finish()
             self._env.report(InputEnded())
         return did
+
+    def _trigger_deferred(self, overtaken: int) -> None:
+        """A source emits the barriers it was asked for: once nothing is in flight, or at once up to ``overtaken``."""
+        while self._deferred and (self._deferred[0].checkpoint <= overtaken or not self._gate.has_restored()):
+            self._triggered(self._deferred.pop(0))
+
+    def _triggered(self, order: Trigger) -> None:
+        self._has_stopped = self._has_stopped or order.final or order.pause
+        if order.drain and self._source is not None:
+            self._source.drain()
+        checkpoint = CheckpointId(order.checkpoint)
+        barrier = Barrier(checkpoint, order.triggered_ms, order.final, order.completed, order.savepoint)
+        self._barrier(barrier, 0, self._gate.in_flight(checkpoint))
+        failpoint("ckpt.barrier")
 
     def _finish(self) -> None:
         """All input has ended, and so has time. What is emitted from here on belongs to nobody."""
@@ -194,12 +232,12 @@ class Subtask:
     @property
     def is_reading(self) -> bool:
         """Is it a source that may have more?"""
-        return self._source is not None and not self._source.has_ended and not self._has_stopped
+        return self._source is not None and not (self._source.has_ended or self._has_stopped or self._is_held)
 
     @property
     def holds_input_back(self) -> bool:
         """Are held frames to be worked off before new input is taken?"""
-        return self._gate.has_released()
+        return self._gate.has_released() and not self._relaying_for
 
     def progress(self) -> Progress:
         """How far it is. Called from another thread, so it looks at numbers only."""
@@ -244,21 +282,30 @@ class Subtask:
         slot = target_slot if next_is_target else relay_slot(self._slot, target_slot, widths[self._stage + 1])
         self.output.pass_on(slot, frame)
 
-    def _deliver(self, channel: int, frame: bytes) -> None:
-        if frame[0] == BATCH:
-            process, side = self._operators[0].process, self._sides[channel]
-            for kind, content, timestamps in elements.unpack_batch(frame):
-                if kind == WATERMARK:
-                    self._time_has_come(self._watermarks.advanced(channel, content))
-                elif kind == IDLE:
-                    self._time_has_come(self._watermarks.idled(channel))
-                else:
-                    process(content, timestamps, side)
-            return
-        self._time_has_come(self._watermarks.ended(channel))
-        self._open_channels -= 1
-        if not self._open_channels:
-            self._finish()
+    def _deliver(self, channel: int, frame: bytes) -> bytes | None:
+        """Process a frame. What is returned is left of it: something more urgent has come up."""
+        if frame[0] != BATCH:
+            self._time_has_come(self._watermarks.ended(channel))
+            self._open_channels -= 1
+            if not self._open_channels:
+                self._finish()
+            return None
+        operator, side = self._targets[channel]
+        at = HEAD.size
+        while at < len(frame):
+            kind, content, stamps, at = elements.unpack_part(frame, at)
+            if kind == WATERMARK:
+                self._time_has_come(self._watermarks.advanced(channel, content))
+            elif kind == IDLE:
+                self._time_has_come(self._watermarks.idled(channel))
+            else:
+                done = self._slices.process(operator, content, stamps, side)
+                if done < len(content):
+                    left = elements.pack_records(content[done:], stamps and stamps[done:])
+                    return frame[: HEAD.size] + left + frame[at:]
+            if at < len(frame) and self._env.is_wanted():
+                return frame[: HEAD.size] + frame[at:]
+        return None
 
     def _time_has_come(self, announced: int | str | None) -> None:
         if isinstance(announced, int):
@@ -269,21 +316,25 @@ class Subtask:
                 self._operators[0].watermark(self._watermarks.current)
             self._operators[0].idle()
 
-    def _barrier(self, barrier: Barrier, align_ms: int) -> None:
-        """Every record before the barrier has been processed: take the snapshot."""
+    def _barrier(self, barrier: Barrier, align_ms: int, found: InFlight) -> None:
+        """Every record before the barrier has been processed, or is in flight: take the snapshot."""
         for operator in self._operators:
             operator.before_barrier()
         try:
-            self._snapshot(barrier, align_ms)
+            self._snapshot(barrier, align_ms, found)
         finally:
             for operator in self._operators:
                 operator.after_snapshot()
 
-    def _snapshot(self, barrier: Barrier, align_ms: int) -> None:
+    def _snapshot(self, barrier: Barrier, align_ms: int, found: InFlight) -> None:
         self.output.broadcast(barrier)
         # What fires after the last barrier would be committed by nobody.
         self._has_stopped = self._has_stopped or barrier.final
         checkpoint = barrier.checkpoint
+        waiting = in_flight.waiting((self._origins[channel], copy) for channel, copy in found)
+        if waiting and self._is_relay:
+            # Others' barriers come through here too, and must not wait until we have worked off what was in flight.
+            self._relaying_for = checkpoint
         if self._env.store is None and not barrier.savepoint:
             snapshot.stage(self._operators, checkpoint)
             snapshot.stage_outside(self._operators, checkpoint)
@@ -297,36 +348,24 @@ class Subtask:
         # A savepoint goes where the user wants it; nothing will ever be built on it.
         store = open_store(barrier.savepoint) if barrier.savepoint else self._env.store
         assert store is not None
-        write = snapshot.Writer(store, taken, checkpoint, self.id.index, self._deployment.attempt, mine)
-        self._env.background(write, self._written(barrier, taken, align_ms, sync_ms))
+        write = snapshot.Writer(store, taken, checkpoint, self.id.index, self._deployment.attempt, mine, waiting)
+        work = snapshot.acknowledging(write, self._env.report, checkpoint, align_ms, sync_ms)
+        self._env.background(work, partial(self._written, barrier, taken))
 
     def _written(
-        self, barrier: Barrier, taken: list[snapshot.Taken], align_ms: int, sync_ms: int
-    ) -> Callable[[Any, BaseException | None], None]:
-        began, checkpoint = time.perf_counter(), barrier.checkpoint
-
-        def done(handles: list[OperatorHandles], error: BaseException | None) -> None:
-            snapshot.done(taken, None if error is not None or barrier.savepoint else handles)
-            if isinstance(error, StateError):
-                raise error  # a value that cannot be stored: every further checkpoint would meet it again
-            if error is not None:
-                reason = FailureReason.UPLOAD_FAILED.name
-                self._env.report(Declined(checkpoint=checkpoint, reason=reason, detail=str(error)))
-                return
-            async_ms = round(1000 * (time.perf_counter() - began))
-            self._env.report(
-                Acknowledged(
-                    checkpoint=checkpoint, operators=handles, align_ms=align_ms, sync_ms=sync_ms, async_ms=async_ms
-                )
-            )
-
-        return done
+        self, barrier: Barrier, taken: list[snapshot.Taken], handles: Any, error: BaseException | None
+    ) -> None:
+        snapshot.done(taken, None if error is not None or barrier.savepoint else handles)
+        if isinstance(error, StateError):
+            raise error  # a value that cannot be stored: every further checkpoint would meet it again
 
     def _give_up(self, checkpoint: int) -> None:
         reason = FailureReason.OVERTAKEN
         self._env.report(Declined(checkpoint=checkpoint, reason=reason.name, detail=reason.sentence))
 
     def _confirmed(self, checkpoint: int, final: bool) -> None:
+        if checkpoint >= self._relaying_for:
+            self._relaying_for = 0
         for operator in reversed(self._operators):
             try:
                 operator.confirmed(checkpoint)

@@ -12,17 +12,19 @@ earlier checkpoint has in storage already is named again and not written again (
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from moorline.errors import StateTypeMismatch
+from moorline.errors import FailureReason, StateError, StateTypeMismatch
 from moorline.failpoints import failpoint
 from moorline.model.elements import Barrier
 from moorline.model.key_groups import KeyGroupRange
-from moorline.model.manifest import ElementsHandle, KeyedHandle, NativeFile, OperatorHandles
+from moorline.model.manifest import ElementsHandle, InFlightHandle, KeyedHandle, NativeFile, OperatorHandles
+from moorline.model.messages import Acknowledged, Declined, Report
 from moorline.state import plain
 from moorline.state.backend import Files, KeyedSnapshot, Rows
 from moorline.state.composite import CompositeBackend
@@ -30,6 +32,7 @@ from moorline.state.folding import fold
 from moorline.storage import layout, snapshots
 from moorline.storage.blobs import BlobStore
 from moorline.subtask.ends import SinkOperator, SourceOperator
+from moorline.subtask.in_flight import Waiting
 from moorline.subtask.operator import ChainedOperator
 from moorline.subtask.operator_state import Elements
 
@@ -103,9 +106,16 @@ class Writer:
     """The asynchronous part, to be called off the subtask's thread."""
 
     def __init__(
-        self, store: BlobStore, taken: list[Taken], checkpoint: int, subtask: int, attempt: int, mine: KeyGroupRange
+        self,
+        store: BlobStore,
+        taken: list[Taken],
+        checkpoint: int,
+        subtask: int,
+        attempt: int,
+        mine: KeyGroupRange,
+        waiting: Sequence[Waiting] = (),
     ) -> None:
-        self._store, self._taken, self._mine = store, taken, mine
+        self._store, self._taken, self._mine, self._waiting = store, taken, mine, waiting
         self._checkpoint, self._subtask, self._attempt = checkpoint, subtask, attempt
 
     def __call__(self) -> list[OperatorHandles]:
@@ -115,7 +125,8 @@ class Writer:
             if operator.raw_keyed:
                 keyed.append(self._raw(operator.uid, operator.raw_keyed))
             elements = [self._elements(operator.uid, *e) for e in operator.elements if e[3]]
-            handles.append(OperatorHandles(operator.uid, keyed, elements))
+            waiting = [w for w in self._waiting if w.origin.uid == operator.uid]
+            handles.append(OperatorHandles(operator.uid, keyed, elements, list(self._in_flight(waiting))))
         failpoint("ckpt.uploaded")
         return handles
 
@@ -127,6 +138,29 @@ class Writer:
             return ElementsHandle(state, mode, len(encoded), inline=encoded, type=type_name)
         file = snapshots.write_elements(self._store, self._path(uid, state), encoded)
         return ElementsHandle(state, mode, len(encoded), file=file, type=type_name)
+
+    def _in_flight(self, waiting: list[Waiting]) -> Iterator[InFlightHandle]:
+        for one in waiting:
+            encoded, records, pickled = one.encode()
+            if not records:
+                continue
+            file = None
+            if sum(map(len, encoded)) > INLINE_BYTES:
+                file = snapshots.write_elements(self._store, self._path(one.origin.uid, "in-flight"), encoded)
+            origin = one.origin
+            yield InFlightHandle(
+                upstream=origin.upstream,
+                tag=origin.tag,
+                side=origin.side,
+                partitioning=origin.partitioning,
+                first=self._mine.first,
+                end=self._mine.end,
+                records=records,
+                count=len(encoded),
+                pickled=pickled,
+                inline=[] if file else encoded,
+                file=file,
+            )
 
     def _raw(self, uid: str, groups: dict[int, bytes]) -> KeyedHandle:
         numbers = sorted(groups)
@@ -199,6 +233,38 @@ class Writer:
             common = groups & KeyGroupRange(handle.first, handle.end)
             if common:
                 yield snapshots.read_rows(self._store, handle.file, common), handle.increment
+
+
+def acknowledging(
+    write: Writer, report: Callable[[Report], None], checkpoint: int, align_ms: int, sync_ms: int
+) -> Callable[[], list[OperatorHandles]]:
+    """``write``, and a report of how it went, from whatever thread it runs on.
+
+    The subtask's own thread may be held back by the next stage for minutes, and the driver waits for this.
+    """
+    began = time.perf_counter()
+
+    def work() -> list[OperatorHandles]:
+        try:
+            handles = write()
+        except Exception as error:
+            if not isinstance(error, StateError):  # which fails the attempt: no other checkpoint would fare better
+                reason = FailureReason.UPLOAD_FAILED.name
+                report(Declined(checkpoint=checkpoint, reason=reason, detail=str(error)))
+            raise
+        report(
+            Acknowledged(
+                checkpoint=checkpoint,
+                operators=handles,
+                align_ms=align_ms,
+                sync_ms=sync_ms,
+                async_ms=round(1000 * (time.perf_counter() - began)),
+                in_flight_records=sum(h.records for o in handles for h in o.in_flight),
+            )
+        )
+        return handles
+
+    return work
 
 
 def _cut(table: pa.Table, groups: KeyGroupRange) -> pa.Table:

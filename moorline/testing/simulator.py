@@ -35,7 +35,8 @@ from moorline.model.deployment import Deployment
 from moorline.model.elements import unpack_results
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import Claim, Manifest
-from moorline.model.messages import Confirm, Order, Report
+from moorline.model.messages import Confirm, Hold, Order, Report
+from moorline.protocol import pacing
 from moorline.protocol.lifecycle import JobStatus
 from moorline.state import heap
 from moorline.storage.checkpoints import History
@@ -46,6 +47,7 @@ from moorline.testing.faults import Faults, UnsureStore, WorkerDied
 from moorline.testing.ledger import Ledger
 from moorline.testing.simulated_features import Maker, broadcast_job, operator_state_job, timers_job, ttl_job
 from moorline.testing.simulated_jobs import LostOrDoubled, SimulatedJob, counting_job
+from moorline.testing.simulated_modes import at_least_once, at_least_once_job, consistency
 from moorline.testing.simulated_upgrades import join_job, source_function_job, upgrade_job
 from moorline.testing.simulated_windows import outside_job, windows_job
 
@@ -59,12 +61,28 @@ FEATURES: list[Maker] = [
     upgrade_job,
     source_function_job,
     join_job,
+    at_least_once_job,
 ]
+
+
+@contextmanager
+def little_patience(most_bytes: int) -> Iterator[None]:
+    """Sources are held when so little has been put aside: frames are tiny here."""
+    most, pacing.MOST_BYTES = pacing.MOST_BYTES, most_bytes
+    try:
+        yield
+    finally:
+        pacing.MOST_BYTES = most
 
 
 def job_of(seed: int) -> Maker:
     """Which job a seed runs: every other one counts, and the rest goes round the features."""
     return counting_job if seed % 2 else FEATURES[seed // 2 % len(FEATURES)]
+
+
+def mode_of(seed: int, settings: random.Random) -> dict[str, Any]:
+    """How checkpoints are taken. Every driver has its own way, so it restores what was taken in another one."""
+    return at_least_once(settings) if job_of(seed) is at_least_once_job else consistency(settings)
 
 
 def is_incremental(settings: random.Random) -> bool:
@@ -125,7 +143,15 @@ class _Attempt:
 
         store = UnsureStore(self.world.store, self.world, may_kill=True) if deployment.location else None
         environment = Environment(
-            lambda: self.world.now_ms, report, background, store, flush_ms=2, wall_ms=lambda: int(self.world.now_ms)
+            lambda: self.world.now_ms,
+            report,
+            background,
+            store,
+            flush_ms=2,
+            wall_ms=lambda: int(self.world.now_ms),
+            # Frames are left half done now and then, whatever it is that has come up.
+            is_wanted=lambda: self.world.chance.random() < 0.2,
+            slice_records=2,
         )
         worker = _Worker(subtask, Subtask(deployment, subtask, environment))
         return worker
@@ -144,6 +170,8 @@ class _Attempt:
             subtask.order(worker.orders.popleft())
         elif chance.random() < 0.2 and subtask.tick():
             pass
+        elif chance.random() < 0.05:
+            worker.reports.append(subtask.progress())
         else:
             self._input_or_work(worker)
         self._carry(worker, subtask.output.take(is_idle=chance.random() < 0.5))
@@ -207,9 +235,9 @@ class _Driver:
                 min_pause=world.settings.choice([0, 0.01]),
                 timeout=world.settings.choice([1.0, 4.0]),
                 tolerable_failures=3,
-                max_concurrent=world.settings.choice([1, 2]),
                 retained=world.settings.choice([1, 2, 3]),
                 incremental=is_incremental(world.settings),
+                **mode_of(world.seed, world.settings),
             ),
             restart=ExponentialDelay(initial=0.005, maximum=0.02, reset_after=1),
             restore=restore,
@@ -234,8 +262,8 @@ class _Driver:
         world = self.world
         if self.attempt is None:
             return
-        if not (isinstance(order, Confirm) and order.final):
-            # The final confirmation cannot be lost: a line that breaks fails the attempt.
+        if not isinstance(order, Hold) and not (isinstance(order, Confirm) and order.final):
+            # The final confirmation cannot be lost: a line that breaks fails the attempt. Nor can a word to wait.
             if not hasattr(order, "triggered_ms") and world.happens(world.faults.lost_notification):
                 return
             if not hasattr(order, "triggered_ms") and world.happens(world.faults.repeated_order):
@@ -295,6 +323,8 @@ class Simulation:
         self.uses_rocksdb = self.settings.random() < rocksdb
         self.folder = tempfile.mkdtemp(prefix=f"moorline-sim-{seed}-") if self.uses_rocksdb else None
         self.checkpoints = 0
+        #: How many of them had records in flight, and how many of those were restored.
+        self.unaligned: Counter[int] = Counter()
         self.restored: list[int] = []
         #: A stop with a savepoint that was asked for, and where the job is to go on from once it has ended.
         self._stop: SnapshotRequest | None = None
@@ -313,7 +343,10 @@ class Simulation:
 
     def run(self) -> Simulation:
         """Run to the end. Raises :class:`LostOrDoubled`, or whatever else went wrong."""
-        with chains_of_large_tables(self.settings.choice([2, 5, 20])):
+        with (
+            chains_of_large_tables(self.settings.choice([2, 5, 20])),
+            little_patience(self.settings.choice([300, 3000])),
+        ):
             return self._run()
 
     def _run(self) -> Simulation:
@@ -478,6 +511,7 @@ class Simulation:
 
     def _note(self, driver: _Driver) -> None:
         self.checkpoints += len(driver.supervision.checkpoints)
+        self.unaligned.update(c.checkpoint for c in driver.supervision.checkpoints if c.in_flight)
         self.restored += [n for n in driver.supervision.restored_from if n]
 
     def _audit(self) -> None:

@@ -49,7 +49,7 @@ def test_the_kind_tells_a_manifest_from_a_claim():
     }
     manifest = msgspec.json.decode(msgspec.json.encode(Manifest("j", 2, 7, 5, [])))
     assert manifest["kind"] == "checkpoint"
-    assert manifest["format"] == FORMAT == 2
+    assert manifest["format"] == FORMAT == 3
 
 
 @pytest.mark.parametrize(

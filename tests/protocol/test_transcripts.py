@@ -13,7 +13,14 @@ from moorline.model.config import ExponentialDelay, FailureRate, FixedDelay, NoR
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import OperatorHandles
 from moorline.protocol import coordination as co
-from moorline.protocol.alignment import Alignment, BarrierArrived, CheckpointAborted
+from moorline.protocol.alignment import (
+    Alignment,
+    BarrierArrived,
+    BarrierQueued,
+    CheckpointAborted,
+    OvertakeOrdered,
+    Tracking,
+)
 from moorline.protocol.coordination import Coordination
 from moorline.protocol.lifecycle import JobStatus, Lifecycle
 from moorline.protocol.restarts import Failure, Restarts
@@ -40,11 +47,20 @@ class AlignmentSpeaker(Speaker):
     lines = [
         (r"channels ([\d ]+)", "channels"),
         (r"barrier (\d+) on (\d+)", "barrier"),
+        (r"barrier (\d+) queued on (\d+)", "queued"),
+        (r"overtake (\d+)", "overtake"),
         (r"abort (\d+)", "abort"),
     ]
+    kind = Alignment
 
     def channels(self, numbers):
-        self.machine = Alignment(frozenset(map(int, numbers.split())))
+        self.machine = self.kind(frozenset(map(int, numbers.split())))
+
+    def queued(self, checkpoint, channel):
+        return self.machine.handle(BarrierQueued(int(channel), int(checkpoint)))
+
+    def overtake(self, checkpoint):
+        return self.machine.handle(OvertakeOrdered(int(checkpoint)))
 
     def barrier(self, checkpoint, channel):
         return self.machine.handle(BarrierArrived(int(channel), int(checkpoint)))
@@ -56,6 +72,15 @@ class AlignmentSpeaker(Speaker):
 @transcripts_of("alignment")
 def test_alignment(path):
     transcript.run(path, AlignmentSpeaker())
+
+
+class TrackingSpeaker(AlignmentSpeaker):
+    kind = Tracking
+
+
+@transcripts_of("tracking")
+def test_tracking(path):
+    transcript.run(path, TrackingSpeaker())
 
 
 class TriggeringSpeaker(Speaker):
@@ -100,7 +125,10 @@ def test_triggering(path):
 
 class CoordinationSpeaker(Speaker):
     lines = [
-        (r"subtasks ([\d/ ]+), timeout (\d+) ms, (\d+) failures? tolerated", "subtasks"),
+        (
+            r"subtasks ([\d/ ]+), timeout (\d+) ms, (\d+) failures? tolerated(?:, overtaking after (\d+) ms)?",
+            "subtasks",
+        ),
         (r"start (final )?checkpoint (\d+) at (\d+)", "start"),
         (r"(\S+) acknowledges (\d+)", "acknowledge"),
         (r"(\S+) declines (\d+)", "decline"),
@@ -111,8 +139,9 @@ class CoordinationSpeaker(Speaker):
         (r"when does the next one expire\?", "expiry"),
     ]
 
-    def subtasks(self, names, timeout, tolerable):
-        self.machine = Coordination(frozenset(map(subtask, names.split())), int(timeout), int(tolerable))
+    def subtasks(self, names, timeout, tolerable, overtake=None):
+        everybody = frozenset(map(subtask, names.split()))
+        self.machine = Coordination(everybody, int(timeout), int(tolerable), overtake_ms=overtake and int(overtake))
 
     def tell(self, event):
         try:
@@ -223,6 +252,6 @@ def test_lifecycle(path):
     transcript.run(path, LifecycleSpeaker())
 
 
-@pytest.mark.parametrize("machine", ["alignment", "triggering", "coordination", "restarts", "lifecycle"])
+@pytest.mark.parametrize("machine", ["alignment", "tracking", "triggering", "coordination", "restarts", "lifecycle"])
 def test_every_machine_has_its_stories(machine):
     assert len(transcript.of(machine)) >= 3

@@ -32,6 +32,7 @@ def run_chunk(first: int) -> tuple[list[str], Counter[str]]:
         seen += simulation.injected
         seen["checkpoints"] += simulation.checkpoints
         seen["restored"] += len(simulation.restored)
+        seen["restored with records in flight"] += len(set(simulation.restored) & set(simulation.unaligned))
         seen["runs that restored a checkpoint"] += bool(simulation.restored)
     return failures, seen
 
@@ -50,6 +51,7 @@ def test_thousands_of_seeds_lose_and_double_nothing():
     assert seen["checkpoints"] > SEEDS
     assert sum(n for fault, n in seen.items() if fault.startswith("damaged")) > SEEDS / 60
     assert seen["runs that restored a checkpoint"] > SEEDS / 3
+    assert seen["restored with records in flight"] > SEEDS / 20
 
 
 def test_the_same_seed_is_the_same_story():

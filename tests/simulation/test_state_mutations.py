@@ -57,13 +57,13 @@ def test_it_notices_when_a_watermark_runs_ahead_of_the_slowest_channel(monkeypat
 def test_it_notices_when_timers_are_left_out_of_snapshots(monkeypatch):
     original = simulator.Subtask._snapshot
 
-    def forgetful(self, barrier, align_ms):
+    def forgetful(self, barrier, align_ms, found):
         for operator in self._operators:
             timers = getattr(operator, "_timers", None)
             if timers is not None:
                 while timers.event.pop_due(1 << 40) is not None:
                     pass
-        original(self, barrier, align_ms)
+        original(self, barrier, align_ms, found)
 
     monkeypatch.setattr(simulator.Subtask, "_snapshot", forgetful)
     assert broken_seeds(monkeypatch, timers_job) > 12

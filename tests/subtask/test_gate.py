@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorline.model.elements import BARRIER, BATCH, HEAD, Barrier, pack_barrier
-from moorline.subtask.gate import Gate, HeldFrames
+from moorline.subtask.gate import Gate, InFlight
+from moorline.subtask.held import HeldFrames
 from moorline.testing import ManualClock
 
 
@@ -33,6 +34,7 @@ class World:
         self.given_up: list[int] = []
         #: What had been delivered when each snapshot was taken.
         self.seen: dict[int, list[tuple[int, int]]] = {}
+        self.in_flight: dict[int, dict[int, list[int]]] = {}
         self.gate = Gate(
             channels, self._deliver, self._snapshot, self.given_up.append, self.clock.now_ms, memory_budget
         )
@@ -40,8 +42,12 @@ class World:
     def _deliver(self, channel: int, frame: bytes) -> None:
         self.delivered.append((channel, number_of(frame)))
 
-    def _snapshot(self, found: Barrier, align_ms: int) -> None:
+    def _snapshot(self, found: Barrier, align_ms: int, in_flight: InFlight) -> None:
         self.snapshots.append((found.checkpoint, align_ms))
+        #: By checkpoint and channel, in order.
+        self.in_flight[found.checkpoint] = {
+            channel: [number_of(frame) for frame in copy if frame[0] == BATCH] for channel, copy in in_flight
+        }
         self.seen[found.checkpoint] = list(self.delivered)
 
     def release_all(self) -> None:

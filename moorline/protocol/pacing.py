@@ -1,0 +1,45 @@
+"""When sources must wait because too much has been put aside.
+
+An unaligned checkpoint takes off the exchange what is queued there, and puts it aside in front of a subtask that is
+too slow for it. The exchange fills again behind it. With a checkpoint every second and a sink that needs a minute for
+what one exchange holds, ever more would be put aside, and written again with each checkpoint.
+
+    flowing   some subtask has put aside more than ``most_bytes``              -> held: sources stop reading
+    held      no subtask has more than half of ``most_bytes`` put aside        -> flowing: sources go on
+
+Nothing is lost by holding them: they would only fill queues that nobody gets to. They answer to checkpoints all the
+same. No clock, no I/O. ``driver/checkpoints.py`` drives it, with what subtasks report twice a second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from moorline.model.ids import SubtaskId
+
+#: As much as a subtask keeps in memory: what is more would go to its disk.
+MOST_BYTES = 16 << 20
+
+
+@dataclass(slots=True)
+class Pacing:
+    """Feed it what subtasks have put aside; it says when sources are to stop (True) and to go on (False).
+
+    >>> pacing = Pacing(most_bytes=100)
+    >>> [pacing.put_aside(SubtaskId(1, 0), n) for n in (80, 120, 70, 40)]
+    [None, True, None, False]
+    """
+
+    most_bytes: int = field(default_factory=lambda: MOST_BYTES)
+    is_held: bool = False
+    _bytes: dict[SubtaskId, int] = field(default_factory=dict)
+
+    def put_aside(self, subtask: SubtaskId, size: int) -> bool | None:
+        """A subtask has so much put aside now. None: nothing changes."""
+        self._bytes[subtask] = size
+        limit = self.most_bytes // 2 if self.is_held else self.most_bytes
+        is_held = any(size > limit for size in self._bytes.values())
+        if is_held == self.is_held:
+            return None
+        self.is_held = is_held
+        return is_held

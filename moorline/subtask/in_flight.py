@@ -1,0 +1,157 @@
+"""Records in flight: from frames that wait at a gate to handles of a snapshot, and back.
+
+A handle belongs to an input of an operator and not to a channel: after a restore there may be other channels. Time is
+left out. Watermarks are not state; what comes back from a snapshot is processed before any of them.
+
+Records are stored as plain data where they are, so that reading them runs no code. If one of them is not, they stay
+the pickles that they travel as; such a snapshot is read only by a job that has asked for unaligned checkpoints.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from moorline.errors import InFlightPickled, InvalidKey, MoorlineError, SnapshotCorrupt
+from moorline.model import elements, keys
+from moorline.model.deployment import Deployment, InFlightShare
+from moorline.model.elements import BATCH, HEAD
+from moorline.model.graph import Input, Operator, Plan
+from moorline.model.ids import SubtaskId
+from moorline.state import plain
+from moorline.storage import snapshots
+from moorline.storage.blobs import BlobStore
+from moorline.subtask.held import FrameCopy
+from moorline.subtask.operator import user_code_failed
+
+_HEAD = HEAD.pack(BATCH, 0, 0, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """An input of an operator: where records in flight have come from and where they go."""
+
+    uid: str
+    upstream: str
+    tag: str | None
+    side: int
+    partitioning: str
+
+    @classmethod
+    def of(cls, operator: Operator, edge: Input) -> Origin:
+        return cls(operator.uid, edge.upstream, edge.tag, edge.side, edge.partitioning.value)
+
+
+def origins(plan: Plan, subtask: SubtaskId) -> list[Origin]:
+    """The input behind each channel of a subtask."""
+    root = plan.graph.by_uid[plan.vertices[subtask.vertex].operators[0]]
+    return [Origin.of(root, root.inputs[plan.links[link].input]) for link, _ in plan.channels_into(subtask)]
+
+
+# --- into a snapshot ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What waits at one input, channel by channel, as it was when the snapshot was taken."""
+
+    origin: Origin
+    copies: list[FrameCopy]
+
+    def encode(self) -> tuple[list[bytes], int, bool]:
+        """The elements, how many records that is, and whether they are pickled. To be called off the thread."""
+        parts = [p for copy in self.copies for f in copy if f[0] == BATCH for p in elements.record_parts(f)]
+        unpacked = [elements.unpack_part(part, 0) for part in parts]
+        count = sum(len(records) for _, records, _, _ in unpacked)
+        try:
+            return [plain.encode([stamps, records]) for _, records, stamps, _ in unpacked], count, False
+        except plain.NotPlain:
+            return parts, count, True
+
+
+def waiting(found: Iterable[tuple[Origin, FrameCopy]]) -> list[Waiting]:
+    """The copies of each input together."""
+    by_origin: dict[Origin, list[FrameCopy]] = {}
+    for origin, copy in found:
+        by_origin.setdefault(origin, []).append(copy)
+    return [Waiting(origin, copies) for origin, copies in by_origin.items()]
+
+
+# --- and back -----------------------------------------------------------------------------------
+
+
+def restored(
+    deployment: Deployment, subtask: SubtaskId, store: BlobStore | None
+) -> Iterator[tuple[Origin, Iterator[bytes]]]:
+    """The frames a subtask has to begin with, by input. What is nearest to the end of its chain comes first."""
+    graph = deployment.plan.graph
+    restores = deployment.restores.get(subtask, {})
+    for uid in reversed(deployment.plan.vertices[subtask.vertex].operators):
+        operator = graph.by_uid[uid]
+        for share in restores[uid].in_flight if uid in restores else ():
+            one = share.handle
+            if one.pickled and not deployment.state.unaligned:
+                raise InFlightPickled(uid, f"checkpoint {deployment.restored}")
+            origin = Origin(uid, one.upstream, one.tag, one.side, one.partitioning)
+            yield origin, _frames(share, operator, subtask.index, graph.max_parallelism, store)
+
+
+def _frames(
+    share: InFlightShare, operator: Operator, subtask: int, max_parallelism: int, store: BlobStore | None
+) -> Iterator[bytes]:
+    one = share.handle
+    where = one.file.path if one.file else "the manifest"
+    encoded = one.inline
+    if one.file is not None:
+        assert store is not None
+        encoded = snapshots.read_elements(store, one.file)
+    if len(encoded) != one.count:
+        raise SnapshotCorrupt(where, f"{len(encoded)} runs of records are in flight, and should be {one.count}")
+    for element in encoded[share.first :: share.step]:
+        records, stamps = _decode(element, one.pickled, where)
+        if share.key_groups is not None:
+            records, stamps = _of_keys(records, stamps, share, operator, subtask, max_parallelism)
+        if records:
+            yield _HEAD + elements.pack_records(records, stamps)
+
+
+def _decode(element: bytes, pickled: bool, where: str) -> tuple[list[Any], list[int] | None]:
+    try:
+        if pickled:
+            _, records, stamps, _ = elements.unpack_part(element, 0)
+        else:
+            stamps, records = plain.decode(element)
+    except (ValueError, TypeError, pickle.UnpicklingError) as error:
+        raise SnapshotCorrupt(where, f"records in flight cannot be read: {error}") from error
+    stamps_fit = stamps is None or (isinstance(stamps, list) and set(map(type, stamps)) <= {int})
+    if not isinstance(records, list) or not stamps_fit or (stamps is not None and len(stamps) != len(records)):
+        raise SnapshotCorrupt(where, "records in flight are not what they should be")
+    return records, stamps
+
+
+def _of_keys(
+    records: list[Any],
+    stamps: list[int] | None,
+    share: InFlightShare,
+    operator: Operator,
+    subtask: int,
+    max_parallelism: int,
+) -> tuple[list[Any], list[int] | None]:
+    """Those whose key belongs to us."""
+    key_of, mine = operator.key_selector(share.handle.side), share.key_groups
+    assert mine is not None
+    wanted = []
+    for record in records:
+        try:
+            key = key_of(record)
+            wanted.append(keys.key_group(key, max_parallelism) in mine)
+        except (keys.NotAKey, TypeError) as error:
+            raise InvalidKey(operator.uid, f"{key!r:.200}", f"{record!r:.500}", str(error)) from None
+        except MoorlineError:
+            raise
+        except Exception as error:  # of the user's key selector
+            raise user_code_failed(operator, subtask, error, -1, f"{record!r:.500}") from error
+    kept = [r for r, w in zip(records, wanted) if w]
+    return kept, None if stamps is None else [s for s, w in zip(stamps, wanted) if w]

@@ -1,0 +1,45 @@
+"""Records processed a few at a time, so that a slow function does not keep a checkpoint waiting.
+
+A frame may hold thousands of records, and a function may take a tenth of a second for each. Between slices the
+subtask looks whether the driver wants something; what is left of the frame is in flight then, like any other frame.
+How many records make a slice follows from how long the last one took. A function that is not slow never notices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from moorline.subtask.operator import ChainedOperator
+
+#: A slice should take about so long at most.
+SLICE_MS = 20
+
+
+class Slices:
+    """Processes records until something more urgent comes up."""
+
+    def __init__(self, now_ms: Callable[[], float], is_wanted: Callable[[], bool], records: int) -> None:
+        self._now_ms, self._is_wanted = now_ms, is_wanted
+        self._records = self._most = records
+
+    def process(self, operator: ChainedOperator, records: list[Any], stamps: list[int] | None, side: int) -> int:
+        """How many were processed: all of them, or fewer if something is wanted."""
+        done, count = 0, len(records)
+        while True:
+            stop = min(done + self._records, count)
+            began = self._now_ms()
+            if stop - done == count:
+                operator.process(records, stamps, side)
+            else:
+                operator.process(records[done:stop], stamps and stamps[done:stop], side)
+            self._adapt(stop - done, self._now_ms() - began)
+            done = stop
+            if done == count or self._is_wanted():
+                return done
+
+    def _adapt(self, records: int, took_ms: float) -> None:
+        if took_ms > SLICE_MS:
+            self._records = max(1, int(records * SLICE_MS / took_ms))
+        elif took_ms < SLICE_MS / 4 and self._records < self._most:
+            self._records *= 2
