@@ -278,6 +278,22 @@ class StateRegisteredLate(StateError):
 
 
 @dataclass(eq=False)
+class LoopRecordNotPlain(StateError):
+    """What goes round a loop cannot be kept in a snapshot."""
+
+    uid: str
+    upstream: str
+    had: str
+
+    def __str__(self) -> str:
+        return (
+            f"operator {self.upstream!r} sends records back to {self.uid!r} that a snapshot cannot hold: {self.had}. "
+            f"Send plain data (numbers, texts, tuples, lists, dicts ...) round the loop, or say iterate(..., "
+            f"pickled=True): then they are kept as pickles, and reading a snapshot of the job runs what is in them."
+        )
+
+
+@dataclass(eq=False)
 class StateTypeMismatch(StateError):
     """A value does not fit the declared type of its state."""
 
@@ -520,9 +536,9 @@ class InFlightPickled(RestoreError):
 
     def __str__(self) -> str:
         return (
-            f"{self.snapshot} is an unaligned one and holds pickled records on their way to operator {self.uid!r}. "
-            f"Reading a pickle can run code, so it is done only for a job that writes such checkpoints itself: start "
-            f"it with unaligned=True or an aligned_timeout."
+            f"{self.snapshot} holds pickled records on their way to operator {self.uid!r}. Reading a pickle can run "
+            f"code, so it is done only for a job that writes such snapshots itself: start it with unaligned=True or "
+            f"an aligned_timeout; or, if they go round a loop, give iterate() its pickled=True back."
         )
 
 

@@ -46,6 +46,7 @@ from moorline.model.messages import (
     Progress,
     Report,
     Running,
+    SendBackTo,
 )
 from moorline.protocol.lifecycle import JobStatus, Lifecycle
 from moorline.protocol.restarts import Failure, GiveUp, Restarts
@@ -93,6 +94,7 @@ class _Attempt:
     heard_ms: dict[SubtaskId, int] = field(default_factory=dict)
     progress: dict[SubtaskId, Progress] = field(default_factory=dict)
     pids: dict[SubtaskId, int] = field(default_factory=dict)
+    addresses: dict[SubtaskId, tuple[str, int]] = field(default_factory=dict)
     #: Why it is being cancelled.
     failure: str | None = None
     user_error: str | None = None
@@ -337,9 +339,11 @@ class Supervision:
 
     def _take(self, current: _Attempt, subtask: SubtaskId, report: Report, now_ms: int) -> None:
         match report:
-            case Running(pid=pid):
+            case Running(pid=pid, address=address):
                 current.running.add(subtask)
                 current.pids[subtask] = pid
+                if address is not None:
+                    current.addresses[subtask] = address
                 self._maybe_running(current, now_ms)
             case Acknowledged():
                 current.checkpoints.acknowledged(subtask, report, now_ms)
@@ -360,6 +364,7 @@ class Supervision:
             self._lifecycle.move(JobStatus.RUNNING, f"all subtasks of attempt {current.deployment.attempt} run")
             for subtask in current.running:
                 current.heard_ms[subtask] = now_ms
+            self._tell_addresses(current)
             if self._rescale is not None and _shape(current.deployment.plan.graph) == _shape(self._rescale.graph):
                 self._rescale.answer.set_result(current.deployment.attempt)
                 self._rescale = None
@@ -367,6 +372,15 @@ class Supervision:
             for request in waiting:
                 self.request(request, now_ms)
             self._maybe_stop(now_ms)
+
+    def _tell_addresses(self, current: _Attempt) -> None:
+        """Where to send what goes back round a loop."""
+        order = SendBackTo(addresses=[(s.vertex, s.index, *address) for s, address in current.addresses.items()])
+        plan = current.deployment.plan
+        senders = {link.source for link in plan.links if link.feedback}
+        for subtask in plan.subtasks() if order.addresses else ():
+            if subtask.vertex in senders:
+                self._cluster.send(subtask, order)
 
     def _maybe_stop(self, now_ms: int) -> None:
         if self._stop_wanted and self.status is JobStatus.RUNNING and self._attempt is not None:

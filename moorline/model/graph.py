@@ -96,6 +96,10 @@ class Operator:
         """What makes the key of a record on one of its inputs."""
         return next((i.key for i in self.inputs if i.side == side), None)
 
+    def may_unpickle(self, upstream: str, tag: str | None) -> bool:
+        """Has the user said that a snapshot may hold what comes back on this input as pickles?"""
+        return any(i.feedback and i.pickled and (i.upstream, i.tag) == (upstream, tag) for i in self.inputs)
+
     @property
     def key_type(self) -> Any:
         return next((i.key_type for i in self.inputs if i.key_type is not None), None)

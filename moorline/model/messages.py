@@ -1,7 +1,7 @@
 """What subtasks and the driver tell each other. A closed set of typed messages, as msgpack.
 
     subtask to driver: Running, Acknowledged, Declined, InputEnded, Progress, Failed
-    driver to subtask: Trigger, Overtake, Hold, Confirm, Abort
+    driver to subtask: SendBackTo, Trigger, Overtake, Hold, Confirm, Abort
 
 Reports are past tense, orders imperative. Every line is opened by a handshake that settles job, attempt and
 subtask (``model/handshake.py``), so a message need not repeat them; a message of another attempt has no line
@@ -21,6 +21,8 @@ class Running(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """The subtask has its state back, its functions are open, records may come."""
 
     pid: int = 0
+    #: Where it receives what comes back round a loop, if it is of the head of one.
+    address: tuple[str, int] | None = None
 
 
 class Acknowledged(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -76,6 +78,12 @@ class Failed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     corrupt: str = ""
 
 
+class SendBackTo(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Where the subtasks of loops' heads receive what comes back: vertex, index, host and port of each."""
+
+    addresses: list[tuple[int, int, str, int]]
+
+
 class Trigger(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Sources: emit the barrier of this checkpoint now."""
 
@@ -121,7 +129,7 @@ class Abort(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 T = TypeVar("T")
 Report = Running | Acknowledged | Declined | InputEnded | Progress | Failed
-Order = Trigger | Overtake | Hold | Confirm | Abort
+Order = SendBackTo | Trigger | Overtake | Hold | Confirm | Abort
 
 _encoder = msgspec.msgpack.Encoder()
 _reports: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)

@@ -97,25 +97,31 @@ class Phase(Enum):
 
 
 @dataclass(slots=True)
-class _Round:
-    """The marks of one round as they come in."""
+class _Rounds:
+    """The marks as they come in. A channel may be one round ahead: who sends on it has its round complete already."""
 
     channels: frozenset[int]
     number: int = 1
-    missing: set[int] = field(init=False)
-    clean: bool = True
-
-    def __post_init__(self) -> None:
-        self.missing = set(self.channels)
+    #: Of this round and of the next: by channel, whether the mark was clean.
+    marks: dict[int, bool] = field(default_factory=dict)
+    ahead: dict[int, bool] = field(default_factory=dict)
 
     def arrived(self, mark: MarkArrived) -> None:
-        if mark.round != self.number or mark.channel not in self.missing:
-            raise InvalidTransition("termination", f"round {self.number}, missing {sorted(self.missing)}", str(mark))
-        self.missing.discard(mark.channel)
-        self.clean = self.clean and mark.clean
+        marks = self.marks if mark.channel not in self.marks else self.ahead
+        number = self.number if marks is self.marks else self.number + 1
+        if mark.round != number or mark.channel not in self.channels or mark.channel in marks:
+            raise InvalidTransition("termination", f"round {self.number} with {self.marks}", str(mark))
+        marks[mark.channel] = mark.clean
 
-    def following(self) -> _Round:
-        return _Round(self.channels, self.number + 1)
+    @property
+    def is_complete(self) -> bool:
+        return len(self.marks) == len(self.channels)
+
+    def next(self) -> bool:
+        """Go on to the next round. Was this one clean on all channels?"""
+        clean = all(self.marks.values())
+        self.number, self.marks, self.ahead = self.number + 1, self.ahead, {}
+        return clean
 
 
 @dataclass(slots=True)
@@ -132,10 +138,10 @@ class Head:
     phase: Phase = Phase.OPEN
     #: Has a record come back since the last mark was sent?
     is_clean: bool = False
-    round: _Round = field(init=False)
+    rounds: _Rounds = field(init=False)
 
     def __post_init__(self) -> None:
-        self.round = _Round(self.channels)
+        self.rounds = _Rounds(self.channels)
 
     def handle(self, event: Event) -> list[Action]:
         match event:
@@ -151,14 +157,13 @@ class Head:
                 return []
             case MarkArrived():
                 # Other subtasks' marks may come round before our own inputs have ended.
-                self.round.arrived(event)
-                return [] if self.round.missing else self._came_back()
+                self.rounds.arrived(event)
+                return self._came_back() if self.rounds.is_complete else []
             case _:
                 assert_never(event)
 
     def _came_back(self) -> list[Action]:
-        was_clean, self.round = self.round.clean, self.round.following()
-        if not was_clean:
+        if not self.rounds.next():
             return [self._mark()]
         if self.phase is Phase.DRAINING:
             self.phase = Phase.ENDING
@@ -168,7 +173,7 @@ class Head:
         return [EndLoop()]
 
     def _mark(self) -> SendMark:
-        mark, self.is_clean = SendMark(self.round.number, self.is_clean), True
+        mark, self.is_clean = SendMark(self.rounds.number, self.is_clean), True
         return mark
 
 
@@ -179,23 +184,22 @@ class OnTheWay:
     #: The channels that come from inside the loop.
     channels: frozenset[int]
     input_has_ended: bool = False
-    round: _Round = field(init=False)
+    rounds: _Rounds = field(init=False)
 
     def __post_init__(self) -> None:
-        self.round = _Round(self.channels)
+        self.rounds = _Rounds(self.channels)
 
     def handle(self, event: Event) -> list[Action]:
         match event:
             case InputEnded():
                 self.input_has_ended = True
             case MarkArrived():
-                self.round.arrived(event)
+                self.rounds.arrived(event)
             case RecordReturned():
                 raise InvalidTransition("termination", "on the way", "a record comes back to the head only")
             case _:
                 assert_never(event)
-        if self.round.missing or not self.input_has_ended:
+        if not self.rounds.is_complete or not self.input_has_ended:
             return []
-        mark = SendMark(self.round.number, self.round.clean)
-        self.round = self.round.following()
-        return [mark]
+        number = self.rounds.number
+        return [SendMark(number, self.rounds.next())]

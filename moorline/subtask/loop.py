@@ -5,6 +5,7 @@ sleeps; ``spark/entry.py`` (or the simulator) calls it and carries its rows away
 
     start()        restore, open, report Running
     frame(f)       a frame from the exchange: for a later stage, or for us through the gate
+    feedback(f)    a frame that has come back round a loop
     order(o)       from the driver
     tick()         timers and watermarks that are due by the wall clock; next_tick_ms() says when
     work()         held frames that may pass now, else a batch from the source; False: nothing to do
@@ -19,6 +20,8 @@ from __future__ import annotations
 import math
 import time
 import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, assert_never
 
@@ -34,7 +37,7 @@ from moorline.errors import (
 from moorline.failpoints import failpoint
 from moorline.model import elements
 from moorline.model.deployment import Deployment
-from moorline.model.elements import BATCH, HEAD, IDLE, WATERMARK, Barrier
+from moorline.model.elements import BATCH, HEAD, IDLE, MARK, WATERMARK, Barrier
 from moorline.model.ids import CheckpointId, SubtaskId
 from moorline.model.key_groups import owned
 from moorline.model.messages import (
@@ -49,6 +52,7 @@ from moorline.model.messages import (
     Overtake,
     Progress,
     Running,
+    SendBackTo,
     Trigger,
 )
 from moorline.model.times import MAX_TIME
@@ -58,7 +62,10 @@ from moorline.storage.open import open_store
 from moorline.subtask import in_flight, snapshot
 from moorline.subtask.ends import ReadingOperator, SinkOperator
 from moorline.subtask.environment import Environment
+from moorline.subtask.feedback import Feedback, Log
 from moorline.subtask.gate import Gate, InFlight
+from moorline.subtask.held import FrameCopy
+from moorline.subtask.looping import Looping
 from moorline.subtask.operator import ChainedOperator
 from moorline.subtask.output import Output
 from moorline.subtask.restore import close_chain, open_chain, restore_store
@@ -68,6 +75,15 @@ from moorline.subtask.slices import Slices
 COUNT_MS = 500
 #: Of an error's text and of its traceback so much is told.
 TOLD = 100_000
+
+
+@dataclass(frozen=True)
+class _GoingRound:
+    """A snapshot of a loop's head: state, records that were in flight, and how to write it once it is complete."""
+
+    taken: list[snapshot.Taken]
+    found: list[tuple[in_flight.Origin, FrameCopy]]
+    write: Callable[[list[tuple[in_flight.Origin, FrameCopy]]], None]
 
 
 class Subtask:
@@ -97,6 +113,18 @@ class Subtask:
             at_least_once=deployment.state.at_least_once,
         )
         self._slices = Slices(environment.now_ms, environment.is_wanted, environment.slice_records)
+        #: If it is on a way round a loop; and if it is where records come back to, these.
+        self._looping: Looping | None = None
+        if subtask.vertex in self._plan.loop_of:
+            self._looping = Looping(self._plan, subtask, self.output, self._end_time, self._end_loop)
+        back = self._plan.feedback_into(subtask)
+        self._back_channel = {pair: number for number, pair in enumerate(back)}
+        self._back_origins = in_flight.feedback_origins(self._plan, subtask, deployment.state.unaligned)
+        self._feedback: Feedback | None = None
+        if back:
+            self._feedback = Feedback(len(back), self._deliver_back, self._logged, self._unlogged, self._give_up)
+        #: Snapshots that were taken here and wait for their barriers to come back round the loop.
+        self._going_round: dict[int, _GoingRound] = {}
         #: Of a source: checkpoints that wait until what was in flight has been processed.
         self._deferred: list[Trigger] = []
         #: Does it pass frames on that are not for it? And for which checkpoint must these not wait for its own work?
@@ -113,8 +141,8 @@ class Subtask:
 
     # --- what the world calls --------------------------------------------------------------------
 
-    def start(self, pid: int = 0) -> None:
-        """Restore, open, and say so."""
+    def start(self, pid: int = 0, address: tuple[str, int] | None = None) -> None:
+        """Restore, open, and say so. ``address``: where what comes back round a loop is received."""
         self._operators = open_chain(self._deployment, self.id, self._env, self.output)
         if isinstance(self._operators[0], ReadingOperator):
             self._source = self._operators[0]
@@ -126,7 +154,7 @@ class Subtask:
             failpoint("restore.open")
         by_uid = {o.operator.uid: o for o in self._operators}
         self._targets = [(by_uid[origin.uid], origin.side) for origin in self._origins]
-        self._env.report(Running(pid=pid))
+        self._env.report(Running(pid=pid, address=address))
 
     def frame(self, frame: bytes) -> None:
         """A frame has come in from the stage before."""
@@ -137,6 +165,12 @@ class Subtask:
             self._pass_on(head.slot, frame)
         else:
             self._gate.take(self._channel[head.link, head.sender], frame)
+
+    def feedback(self, frame: bytes) -> None:
+        """A frame has come back round a loop. It waits until :meth:`work` is called."""
+        head = elements.head(frame)
+        assert self._feedback is not None
+        self._feedback.take(self._back_channel[head.link, head.sender], frame)
 
     def order(self, order: Order) -> None:
         """The driver wants something."""
@@ -156,9 +190,13 @@ class Subtask:
                 self._confirmed(checkpoint, final)
             case Abort(checkpoint=checkpoint):
                 self._gate.abort(checkpoint)
+                if self._feedback is not None:
+                    self._feedback.abort(checkpoint)
                 self._relaying_for = 0
                 for operator in reversed(self._operators):
                     operator.aborted(checkpoint)
+            case SendBackTo(addresses=addresses):
+                self._env.send_back_to({SubtaskId(v, i): (host, port) for v, i, host, port in addresses})
             case _:
                 assert_never(order)
 
@@ -167,6 +205,9 @@ class Subtask:
         if self._gate.has_released():
             self._gate.pass_released()
             self._trigger_deferred(0)
+            return True
+        if self.has_feedback and self._feedback is not None:
+            self._feedback.pass_some()
             return True
         if self._source is None or not self.is_reading:
             return False
@@ -186,20 +227,22 @@ class Subtask:
         if order.drain and self._source is not None:
             self._source.drain()
         checkpoint = CheckpointId(order.checkpoint)
-        barrier = Barrier(checkpoint, order.triggered_ms, order.final, order.completed, order.savepoint)
+        barrier = Barrier(
+            checkpoint, order.triggered_ms, order.final, order.completed, order.savepoint, order.pause, order.drain
+        )
         self._barrier(barrier, 0, self._gate.in_flight(checkpoint))
         failpoint("ckpt.barrier")
 
     def _finish(self) -> None:
         """All input has ended, and so has time. What is emitted from here on belongs to nobody."""
-        if self._source is None and self._watermarks.current < MAX_TIME:
+        if self._source is None and self._feedback is None and self._watermarks.current < MAX_TIME:
             self._operators[0].watermark(MAX_TIME)
         self._is_finished = True
         self.output.end()
 
     def next_tick_ms(self) -> int | None:
         """By the wall clock: when :meth:`tick` has something to do."""
-        if self._has_stopped or self._is_finished:
+        if self._has_stopped or self._is_finished or self._is_time_over():
             return None
         return min((t for o in self._operators if (t := o.next_tick_ms()) is not None), default=None)
 
@@ -237,7 +280,14 @@ class Subtask:
     @property
     def holds_input_back(self) -> bool:
         """Are held frames to be worked off before new input is taken?"""
-        return self._gate.has_released() and not self._relaying_for
+        is_crowded = self._feedback is not None and self._feedback.is_crowded()
+        return (self._gate.has_released() or is_crowded) and not self._relaying_for
+
+    @property
+    def has_feedback(self) -> bool:
+        """Is there something that has come back and may be processed now?"""
+        # What was in flight in the restored checkpoint was there before it.
+        return self._feedback is not None and self._feedback.may_pass() and not self._gate.has_restored()
 
     def progress(self) -> Progress:
         """How far it is. Called from another thread, so it looks at numbers only."""
@@ -251,6 +301,8 @@ class Subtask:
     def close(self) -> None:
         """Called once, at the end or after a failure."""
         self._gate.close()
+        if self._feedback is not None:
+            self._feedback.close()
         close_chain(self._operators)
 
     def describe_failure(self, error: BaseException) -> Failed:
@@ -284,13 +336,22 @@ class Subtask:
 
     def _deliver(self, channel: int, frame: bytes) -> bytes | None:
         """Process a frame. What is returned is left of it: something more urgent has come up."""
-        if frame[0] != BATCH:
-            self._time_has_come(self._watermarks.ended(channel))
-            self._open_channels -= 1
-            if not self._open_channels:
-                self._finish()
+        if frame[0] == BATCH:
+            return self._process(frame, *self._targets[channel], channel)
+        if frame[0] == MARK:
+            assert self._looping is not None
+            self._looping.marked(channel, frame)
             return None
-        operator, side = self._targets[channel]
+        self._time_has_come(self._watermarks.ended(channel))
+        self._open_channels -= 1
+        if self._looping is not None:
+            self._looping.ended(channel)
+        # The head of a loop has input as long as something may come back to it.
+        if not self._open_channels and self._feedback is None:
+            self._finish()
+        return None
+
+    def _process(self, frame: bytes, operator: ChainedOperator, side: int, channel: int) -> bytes | None:
         at = HEAD.size
         while at < len(frame):
             kind, content, stamps, at = elements.unpack_part(frame, at)
@@ -309,17 +370,60 @@ class Subtask:
 
     def _time_has_come(self, announced: int | str | None) -> None:
         if isinstance(announced, int):
-            self._operators[0].watermark(announced)
+            self._pass_time(announced)
         elif announced is not None:
             # All inputs are idle: time goes on to the furthest of them first.
             if self._watermarks.current > self._operators[0].moment.watermark:
-                self._operators[0].watermark(self._watermarks.current)
+                self._pass_time(self._watermarks.current)
             self._operators[0].idle()
+
+    def _pass_time(self, time: int) -> None:
+        # In a loop time ends when it is empty: what comes back must not come after the end.
+        if time < MAX_TIME or self._feedback is None:
+            self._operators[0].watermark(time)
+
+    # --- loops -----------------------------------------------------------------------------------
+
+    def _deliver_back(self, channel: int, frame: bytes) -> bytes | None:
+        """Process a frame that has come back. What is returned is left of it."""
+        assert self._looping is not None
+        if frame[0] == BATCH:
+            self._looping.returned()
+            return self._process(frame, self._operators[0], self._back_origins[channel].side, -1)
+        if frame[0] == MARK:
+            self._looping.marked(channel, frame)
+        return None
+
+    def _end_time(self) -> None:
+        if not self._is_time_over():
+            self._operators[0].watermark(MAX_TIME)
+
+    def _end_loop(self) -> None:
+        self._finish()
+        self._env.report(InputEnded())
+
+    def _is_time_over(self) -> bool:
+        """Has time ended in a loop? Then nothing is sent round any more but what comes round."""
+        return bool(self._looping and self._operators) and self._operators[0].moment.watermark >= MAX_TIME
+
+    def _logged(self, checkpoint: int, log: Log) -> None:
+        """The barrier has come back: all of a snapshot is there."""
+        if (waiting := self._going_round.pop(checkpoint, None)) is not None:
+            waiting.write(waiting.found + [(self._back_origins[channel], copy) for channel, copy in log])
+
+    def _unlogged(self, checkpoint: int) -> None:
+        """The barrier will never come back."""
+        if (waiting := self._going_round.pop(checkpoint, None)) is not None:
+            snapshot.done(waiting.taken, None)
+
+    # --- snapshots -------------------------------------------------------------------------------
 
     def _barrier(self, barrier: Barrier, align_ms: int, found: InFlight) -> None:
         """Every record before the barrier has been processed, or is in flight: take the snapshot."""
         for operator in self._operators:
             operator.before_barrier()
+        if barrier.drain and self._feedback is not None:
+            self._end_time()
         try:
             self._snapshot(barrier, align_ms, found)
         finally:
@@ -328,10 +432,11 @@ class Subtask:
 
     def _snapshot(self, barrier: Barrier, align_ms: int, found: InFlight) -> None:
         self.output.broadcast(barrier)
-        # What fires after the last barrier would be committed by nobody.
-        self._has_stopped = self._has_stopped or barrier.final
+        # What fires after the last barrier would be committed by nobody; after the last but one, by the last, though
+        # it is to happen after a restore.
+        self._has_stopped = self._has_stopped or barrier.final or barrier.pause
         checkpoint = barrier.checkpoint
-        waiting = in_flight.waiting((self._origins[channel], copy) for channel, copy in found)
+        waiting = [(self._origins[channel], copy) for channel, copy in found]
         if waiting and self._is_relay:
             # Others' barriers come through here too, and must not wait until we have worked off what was in flight.
             self._relaying_for = checkpoint
@@ -339,6 +444,7 @@ class Subtask:
             snapshot.stage(self._operators, checkpoint)
             snapshot.stage_outside(self._operators, checkpoint)
             self._env.report(Acknowledged(checkpoint=checkpoint, operators=[], align_ms=align_ms))
+            self._log_feedback(barrier)
             return
         began = time.perf_counter()
         taken = snapshot.take(self._operators, barrier)
@@ -348,9 +454,23 @@ class Subtask:
         # A savepoint goes where the user wants it; nothing will ever be built on it.
         store = open_store(barrier.savepoint) if barrier.savepoint else self._env.store
         assert store is not None
-        write = snapshot.Writer(store, taken, checkpoint, self.id.index, self._deployment.attempt, mine, waiting)
-        work = snapshot.acknowledging(write, self._env.report, checkpoint, align_ms, sync_ms)
-        self._env.background(work, partial(self._written, barrier, taken))
+
+        def write(found: list[tuple[in_flight.Origin, FrameCopy]]) -> None:
+            in_it = in_flight.waiting(found)
+            writer = snapshot.Writer(store, taken, checkpoint, self.id.index, self._deployment.attempt, mine, in_it)
+            work = snapshot.acknowledging(writer, self._env.report, checkpoint, align_ms, sync_ms)
+            self._env.background(work, partial(self._written, barrier, taken))
+
+        if self._feedback is None:
+            write(waiting)
+        else:
+            self._going_round[checkpoint] = _GoingRound(taken, waiting, write)
+            self._log_feedback(barrier)
+
+    def _log_feedback(self, barrier: Barrier) -> None:
+        if self._feedback is not None:
+            self._feedback.is_frozen = self._has_stopped
+            self._feedback.snapshot_taken(barrier.checkpoint)
 
     def _written(
         self, barrier: Barrier, taken: list[snapshot.Taken], handles: Any, error: BaseException | None

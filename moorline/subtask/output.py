@@ -45,11 +45,12 @@ Rows = list[tuple[int, bytes]]
 class Channel:
     """The way to one receiving subtask."""
 
-    __slots__ = ("head", "is_feedback", "parts", "records", "size", "slot", "stamps")
+    __slots__ = ("head", "is_feedback", "parts", "receiver", "records", "size", "slot", "stamps")
 
     def __init__(self, plan: Plan, link: Link, sender: SubtaskId, receiver: int, attempt: int) -> None:
         stage, here = plan.slot(sender)
-        target_stage, target = plan.slot(SubtaskId(link.target, receiver))
+        self.receiver = SubtaskId(link.target, receiver)
+        target_stage, target = plan.slot(self.receiver)
         self.is_feedback = link.feedback
         # A receiver further on is reached through the stages between, by the same slots every time.
         is_direct = link.feedback or target_stage == stage + 1
@@ -227,8 +228,8 @@ class Output:
         self._part_records = 8
         self.has_buffered = False
         self._rows: Rows = []
-        #: Frames that go back, each with a slot of the stage that its head says.
-        self._feedback: Rows = []
+        #: Frames that go back round a loop, and to whom.
+        self._feedback: list[tuple[SubtaskId, bytes]] = []
         self._unchased: set[int] = set()
         self._flushed_ms = 0.0
 
@@ -286,7 +287,10 @@ class Output:
                 self._add(channel, bytes((END,)) + channel.head)
 
     def _add(self, channel: Channel, frame: bytes) -> None:
-        (self._feedback if channel.is_feedback else self._rows).append((channel.slot, frame))
+        if channel.is_feedback:
+            self._feedback.append((channel.receiver, frame))
+        else:
+            self._rows.append((channel.slot, frame))
 
     def pass_on(self, slot: int, frame: bytes) -> None:
         """A frame for a later stage."""
@@ -312,7 +316,7 @@ class Output:
             return rows
         return []
 
-    def take_feedback(self) -> Rows:
+    def take_feedback(self) -> list[tuple[SubtaskId, bytes]]:
         """The frames that go back now: to be taken after :meth:`take`, which flushes."""
         frames, self._feedback = self._feedback, []
         return frames

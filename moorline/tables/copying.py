@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from moorline.model.manifest import ElementsHandle, KeyedHandle, OperatorEntry, OperatorHandles, SnapshotFile
+from moorline.model.manifest import (
+    ElementsHandle,
+    InFlightHandle,
+    KeyedHandle,
+    OperatorEntry,
+    OperatorHandles,
+    SnapshotFile,
+)
 from moorline.storage import snapshots
 from moorline.storage.blobs import BlobStore
 from moorline.tables.catalog import key_groups_of
@@ -41,7 +48,8 @@ def copied(
                 chain = Chain(state, mine, key_groups_of(entry))
                 handles += _keyed(chain, source, natives, store, target(state, chain.kind, chain.type, index))
         kept = [_elements(e, source, store, target, index) for e in subtask.elements if e.state in elements]
-        parts.append(OperatorHandles(entry.uid, handles, kept))
+        going_round = [_going_round(h, source, store, target, index) for h in subtask.in_flight]
+        parts.append(OperatorHandles(entry.uid, handles, kept, going_round))
     return parts
 
 
@@ -73,6 +81,16 @@ def _keyed(
     for table in rows_of(chain, columns, source, natives):
         if table.num_rows:
             yield target.write(store, table)
+
+
+def _going_round(
+    handle: InFlightHandle, source: BlobStore, store: BlobStore, target: Targets, index: int
+) -> InFlightHandle:
+    """What was on its way round a loop. Nothing else is in flight in a snapshot that may be copied."""
+    if handle.file is None:
+        return handle
+    path = target("in-flight", "elements", "plain", index).path()
+    return msgspec.structs.replace(handle, file=copy_file(source, handle.file, store, path))
 
 
 def _elements(

@@ -259,7 +259,8 @@ class SnapshotWriter:
         for index, part in enumerate(parts):
             own = [self._elements(uid, s, made, index, len(parts)) for s, made in draft.made_elements.items()]
             mine = [*part.elements, *(e for e in own if e is not None)]
-            handles.append(OperatorHandles(uid, [*part.keyed, *(made if index == 0 else [])], mine))
+            keyed_handles = [*part.keyed, *(made if index == 0 else [])]
+            handles.append(OperatorHandles(uid, keyed_handles, mine, part.in_flight))
         return OperatorEntry(uid, draft.name, len(handles), self._groups, handles, draft.rekeyed)
 
     def _elements(
