@@ -96,6 +96,8 @@ from moorline.connectors.items import from_items
 from moorline.connectors.memory_state import memory_state
 from moorline.connectors.postgres_state import postgres_state
 from moorline.connectors.redis_state import redis_state
+from moorline.driver.lookup import query_snapshot
+from moorline.endpoint.server import Console
 from moorline.errors import MoorlineError
 from moorline.model.config import Checkpoints, ExponentialDelay, FailureRate, FixedDelay, NoRestart, RocksDb
 from moorline.planning import plan
@@ -104,6 +106,7 @@ from moorline.state.pickled import Pickled
 from moorline.state.types import RenamedFrom
 
 if TYPE_CHECKING:
+    from moorline.spark.dataframes import from_dataframe, to_dataframe
     from moorline.spark.run import Handle, Result, run, start
     from moorline.spark.session import spark_config
     from moorline.spark.tables import read_snapshot, register
@@ -115,12 +118,14 @@ __version__ = "0.1.0"
 _ON_SPARK = {
     "Handle": "moorline.spark.run",
     "Result": "moorline.spark.run",
+    "from_dataframe": "moorline.spark.dataframes",
     "run": "moorline.spark.run",
     "start": "moorline.spark.run",
     "spark_config": "moorline.spark.session",
     "read_snapshot": "moorline.spark.tables",
     "register": "moorline.spark.tables",
     "SnapshotWriter": "moorline.tables.writer",
+    "to_dataframe": "moorline.spark.dataframes",
 }
 
 
@@ -145,6 +150,7 @@ __all__ = [
     "CoMapFunction",
     "CoProcessFunction",
     "ConnectedStreams",
+    "Console",
     "ContinuousEventTimeTrigger",
     "ContinuousProcessingTimeTrigger",
     "CountEvictor",
@@ -227,12 +233,14 @@ __all__ = [
     "__version__",
     "collect",
     "discard",
+    "from_dataframe",
     "from_items",
     "generate",
     "memory_state",
     "plan",
     "postgres_state",
     "print",
+    "query_snapshot",
     "read_files",
     "read_snapshot",
     "redis_state",
@@ -240,5 +248,6 @@ __all__ = [
     "run",
     "spark_config",
     "start",
+    "to_dataframe",
     "write_files",
 ]

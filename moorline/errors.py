@@ -4,6 +4,7 @@
     StateError    the author, at run time
     RestoreError  the author or the operator, when a job starts from a snapshot
     StorageError  the operator
+    QueryFailed   whoever asked for the content of a state
     SparkUnsuitable  the operator: this Spark cannot carry a job
     JobFailed     the operator: the job gave up
     InvalidTransition  us: it is a bug
@@ -410,13 +411,13 @@ class SnapshotNotFound(RestoreError):
 
 @dataclass(eq=False)
 class SavepointFailed(MoorlineError):
-    """A savepoint could not be taken. The job goes on."""
+    """A savepoint could not be taken. A job that is running goes on."""
 
     path: str
     cause: str
 
     def __str__(self) -> str:
-        return f"the savepoint {self.path} was not taken: {self.cause}. The job goes on; try again."
+        return f"the savepoint {self.path} was not taken: {self.cause}. Ask again while the job is running."
 
 
 @dataclass(eq=False)
@@ -522,8 +523,9 @@ class InFlightNowhere(RestoreError):
     def __str__(self) -> str:
         return (
             f"{self.snapshot} is an unaligned one and holds records on their way from operator {self.upstream!r} to "
-            f"operator {self.uid!r}, but in this job they are not joined as they were. Start the job as it was, have "
-            f"it take an aligned checkpoint (unaligned=False) or stop() it, and change it then."
+            f"operator {self.uid!r}, but in this job they are not joined as they were. Start the job as it was, take a "
+            f"savepoint of it or stop() it, and change it then. allow_non_restored_state=True gives up what was on its "
+            f"way to operators that are gone."
         )
 
 
@@ -622,6 +624,34 @@ class StorageError(MoorlineError):
 @dataclass(eq=False)
 class BlobMissing(StorageError):
     """A file that was asked for is not there."""
+
+
+@dataclass(eq=False)
+class QueryFailed(MoorlineError):
+    """A query of state has no answer. That there is nothing under the key is an answer: None."""
+
+    uid: str
+    state: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"state {self.state!r} of operator {self.uid!r} cannot be queried: {self.cause}"
+
+
+@dataclass(eq=False)
+class QueryUnavailable(QueryFailed):
+    """The running job has not answered in time. The same query may succeed later."""
+
+
+@dataclass(eq=False)
+class ConsoleRefused(MoorlineError):
+    """A job's console has turned a request down, or cannot be reached."""
+
+    url: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"the console at {self.url}: {self.cause}"
 
 
 @dataclass(eq=False)

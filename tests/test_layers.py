@@ -21,7 +21,12 @@ ALLOWED = {
     "tables": {"model", "api", "protocol", "state", "storage"},
     "connectors": {"model", "api"},
     "testing": {"model", "api", "protocol", "state", "storage", "subtask", "driver", "connectors"},
-    "spark": {"model", "api", "protocol", "state", "storage", "subtask", "driver", "tables"},
+    "endpoint": {"model"},
+    "spark": {"model", "api", "protocol", "state", "storage", "subtask", "driver", "tables", "endpoint"},
+    "console": {
+        *("model", "api", "protocol", "state", "storage", "subtask", "driver", "tables"),
+        *("endpoint", "client", "connectors", "spark", "planning"),
+    },
 }
 #: No clock, no thread, no log, no file.
 IMPURE = {"time", "threading", "logging", "socket", "os", "io", "pathlib", "subprocess", "tempfile", "asyncio"}

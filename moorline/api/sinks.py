@@ -12,6 +12,10 @@ Each call gets the order of events like this:
 
 A notification may get lost, so a commit can cover more than one checkpoint, and the last one at the end of a
 bounded job covers everything.
+
+In a batch job there is one ``prepare``, at the end of each Spark task; ``commit`` is called once, on the driver, when
+all of them have succeeded. Several attempts at a task may stage something, and may have the same attempt number: put
+something unique into each name.
 """
 
 from __future__ import annotations
@@ -69,6 +73,10 @@ class Sink:
     """Where records go."""
 
     guarantee: DeliveryGuarantee = DeliveryGuarantee.EXACTLY_ONCE
+    #: Does it do anything outside of the job? One that does not may be left out of a job that becomes a DataFrame.
+    has_effects: bool = True
+    #: The name by which ``result.collected(name)`` finds its records, if that is where they go.
+    collects: str | None = None
 
     def open(self, ctx: SinkContext) -> SinkWriter:
         """Make the writer of one subtask. Called in the worker."""

@@ -98,6 +98,9 @@ class SourceReader:
 class Source:
     """Where a job's records come from."""
 
+    #: Does it end by itself? ``mode="auto"`` asks; None: nobody knows.
+    is_bounded: bool | None = None
+
     def open(self, ctx: SourceContext) -> SourceReader:
         """Make the reader of one subtask. Called in the worker."""
         raise NotImplementedError

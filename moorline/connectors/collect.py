@@ -37,10 +37,12 @@ def collect(name: str, *, type: Any = None) -> Sink:
 class Collect(Sink):
     """See :func:`collect`."""
 
+    has_effects = False
+
     def __init__(self, name: str, *, type: Any = None) -> None:
         if not isinstance(name, str) or not name:
             raise InvalidArgument("name of collect()", name, "Give the text by which result.collected() finds it.")
-        self.name = name
+        self.name = self.collects = name
         self.type = type
 
     def open(self, ctx: SinkContext) -> SinkWriter:

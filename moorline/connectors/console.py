@@ -57,6 +57,8 @@ class _PrintWriter(SinkWriter):
 class Discard(Sink):
     """See :func:`discard`."""
 
+    has_effects = False
+
     def open(self, ctx: SinkContext) -> SinkWriter:
         """A writer that writes nothing."""
         return _DiscardWriter()

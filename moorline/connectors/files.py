@@ -83,6 +83,7 @@ class Files(Source):
         self.format = format
         self.pattern = pattern
         self.watch = None if watch is None else milliseconds(watch, "watch") / 1000
+        self.is_bounded = watch is None
         self.clock = clock
 
     def open(self, ctx: SourceContext) -> SourceReader:

@@ -67,6 +67,7 @@ class Generator(Source):
             raise InvalidArgument("rate", rate, "Give a number of records per second above 0, or None for no limit.")
         self.function = function
         self.count = count
+        self.is_bounded = count is not None
         self.splits = DEFAULT_SPLITS if splits is None else splits
         self.rate = rate
         self.clock = clock

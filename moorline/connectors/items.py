@@ -31,6 +31,8 @@ def from_items(items: Iterable[Any]) -> Source:
 class Items(Source):
     """See :func:`from_items`."""
 
+    is_bounded = True
+
     def __init__(self, items: Iterable[Any]) -> None:
         try:
             self.items = list(items)

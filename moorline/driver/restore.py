@@ -69,10 +69,19 @@ def _from_savepoint(
 
 
 def start_from_storage(
-    graph: Graph, history: History, fresh: bool, refused: dict[int, str], now_ms: int, config: RunConfig
+    graph: Graph,
+    history: History,
+    fresh: bool,
+    refused: dict[int, str],
+    now_ms: int,
+    config: RunConfig,
+    stopped_at: int = 0,
 ) -> Start:
-    """Claim the next attempt and restore the newest whole checkpoint. ``refused``: see ``recovery.choose``."""
-    attempt = history.claim(fresh, now_ms)
+    """Claim the next attempt and restore the newest whole checkpoint. ``refused``: see ``recovery.choose``.
+
+    ``stopped_at``: the number of the savepoint that the job was stopped with. What is older does not count.
+    """
+    attempt = history.claim(fresh, now_ms, config.savepoint or "")
     history.sweep(attempt)
     refused = dict(refused)
     while True:
@@ -92,7 +101,11 @@ def start_from_storage(
     given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
     log.info("attempt %d: %s", attempt, decision)
     url = history.store.url
-    if isinstance(decision, StartEmpty) and config.savepoint is not None:
+    if isinstance(decision, RestoreFrom) and decision.manifest.checkpoint < stopped_at:
+        return _from_savepoint(graph, attempt, url, config, next_number, completed)
+    if isinstance(decision, StartEmpty) and (config.savepoint or decision.savepoint):
+        if config.savepoint is None:  # another driver has begun with it, and got no further
+            config = replace(config, restore=decision.savepoint)
         return _from_savepoint(graph, attempt, url, config, next_number, completed)
     if isinstance(decision, StartEmpty):
         return Start(Deployment(lower(graph), attempt, location=url, state=config.state), next_number, completed)

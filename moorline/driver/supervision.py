@@ -15,11 +15,12 @@ import random
 import re
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, assert_never
 
 from moorline.api.sinks import Sink
 from moorline.driver.checkpoints import AttemptCheckpoints, CheckpointStats
+from moorline.driver.queries import LiveQuery, Queries, Refused
 from moorline.driver.requests import SnapshotRequest
 from moorline.driver.restore import Start, own_checkpoints, start_from_storage, start_without_storage
 from moorline.errors import (
@@ -39,6 +40,7 @@ from moorline.model.graph import Graph, Plan
 from moorline.model.ids import Attempt, SubtaskId
 from moorline.model.messages import (
     Acknowledged,
+    Answer,
     Declined,
     Failed,
     InputEnded,
@@ -83,6 +85,8 @@ class _Rescale:
     answer: Future[int]
     #: The checkpoint that goes before it.
     request: SnapshotRequest
+    #: The attempt that was to give way has done so: the next one that runs is as wanted.
+    has_moved: bool = False
 
 
 @dataclass
@@ -100,10 +104,6 @@ class _Attempt:
     user_error: str | None = None
     #: It has been ended for a rescale, and not by a failure.
     gives_way: bool = False
-
-
-def _shape(graph: Graph) -> dict[str, int]:
-    return {operator.uid: operator.parallelism for operator in graph.operators}
 
 
 class Supervision:
@@ -131,8 +131,11 @@ class Supervision:
         #: Snapshots that were asked for while no attempt was running.
         self._waiting: list[SnapshotRequest] = []
         self._stop_after: SnapshotRequest | None = None
+        #: The savepoint that the job has been stopped with: from then on nothing may be read that it does not have.
+        self._stopped_with: SnapshotRequest | None = None
         self._rescale: _Rescale | None = None
         self._last_failure = ""
+        self._queries = Queries()
         self._finished_stats: list[CheckpointStats] = []
         self._heartbeat_ms = milliseconds(config.heartbeat_timeout)
         self.history_of_failures: list[str] = []
@@ -236,6 +239,14 @@ class Supervision:
         if self._attempt is not None:
             self._cluster.cancel()
 
+    def query(self, query: LiveQuery) -> None:
+        """Have the subtask that owns a key say what it has under it."""
+        current = self._attempt
+        if current is None or current.failure is not None or self.status not in _AT_WORK:
+            query.told(Refused(f"the job is {self.status.value}"))
+        else:
+            self._queries.ask(query, current.deployment.plan, self._cluster.send)
+
     # --- facts -----------------------------------------------------------------------------------
 
     def reported(self, attempt: int, subtask: SubtaskId, report: Report, now_ms: int) -> None:
@@ -263,6 +274,7 @@ class Supervision:
             return
         self._finished_stats += current.checkpoints.stats
         self._attempt = None
+        self._queries.ended(f"attempt {attempt} has ended")
         current.checkpoints.fail_requests(current.failure or error or "the job has ended")
         self._give_up_stop_after()
         if current.gives_way and self.status is not JobStatus.CANCELLING:
@@ -310,7 +322,7 @@ class Supervision:
         except MoorlineError as error:
             self._end(JobStatus.FAILED, error)
             return
-        deployment = start.deployment
+        deployment = replace(start.deployment, is_paused=self._stopped_with is not None)
         self.restored_from.append(deployment.restored or 0)
         checkpoints = AttemptCheckpoints(
             deployment,
@@ -322,18 +334,25 @@ class Supervision:
             now_ms,
             self._wall_ms,
             start.given_up,
-            deployment.restore_location if self._config.restore_mode == "claim" else None,
+            deployment.restore_location if self._config.restore_mode == "claim" and not self._stopped_with else None,
         )
         self._attempt = _Attempt(deployment, checkpoints, now_ms)
         self._cluster.launch(deployment)
 
     def _prepare(self) -> Start:
         failpoint("driver.restore")
+        config, stopped = self._config, self._stopped_with
+        if stopped is not None:
+            # Whoever goes on from that savepoint does what comes after it: we only commit what comes before.
+            config = replace(config, restore=stopped.savepoint)
         if self._history is None:
-            return start_without_storage(self._graph, Attempt(self._attempts), self._config)
+            return start_without_storage(self._graph, Attempt(self._attempts), config)
         # Fresh until a claim has succeeded: what an earlier run of the job left behind is not ours to restore.
-        fresh = self._config.restore != "latest" and not self._has_claimed
-        start = start_from_storage(self._graph, self._history, fresh, self._refused, self._wall_ms(), self._config)
+        fresh = config.restore != "latest" and not self._has_claimed
+        stopped_at = stopped.answer.result() if stopped is not None else 0
+        start = start_from_storage(
+            self._graph, self._history, fresh, self._refused, self._wall_ms(), config, stopped_at
+        )
         self._has_claimed = True
         return start
 
@@ -354,6 +373,8 @@ class Supervision:
             case Progress():
                 current.progress[subtask] = report
                 current.checkpoints.progressed(subtask, report)
+            case Answer():
+                self._queries.answered(report)
             case Failed():
                 self._subtask_failed(current, subtask, report)
             case _:
@@ -365,7 +386,7 @@ class Supervision:
             for subtask in current.running:
                 current.heard_ms[subtask] = now_ms
             self._tell_addresses(current)
-            if self._rescale is not None and _shape(current.deployment.plan.graph) == _shape(self._rescale.graph):
+            if self._rescale is not None and self._rescale.has_moved:
                 self._rescale.answer.set_result(current.deployment.attempt)
                 self._rescale = None
             waiting, self._waiting = self._waiting, []
@@ -401,13 +422,15 @@ class Supervision:
         if stop is not None and stop.answer.done() and current.failure is None:
             self._stop_after = None
             if stop.answer.exception() is None:
+                self._stopped_with = stop
                 self.stop(now_ms)
             else:
                 # The sources have stopped reading; only another attempt makes them go on.
                 self._fail(current, f"the savepoint before the stop failed: {stop.answer.exception()}")
-        if rescale is not None and rescale.request.answer.done() and current.failure is None and not current.gives_way:
+        is_due = rescale is not None and not rescale.has_moved and rescale.request.answer.done()
+        if rescale is not None and is_due and current.failure is None:
             # Also if that checkpoint failed: then the one before it will do, and a little is done again.
-            current.gives_way = True
+            current.gives_way = rescale.has_moved = True
             self._graph = rescale.graph
             self._cluster.cancel()
 

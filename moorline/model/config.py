@@ -114,6 +114,8 @@ class StateConfig:
     at_least_once: bool = False
     #: May a snapshot hold pickled records in flight? It says so who chooses a mode that writes them.
     unaligned: bool = False
+    #: In a batch job: only the key that is being worked on has state, and it is never snapshotted.
+    one_key: bool = False
 
 
 #: On the heap, full snapshots.

@@ -60,3 +60,5 @@ class Deployment:
     restore_location: str | None = None
     #: How keyed state is kept.
     state: StateConfig = ON_THE_HEAP
+    #: Nothing is read and nothing fires: all that is left to do is to commit and to end.
+    is_paused: bool = False

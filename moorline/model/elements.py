@@ -74,7 +74,7 @@ class Barrier:
     completed: int = 0
     #: Where the snapshot goes if it is a savepoint.
     savepoint: str = ""
-    #: Nothing is to be done after it but to take the final one: the job is about to stop or to be rescaled.
+    #: After this one no record follows until the attempt ends, and nothing fires.
     pause: bool = False
     #: Before it time has ended, in the middle of the stream.
     drain: bool = False
@@ -84,7 +84,8 @@ def head(frame: bytes) -> Head:
     return Head._make(HEAD.unpack_from(frame))
 
 
-def _pickle(records: Any) -> bytes:
+def pickled(records: Any) -> bytes:
+    """Records as bytes, for whoever runs the same job."""
     try:
         return pickle.dumps(records, 5)
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -95,10 +96,10 @@ def _pickle(records: Any) -> bytes:
 def pack_records(records: list[Any], timestamps: list[int] | None = None) -> bytes:
     """Records, and their timestamps if they have any, as a part of a batch."""
     if not timestamps:
-        pickled = _pickle(records)
-        return _PART.pack(RECORDS, len(pickled)) + pickled
-    pickled = _pickle((records, array("q", timestamps).tobytes()))
-    return _PART.pack(STAMPED, len(pickled)) + pickled
+        content = pickled(records)
+        return _PART.pack(RECORDS, len(content)) + content
+    content = pickled((records, array("q", timestamps).tobytes()))
+    return _PART.pack(STAMPED, len(content)) + content
 
 
 def pack_watermark(time: int) -> bytes:
@@ -171,7 +172,7 @@ def unpack_mark(frame: bytes) -> tuple[int, bool]:
 def pack_result(attempt: int, sender: int, name: str, records: list[Any]) -> bytes:
     head = HEAD.pack(RESULT, attempt, NO_STAGE, 0, 0, sender)
     encoded = name.encode()
-    return head + _NAME.pack(len(encoded)) + encoded + _pickle(records)
+    return head + _NAME.pack(len(encoded)) + encoded + pickled(records)
 
 
 def unpack_results(frames: list[bytes]) -> dict[str, list[Any]]:

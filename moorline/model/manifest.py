@@ -177,6 +177,8 @@ class Claim(msgspec.Struct, frozen=True, tag="claim", tag_field="kind"):
     #: be restored any more, even if they could be read the next time.
     given_up: list[int] = []
     format: int = FORMAT
+    #: If fresh: the snapshot that it starts from after all. Whoever takes over before its first checkpoint needs it.
+    savepoint: str = ""
 
 
 Entry = Manifest | Claim

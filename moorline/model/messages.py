@@ -1,7 +1,7 @@
 """What subtasks and the driver tell each other. A closed set of typed messages, as msgpack.
 
-    subtask to driver: Running, Acknowledged, Declined, InputEnded, Progress, Failed
-    driver to subtask: SendBackTo, Trigger, Overtake, Hold, Confirm, Abort
+    subtask to driver: Running, Acknowledged, Declined, InputEnded, Progress, Answer, Failed
+    driver to subtask: SendBackTo, Trigger, Overtake, Hold, Confirm, Abort, Query
 
 Reports are past tense, orders imperative. Every line is opened by a handshake that settles job, attempt and
 subtask (``model/handshake.py``), so a message need not repeat them; a message of another attempt has no line
@@ -61,6 +61,19 @@ class Progress(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     #: Time spent working and time spent waiting for the next stage, since the last report.
     busy_ms: int = 0
     backpressured_ms: int = 0
+
+
+class Answer(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """What the subtask has under the key of a :class:`Query`."""
+
+    id: int
+    #: value, list, map, reducing or aggregating; and the stored type, as ``state/types.py`` spells it.
+    kind: str = ""
+    stored_type: str = ""
+    #: The rows of the key as a snapshot would hold them, in Arrow's stream format (``state/peeking.py``); or nothing.
+    rows: bytes = b""
+    #: Why there is no answer.
+    error: str = ""
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -127,9 +140,19 @@ class Abort(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     checkpoint: int
 
 
+class Query(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """What is stored under a key right now? Changes nothing."""
+
+    id: int
+    uid: str
+    state: str
+    #: The key's stable encoding (``model/keys.py``): keys of any class can be asked for.
+    key: bytes
+
+
 T = TypeVar("T")
-Report = Running | Acknowledged | Declined | InputEnded | Progress | Failed
-Order = SendBackTo | Trigger | Overtake | Hold | Confirm | Abort
+Report = Running | Acknowledged | Declined | InputEnded | Progress | Answer | Failed
+Order = SendBackTo | Trigger | Overtake | Hold | Confirm | Abort | Query
 
 _encoder = msgspec.msgpack.Encoder()
 _reports: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)

@@ -2,7 +2,7 @@
 
 The facts are the records of the history, oldest first: claims, manifests, and what could not be read.
 
-    no manifest since the last fresh claim           -> start empty
+    no manifest since the last fresh claim           -> start empty, or from the savepoint that the claim names
     the newest that is whole                         -> restore it
     newer ones that are damaged or were refused      -> restore the next older whole one, and say so loudly
     given up by an earlier attempt                   -> as if it were not there
@@ -30,8 +30,11 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class StartEmpty:
+    #: Unless this is named: the snapshot of another history that this one began with.
+    savepoint: str = ""
+
     def __str__(self) -> str:
-        return "start with empty state"
+        return f"start from {self.savepoint}" if self.savepoint else "start with empty state"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,4 +81,7 @@ def choose(records: Sequence[Found], refused: dict[int, str]) -> Decision:
                 return RestoreFrom(record.entry, tuple(passed_over))
             passed_over.append((record.path, why))
     # A damaged record may have been a mere claim, but nobody can tell any more.
-    return Refuse(tuple(passed_over)) if passed_over else StartEmpty()
+    if passed_over:
+        return Refuse(tuple(passed_over))
+    fresh = [r.entry for r in records if isinstance(r.entry, Claim) and r.entry.fresh]
+    return StartEmpty(fresh[-1].savepoint if fresh else "")

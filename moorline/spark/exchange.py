@@ -6,6 +6,7 @@ action will run. Spark then starts all stages together and records flow between 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -55,3 +56,13 @@ def free_slots(spark: SparkSession) -> int:
 def cancel(spark: SparkSession, group: str) -> None:
     """End the jobs of a group, also one that is just about to start."""
     spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group, "moorline ends this attempt")
+
+
+def in_short(failure: Exception) -> str:
+    """What Spark says, without py4j's line in front, which says only that Java has failed."""
+    told = str(failure)
+    if told.startswith("An error occurred while calling ") and "\n: " in told:
+        return told.partition("\n: ")[2]
+    # What a worker died of before it could tell us itself stands at the end of its traceback.
+    causes = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception): .*$", told, re.MULTILINE)
+    return f"{type(failure).__name__}: {causes[-1] if causes else told}"

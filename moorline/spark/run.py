@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import random
-import re
 import threading
 import time
 import uuid
@@ -18,11 +17,14 @@ from pyspark.sql import SparkSession
 
 from moorline import failpoints
 from moorline.api.job import Job
+from moorline.driver.asking import Asking
 from moorline.driver.checkpoints import CheckpointStats
 from moorline.driver.control import ControlServer
+from moorline.driver.lookup import encoded_key
 from moorline.driver.loop import DriverLoop
 from moorline.driver.requests import SnapshotRequest
 from moorline.driver.supervision import Supervision
+from moorline.endpoint.server import Console, ConsoleServer
 from moorline.errors import InvalidArgument, ParallelismTooHigh, SparkUnsuitable
 from moorline.model.config import Checkpoints, RestartStrategy, RocksDb, RunConfig
 from moorline.model.deployment import Deployment
@@ -33,8 +35,9 @@ from moorline.model.ids import SubtaskId
 from moorline.model.messages import Order
 from moorline.protocol.lifecycle import JobStatus
 from moorline.protocol.lowering import lower
-from moorline.spark import exchange, session, shipping
+from moorline.spark import batch, exchange, session, shipping
 from moorline.spark.entry import TaskSpec, run_task
+from moorline.spark.serving import ServedJob
 from moorline.storage.checkpoints import History
 from moorline.storage.layout import job_url
 from moorline.storage.open import open_store
@@ -125,7 +128,7 @@ class SparkCluster:
             rows = frames.collect()
             results = unpack_results([bytes(row.frame) for row in rows if row.frame])
         except Exception as failure:  # whatever Spark, py4j or the plan raises: the attempt has ended
-            error = _in_short(failure)
+            error = exchange.in_short(failure)
         finally:
             server.close()
             attempt = deployment.attempt
@@ -139,33 +142,27 @@ class SparkCluster:
             time.sleep(0.1)
 
 
-def _in_short(failure: Exception) -> str:
-    """What Spark says, without py4j's line in front, which says only that Java has failed."""
-    told = str(failure)
-    if told.startswith("An error occurred while calling ") and "\n: " in told:
-        return told.partition("\n: ")[2]
-    # What a worker died of before it could tell us itself stands at the end of its traceback.
-    causes = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception): .*$", told, re.MULTILINE)
-    return f"{type(failure).__name__}: {causes[-1] if causes else told}"
-
-
 class Result:
     """What a finished job leaves behind in the driver."""
 
-    def __init__(self, supervision: Supervision) -> None:
-        self._results = supervision.results
-        #: Every complete checkpoint of the run.
-        self.checkpoints: list[CheckpointStats] = supervision.checkpoints
+    def __init__(self, results: dict[str, list[Any]], supervision: Supervision | None = None) -> None:
+        self._results = results
+        #: Every complete checkpoint of the run. A batch job has none.
+        self.checkpoints: list[CheckpointStats] = supervision.checkpoints if supervision else []
         #: One line per failed attempt.
-        self.failures: list[str] = supervision.history_of_failures
+        self.failures: list[str] = supervision.history_of_failures if supervision else []
         #: The checkpoint each attempt started from; 0: empty.
-        self.restored_from: list[int] = supervision.restored_from
+        self.restored_from: list[int] = supervision.restored_from if supervision else [0]
 
     def collected(self, name: str) -> list[Any]:
         """What the sink ``mo.collect(name)`` got."""
         if name not in self._results:
             raise InvalidArgument("collected", name, f"The job's collect sinks are {sorted(self._results)}.")
         return self._results[name]
+
+    def all_collected(self) -> dict[str, list[Any]]:
+        """The same for all collect sinks of the job, by name."""
+        return dict(self._results)
 
 
 class Handle:
@@ -176,10 +173,23 @@ class Handle:
     """
 
     def __init__(
-        self, job: Job, parallelism: int | None, loop: DriverLoop, cluster: SparkCluster, resources: ExitStack
+        self,
+        job: Job,
+        parallelism: int | None,
+        loop: DriverLoop,
+        cluster: SparkCluster,
+        resources: ExitStack,
+        location: str | None = None,
+        console: Console | str | bool = False,
     ) -> None:
         self._job, self._loop, self._cluster, self._resources = job, loop, cluster, resources
         self._parallelism, self._of_each = parallelism, dict[str, int]()
+        self._asking = Asking(job.graph(parallelism), loop, location)
+        #: Where other processes can ask: its ``url``, ``token`` and ``token_file``. None if it is off.
+        self.console: ConsoleServer | None = None
+        if console:
+            self.console = ConsoleServer(ServedJob(self), console)
+            resources.callback(self.console.close)
         self._closed = threading.Event()
         threading.Thread(target=self._close_at_end, name="moorline-handle", daemon=True).start()
 
@@ -242,6 +252,23 @@ class Handle:
         """The process of each subtask of the running attempt, by ``vertex/index``."""
         return {str(s): pid for s, pid in self._loop.supervision.pids.items()}
 
+    def query(
+        self,
+        uid: str,
+        state: str,
+        key: Any,
+        *,
+        level: Literal["live", "checkpoint"] = "live",
+        timeout: Duration = "10s",
+    ) -> Any:
+        """What is stored under a key: the value, list or dict, or None. The job goes on.
+
+        ``level="live"`` shows what the subtask has now. A job that is restarting or a subtask that is busy is waited
+        for, up to ``timeout``; then :class:`QueryUnavailable` says what it was. ``level="checkpoint"`` shows what the
+        newest complete checkpoint has, from storage. Values come as plain data: a dict for a dataclass.
+        """
+        return self._asking.query(uid, state, encoded_key(key), level, milliseconds(timeout, "timeout"))
+
     def wait(self, timeout: float | None = None) -> Result | None:
         """Wait for the end and return the result; ``None`` if ``timeout`` seconds were not enough.
 
@@ -253,7 +280,7 @@ class Handle:
         error = self._loop.error
         if error is not None:
             raise error
-        return Result(self._loop.supervision)
+        return Result(self._loop.supervision.results, self._loop.supervision)
 
     def savepoint(self, path: str, timeout: float | None = None) -> str:
         """Take a savepoint at ``path`` while the job goes on, wait for it, and return where it is.
@@ -271,15 +298,19 @@ class Handle:
         With ``savepoint`` one is taken there first. ``drain`` ends time before that: all timers and windows fire, so
         what is restored from the savepoint has none of them left.
         """
+        self._stop(savepoint, drain, timeout)
+        return self.wait(timeout)
+
+    def _stop(self, savepoint: str | None, drain: bool, timeout: float | None) -> None:
+        """Wait for the savepoint, and not for the end."""
         if savepoint is None:
             if drain:
                 raise InvalidArgument("drain", drain, "It is for stop(savepoint=...).")
             self._loop.post(lambda supervision, now: supervision.stop(now))
-            return self.wait(timeout)
+            return
         request = SnapshotRequest(savepoint=new_folder(savepoint), drain=drain)
         self._loop.post(lambda supervision, now: supervision.stop_with_savepoint(request, now))
         request.answer.result(timeout)
-        return self.wait(timeout)
 
     def rescale(self, parallelism: int | Mapping[str, int], timeout: float | None = None) -> None:
         """Go on with other parallelism: of the job, or of some operators by uid. No record is lost or done twice.
@@ -325,13 +356,15 @@ def start(
     backend: Literal["heap", "rocksdb"] | RocksDb = "heap",
     heartbeat_timeout: Duration = "50s",
     flush: Duration = "4ms",
+    console: Console | str | bool = False,
 ) -> Handle:
     """Start a job and return a handle to it at once.
 
     Without ``spark`` a local Spark is started for the job and ended with it. ``parallelism`` overrides the job's.
     ``restore="latest"`` goes on from the newest checkpoint of the job in ``checkpoints``, if there is one; any other
     text is the folder of a savepoint (or of a job's checkpoints) to start from.
-    ``backend="rocksdb"`` keeps keyed state on the workers' disks instead of in their memory.
+    ``backend="rocksdb"`` keeps keyed state on the workers' disks instead of in their memory. ``console=True``, an
+    address such as ``"127.0.0.1:8090"`` or a :class:`Console` lets other processes ask for status and state over HTTP.
     """
     config = RunConfig(
         checkpoints=checkpoints,
@@ -344,32 +377,46 @@ def start(
         flush=flush,
     )
     graph = job.graph(parallelism)
-    history = None
+    batch.refuse_dataframes(graph)
+    history, location = None, None
     if checkpoints is not None:
         if checkpoints.location.startswith("memory:"):
             raise InvalidArgument(
                 "checkpoints", checkpoints.location, "Workers are other processes: give a folder they all can reach."
             )
-        history = History(open_store(job_url(checkpoints.location, graph.job)), graph.job)
+        location = job_url(checkpoints.location, graph.job)
+        history = History(open_store(location), graph.job)
     slots = sum(lower(graph).widths)
     resources = ExitStack()
     try:
         if spark is None:
-            spark = resources.enter_context(session.embedded(slots))
+            # More than the job needs now: a slot is a thread, and it may be rescaled or have company.
+            spark = resources.enter_context(session.embedded(max(2 * slots, 32)))
         session.check(spark)
         _check_slots(spark, slots)
         loop = DriverLoop(graph.job)
         cluster = SparkCluster(spark, loop, graph.job, milliseconds(flush))
         supervision = Supervision(graph, config, history, cluster, random.Random(), _wall_ms)
+        loop.supervision = supervision
+        handle = Handle(job, parallelism, loop, cluster, resources, location, console)
         loop.start(supervision)
     except BaseException:
         resources.close()
         raise
-    return Handle(job, parallelism, loop, cluster, resources)
+    return handle
 
 
-def run(job: Job, spark: SparkSession | None = None, **options: Any) -> Result:
+def run(
+    job: Job,
+    spark: SparkSession | None = None,
+    *,
+    mode: Literal["streaming", "batch", "auto"] = "streaming",
+    **options: Any,
+) -> Result:
     """Run a job to its end and return its result. Takes the options of :func:`start`.
+
+    ``mode="batch"`` runs a job whose sources all end on Spark's regular shuffle, one key after the other, without
+    checkpoints; ``"auto"`` does so if all sources say that they end.
 
     >>> import moorline as mo
     >>> job = mo.Job("double")
@@ -377,6 +424,8 @@ def run(job: Job, spark: SparkSession | None = None, **options: Any) -> Result:
     >>> mo.run(job).collected("out")  # doctest: +SKIP
     [2, 4, 6]
     """
+    if batch.is_batch(job, mode, options):
+        return Result(batch.run(job, spark, **options))
     handle = start(job, spark, **options)
     try:
         result = handle.wait()

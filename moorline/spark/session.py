@@ -68,19 +68,23 @@ def spark_config() -> dict[str, str]:
     return {**CORE_SETTINGS, **START_SETTINGS, **FAILURE_SETTINGS}
 
 
+def same_python(spark: SparkSession) -> None:
+    """On this machine workers are to see what the driver sees; PySpark would take the first python3 of the PATH."""
+    if "PYSPARK_PYTHON" not in os.environ and (spark.sparkContext.master or "").startswith("local"):
+        spark.sparkContext.pythonExec = sys.executable
+
+
 def own_session(spark: SparkSession) -> SparkSession:
     """A session of our own on the user's Spark, with the SQL settings a job needs."""
-    if "PYSPARK_PYTHON" not in os.environ and (spark.sparkContext.master or "").startswith("local"):
-        # On this machine workers are to see what the driver sees; PySpark would take the first python3 of the PATH.
-        spark.sparkContext.pythonExec = sys.executable
+    same_python(spark)
     session = spark.newSession()
     for name, value in SQL_SETTINGS.items():
         session.conf.set(name, value)
     return session
 
 
-def check(spark: Any) -> None:
-    """Raises :class:`SparkUnsuitable` with everything that is wrong at once."""
+def check(spark: Any, *, is_pipelined: bool = True) -> None:
+    """Raises :class:`SparkUnsuitable` with everything that is wrong at once. A batch job needs no settings."""
     if "connect" in type(spark).__module__:
         raise SparkUnsuitable(
             ["it is a Spark Connect session; start the driver in classic mode (spark.api.mode=classic, spark-submit)"]
@@ -89,13 +93,15 @@ def check(spark: Any) -> None:
     if not spark.version.startswith(SUPPORTED + "."):
         problems.append(f"it is Spark {spark.version}; this version of Moorline runs on Spark {SUPPORTED}.x")
     conf = spark.sparkContext.getConf()
-    for name, wanted in CORE_SETTINGS.items():
+    for name, wanted in CORE_SETTINGS.items() if is_pipelined else ():
         found = conf.get(name)
         if found is None or (wanted in ("true", "false") and found.lower() != wanted):
             problems.append(f'{name} is {found or "not set"}; make the session with .config("{name}", "{wanted}")')
-    for name in ("spark.dynamicAllocation.enabled", "spark.speculation"):
+    for name in ("spark.dynamicAllocation.enabled", "spark.speculation") if is_pipelined else ():
         if (conf.get(name) or "false").lower() == "true":
             problems.append(f"{name} is true; a pipelined job needs it off")
+    if problems and not is_pipelined:
+        raise SparkUnsuitable(problems)
     if problems:
         problems.append("mo.spark_config() returns all settings: SparkSession.builder.config(map=mo.spark_config())")
         raise SparkUnsuitable(problems)
@@ -111,15 +117,18 @@ def control_host(spark: SparkSession) -> tuple[str, str]:
 
 
 @contextmanager
-def embedded(slots: int) -> Iterator[SparkSession]:
-    """A local Spark, gone without a trace after the last job that uses it; or the user's that is running already."""
+def embedded(slots: int, failures: int = 1) -> Iterator[SparkSession]:
+    """A local Spark, gone without a trace after the last job that uses it; or the user's that is running already.
+
+    ``failures``: how often a task may fail. One that fails is the end of a streaming attempt.
+    """
     with _sharing:
         if _shared.users == 0 and SparkContext._active_spark_context is not None:
             theirs: SparkSession | None = SparkSession.builder.getOrCreate()
         else:
             theirs = None
             if _shared.users == 0:
-                _shared.open(slots)
+                _shared.open(slots, failures)
             _shared.users += 1
     try:
         yield theirs or _shared.spark
@@ -137,11 +146,10 @@ class _Shared:
     users = 0
     spark: SparkSession
 
-    def open(self, slots: int) -> None:
+    def open(self, slots: int, failures: int) -> None:
         require_java()
         builder = (
-            # More than the job needs now: a slot is a thread, and it may be rescaled or have company.
-            SparkSession.builder.master(f"local[{max(2 * slots, 32)}]")
+            SparkSession.builder.master(f"local[{slots},{failures}]")
             .appName("moorline")
             .config(map={**spark_config(), "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"})
             .config("spark.driver.bindAddress", "127.0.0.1")

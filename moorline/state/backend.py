@@ -5,6 +5,7 @@ snapshot hands out to be written (:class:`Rows`, :class:`Files`) is used from an
 
     restore(...)*  bind(...)* timers(...)*  check_all_bound()        before the first record
     claim(keys)  [access ...]  settle()                              for every batch of records or timers
+    peek(state, key)                                                 between two of them: somebody asks
     snapshot(n, completed)  written(handles)                         at a barrier, and when its files are durable
     confirmed(n)                                                     the checkpoint is complete
     close()
@@ -20,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import pyarrow as pa
 
@@ -28,6 +29,9 @@ from moorline.api.states import State, StateDescriptor
 from moorline.errors import NoCurrentKey
 from moorline.model.manifest import KeyedHandle, NativeFile
 from moorline.model.times import MIN_TIME
+
+if TYPE_CHECKING:
+    from moorline.state.peeking import Peeked
 
 #: Which window a state belongs to: its start and end. None: to the key alone.
 Namespace = tuple[int, int] | None
@@ -177,6 +181,10 @@ class KeyedBackend(Protocol):
 
     def keys(self, state: str) -> Iterator[Any]:
         """All keys that have something in a state. The state may be changed on the way."""
+        ...
+
+    def peek(self, state: str, encoded: bytes) -> Peeked:
+        """The rows under a key, between two batches. Changes nothing that a record could notice."""
         ...
 
     def snapshot(self, checkpoint: int, completed: int, *, canonical: bool = False) -> KeyedSnapshot:

@@ -15,11 +15,12 @@ from typing import Any
 
 from moorline.api.external import ExternalStore
 from moorline.api.states import State, StateDescriptor
-from moorline.errors import InvalidArgument, StateIncompatible
+from moorline.errors import InvalidArgument, StateIncompatible, UnknownState
 from moorline.model.manifest import KeyedHandle
 from moorline.state.backend import CurrentKey, KeyedBackend, KeyedSnapshot, Restored, TimerStore
 from moorline.state.external import ExternalBackend
 from moorline.state.external_told import STORE, STORE_KIND, told_in
+from moorline.state.peeking import Peeked
 
 IN_THE_WORKER = "kept in the worker"
 
@@ -138,6 +139,11 @@ class CompositeBackend:
 
     def keys(self, state: str) -> Iterator[Any]:
         return self._homes.get(state, self._inner).keys(state)
+
+    def peek(self, state: str, encoded: bytes) -> Peeked:
+        if state not in self._homes:
+            raise UnknownState(self._uid, state, tuple(self._homes))
+        return self._homes[state].peek(state, encoded)
 
     def entries(self) -> int:
         return sum(backend.entries() for backend in self._all())

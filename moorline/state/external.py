@@ -35,14 +35,15 @@ from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import KeyedHandle
 from moorline.state.backend import CurrentKey, KeyedSnapshot, Moment, Restored, Rows, TimerStore
-from moorline.state.expiring import expiring
+from moorline.state.expiring import expiring, judged_at
 from moorline.state.external_marks import Start, take_over
 from moorline.state.external_table import ExternalTable
 from moorline.state.external_told import STORE, STORE_KIND, Told, tell, told_in
 from moorline.state.heap import TIMERS, HeapBackend
-from moorline.state.heap_rows import Form
+from moorline.state.heap_rows import Content, Form
 from moorline.state.heap_states import live_state
 from moorline.state.heap_table import StoredTable
+from moorline.state.peeking import Peeked, rows_of
 from moorline.state.types import stored
 
 #: So many documents are asked for at once.
@@ -244,6 +245,18 @@ class ExternalBackend:
         if table is None:
             raise UnknownState(self._uid, state, tuple(self._live))
         return (key for page in self._pages(table) for key in self._all_of(page) if self._idents_of(table, key))
+
+    def peek(self, state: str, encoded: bytes) -> Peeked:
+        """What the operator itself would read: also what the store has not been told yet."""
+        table = self._tables.get(state)
+        if table is None:
+            raise UnknownState(self._uid, state, tuple(self._live))
+        key, ttl = self._decoded(encoded), table.form.ttl
+        # Brought in as if a record had touched it, and dropped with the next batch.
+        self._fetch([key])
+        entries = {ident: dict.__getitem__(table.entries, ident) for ident in table.idents_of(key)}
+        now = None if ttl is None else judged_at(ttl, self._moment)
+        return rows_of(table.form, Content(entries, {}, None, now), self._max_parallelism)
 
     def _pages(self, table: ExternalTable) -> Iterator[list[Any]]:
         """All keys of a state, page by page, with the state's content while the page is looked at."""

@@ -30,6 +30,7 @@ from moorline.state.heap_rows import Content, Form
 from moorline.state.heap_states import live_state
 from moorline.state.heap_table import StoredTable
 from moorline.state.heap_timers import HeapTimers, class_of
+from moorline.state.peeking import KINDS, Peeked, rows_of
 from moorline.state.types import stored
 
 #: The name of the state that holds the timers of a kind.
@@ -156,6 +157,14 @@ class HeapBackend:
         for encoded in typed.unclaimed:
             raise KeyClassUnknown(class_of(encoded))
         return typed.keys()
+
+    def peek(self, state: str, encoded: bytes) -> Peeked:
+        """Quick, but for a state of windows: all of its windows are looked through for those of the key."""
+        typed = self._tables.get(state)
+        if typed is None or typed.form.kind not in KINDS:
+            raise UnknownState(self._uid, state, tuple(self._live))
+        now = None if typed.form.ttl is None else judged_at(typed.form.ttl, self._moment)
+        return rows_of(typed.form, typed.of_key(encoded, self._classes, now), self._max_parallelism)
 
     def entries(self) -> int:
         return sum(len(t) for t in self._tables.values() if t.form.kind != "timers")

@@ -11,11 +11,13 @@ import pyarrow as pa
 from moorline.api.states import MapStateDescriptor, StateDescriptor
 from moorline.errors import StateIncompatible
 from moorline.model import keys
+from moorline.model.keys import Classes
 from moorline.model.manifest import KeyedHandle
 from moorline.state.backend import Namespace, Restored
 from moorline.state.evolution import Where, plan
 from moorline.state.heap_rows import HAVE_ELEMENTS, Content, Form, Readers, Unclaimed, entries_of, tables_of
 from moorline.state.heap_states import Table, TrackedTable
+from moorline.state.peeking import live_key
 from moorline.state.type_names import parse_map
 
 
@@ -91,6 +93,18 @@ class StoredTable:
             if ident in entries and ident[0] not in seen:
                 seen.add(ident[0])
                 yield ident[0]
+
+    def of_key(self, encoded: bytes, classes: Classes, expired_at: int | None) -> Content:
+        """What is kept under one key, by pointer: to be looked at at once."""
+        if encoded in self.unclaimed:
+            return Content({}, {encoded: self.unclaimed[encoded]}, None, expired_at)
+        entries, is_windowed = self.table.entries, self.form.is_windowed
+        key = live_key(encoded, classes, (i[0] for i in entries) if is_windowed else entries)
+        if is_windowed:
+            found = {ident: value for ident, value in entries.items() if ident[0] == key}
+        else:
+            found = {key: entries[key]} if key in entries else {}
+        return Content(found, {}, None, expired_at)
 
     def idents(self) -> Iterator[Any]:
         """What every entry is kept under. The table may change on the way."""

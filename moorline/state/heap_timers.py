@@ -123,6 +123,13 @@ class HeapTimers:
             return time, key, namespace
         return None
 
+    def forget(self) -> None:
+        """Drop them all."""
+        self._table.entries.clear()
+        self._buckets.clear()
+        self._spaces.clear()
+        self._times.clear()
+
     def claimed(self, encoded: bytes, key: Any, spaces: dict[Namespace, set[int]]) -> None:
         """A record has brought the key along."""
         waiting = _Waiting(encoded)

@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,18 @@ from moorline.model.key_groups import KeyGroupRange
 from moorline.state.backend import CurrentKey, Files, KeyedSnapshot, Moment, Restored, Rows
 from moorline.state.expiring import expiring, judged_at
 from moorline.state.heap_rows import Form
+from moorline.state.peeking import KINDS, MOST_ELEMENTS, Peeked, check_count, joined
 from moorline.state.rocksdb_cells import PLAIN_KEYS, Cells, Places, Room, codec_of, row_prefix
-from moorline.state.rocksdb_layout import encoded_key, groups, place_end, window_at
+from moorline.state.rocksdb_layout import (
+    after,
+    encoded_key,
+    encoded_place,
+    group_of,
+    groups,
+    number_bytes,
+    place_end,
+    window_at,
+)
 from moorline.state.rocksdb_lists import Lists, RocksDbListState
 from moorline.state.rocksdb_lists import Sequence as ListSequence
 from moorline.state.rocksdb_maps import MapKeys, Maps, RocksDbMapState, map_codec
@@ -315,6 +325,27 @@ class RocksDbBackend:
         store, _ = self._database()
         rows = store.scan(*groups(bound.entry.number, self._key_groups.first, self._key_groups.end))
         return (self._decode(encoded_key(head)) for head in _heads(rows, False))
+
+    def peek(self, state: str, encoded: bytes) -> Peeked:
+        bound = self._bound.get(state)
+        if bound is None or bound.form.kind not in KINDS:
+            raise UnknownState(self._uid, state, tuple(self._live))
+        self._flush()
+        store, _ = self._database()
+        form, ttl, number = bound.form, bound.form.ttl, bound.entry.number
+        prefix = number_bytes(number) + encoded_place(encoded, self._max_parallelism)
+        if form.kind in ("list", "map"):
+            check_count(sum(1 for _ in islice(store.scan(prefix, after(prefix)), MOST_ELEMENTS + 1)))
+        group = group_of(prefix)
+        tables = tables_of(
+            store.view(prefix, after(prefix)),
+            number,
+            form,
+            KeyGroupRange(group, group + 1),
+            is_stamped=ttl is not None,
+            expired_at=None if ttl is None else judged_at(ttl, self._moment),
+        )
+        return Peeked(form.kind, form.type, joined(tables))
 
     def entries(self) -> int:
         if self._opened is None:

@@ -133,12 +133,12 @@ class History:
 
     # --- writing ------------------------------------------------------------------------------
 
-    def claim(self, fresh: bool, now_ms: int) -> Attempt:
+    def claim(self, fresh: bool, now_ms: int, savepoint: str = "") -> Attempt:
         """Take over this job's storage: from here on, what older attempts publish is refused.
 
         The first claim of a driver takes over from whoever was there. A later one only goes on with what is its
         own: if another driver has come since our first look, it is Fenced, or two drivers would take the job from
-        each other for ever.
+        each other for ever. ``savepoint``: what a fresh one starts from, if it does not start empty.
         """
         first = self._known is None
         while True:
@@ -154,7 +154,7 @@ class History:
                 # A damaged entry may have been a claim. Its attempt was not above its number, so ours is new.
                 attempt = number
             used = next_checkpoint([r.entry for r in records if r.entry is not None])
-            claim = Claim(self._job, attempt, now_ms, fresh, used)
+            claim = Claim(self._job, attempt, now_ms, fresh, used, savepoint=savepoint if fresh else "")
             data = entries.encode(claim, self._writer, after)
             if not self._append(number, data):
                 continue

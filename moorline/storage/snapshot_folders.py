@@ -1,32 +1,37 @@
-"""A snapshot by its URL: a savepoint folder, or the newest checkpoint in a job's folder.
+"""A snapshot by its URL: what lies at a path that somebody has named.
 
-    <savepoint>/                                a folder that can be moved and copied as a whole
-      manifest.json                             envelope and manifest as in an entry of the history, number 1
-      data/chk-<checkpoint>/<uid>/<state>-...   rows and elements, as Parquet; no native files and no increments
+    <url>/manifest.json               a savepoint: a folder that can be moved and copied as a whole
+    <url>/data/chk-<checkpoint>/...   its rows and elements, as Parquet; no native files and no increments
 
-    <location>/<job>/history/0000000001.json    a job's checkpoints; ``open_snapshot(url, checkpoint=7)`` names one
+    <url>/history/0000000042.json     a job's folder: its newest checkpoint, or ``open_snapshot(url, checkpoint=7)``
+    <url>/<job>/history/              a checkpoint location: that of its only job
+    <url> = .../history/<n>.json      one checkpoint, by its entry in the history
 
 Paths in a manifest are relative to its folder. A savepoint exists when ``manifest.json`` does: it is written last and
 by one atomic step. Nothing that was read here is believed before its checksum fits.
 
-Reading a job's history from outside must not disturb it, so nothing is claimed: entries are looked at from the newest
-one downwards, until the first that does.
+Which checkpoint counts is said by ``protocol/recovery.py``, as for a restart. Nothing is claimed: a running job does
+not notice.
 """
 
 from __future__ import annotations
 
+import re
 import uuid
 
 import msgspec
 
 from moorline.errors import BlobMissing, InvalidArgument, SnapshotCorrupt, SnapshotNotFound, StorageError
-from moorline.model.manifest import Claim, Manifest
+from moorline.model.manifest import Manifest
+from moorline.protocol.recovery import Found, RestoreFrom, choose
 from moorline.storage import entries
 from moorline.storage.blobs import BlobStore
-from moorline.storage.layout import DATA, HISTORY, entry_number
+from moorline.storage.checkpoints import read_history
+from moorline.storage.layout import DATA, HISTORY
 from moorline.storage.open import open_store
 
 MANIFEST = "manifest.json"
+_ENTRY = re.compile(r"(?P<root>.+)/history/(?P<number>[0-9]{10})\.json")
 
 
 def open_snapshot(url: str, checkpoint: int | None = None) -> tuple[Manifest, BlobStore]:
@@ -41,12 +46,16 @@ def open_snapshot(url: str, checkpoint: int | None = None) -> tuple[Manifest, Bl
     >>> manifest.job, manifest.checkpoint
     ('orders', 7)
     """
+    if (entry := _ENTRY.fullmatch(url)) is not None:
+        store = open_store(entry["root"])
+        return _entry(store, int(entry["number"])), store
     store = open_store(url)
     try:
         # A byte more than a manifest can have, so that a larger file is seen and not loaded.
         data = store.get_range(MANIFEST, 0, entries.MAX_ENTRY_BYTES + 1)
     except BlobMissing:
-        return _from_history(store, checkpoint), store
+        store = _only_job(store)
+        return newest(store) if checkpoint is None else _checkpoint(store, checkpoint), store
     manifest = _savepoint(store, data)
     if checkpoint not in (None, manifest.checkpoint):
         raise SnapshotNotFound(store.url, f"it is a savepoint, of checkpoint {manifest.checkpoint}, not {checkpoint}")
@@ -111,39 +120,52 @@ def _savepoint(store: BlobStore, data: bytes) -> Manifest:
     return entry
 
 
-def _from_history(store: BlobStore, checkpoint: int | None) -> Manifest:
-    numbered = ((entry_number(blob.path), blob) for blob in store.list(HISTORY))
-    found = sorted(((n, blob) for n, blob in numbered if n is not None), reverse=True)
-    if not found:
-        raise SnapshotNotFound(store.url, "there is neither a manifest.json nor a history")
-    job: str | None = None
-    given_up: set[int] = set()
-    present: list[int] = []
-    damage = ""
-    for number, blob in found:
-        if blob.size > entries.MAX_ENTRY_BYTES:
-            damage = damage or f"{blob.path}: {blob.size:,} bytes are more than an entry can have"
-            continue
-        try:
-            entry = entries.decode(store.get(blob.path), job, number)
-        except BlobMissing:  # removed since it was listed
-            continue
-        except SnapshotCorrupt as error:
-            damage = damage or f"{blob.path}: {error.cause}"
-            continue
-        job = entry.job
-        if isinstance(entry, Manifest):
-            present.append(entry.checkpoint)
-            if entry.checkpoint == checkpoint or (checkpoint is None and entry.checkpoint not in given_up):
-                return entry
-        elif isinstance(entry, Claim):
-            given_up |= set(entry.given_up)
-            if entry.fresh and checkpoint is None:  # the ones before are not of this run
-                break
-    damaged = f" ({damage})" if damage else ""
-    if checkpoint is not None:
-        have = f"it has {', '.join(map(str, sorted(present)))}" if present else "it has none at all"
-        raise SnapshotNotFound(store.url, f"it has no checkpoint {checkpoint}; {have}{damaged}")
-    if damage:
-        raise SnapshotCorrupt(store.url, damage)
-    raise SnapshotNotFound(store.url, f"job {job!r} has no complete checkpoint yet")
+def newest(store: BlobStore) -> Manifest:
+    """The checkpoint in a job's folder that a restart of the job would begin with. Nothing is claimed."""
+    records = read_history(store)
+    decision = choose([Found(r.path, r.entry, r.damage) for r in records], {})
+    if isinstance(decision, RestoreFrom):
+        return decision.manifest
+    for record in records:
+        if record.damage:
+            raise SnapshotCorrupt(f"{store.url}/{record.path}", record.damage)
+    raise SnapshotNotFound(store.url, "the job has no complete checkpoint yet")
+
+
+def job_folders(store: BlobStore) -> list[str]:
+    """The folders of jobs: this one, or those in it."""
+    if store.list(HISTORY):
+        return [store.url]
+    found = {blob.path.partition("/")[0] for blob in store.list() if blob.path.split("/")[1:2] == ["history"]}
+    return [f"{store.url}/{name}" for name in sorted(found)]
+
+
+def _only_job(store: BlobStore) -> BlobStore:
+    folders = job_folders(store)
+    if not folders:
+        raise SnapshotNotFound(store.url, "there is neither a manifest.json nor a history, here or one folder below")
+    if len(folders) > 1:
+        names = ", ".join(folder.rpartition("/")[2] for folder in folders)
+        raise SnapshotNotFound(store.url, f"there are several jobs: {names}. Name the folder of one")
+    return open_store(folders[0])
+
+
+def _checkpoint(store: BlobStore, checkpoint: int) -> Manifest:
+    records = read_history(store)
+    manifests = {r.entry.checkpoint: r.entry for r in records if isinstance(r.entry, Manifest)}
+    if checkpoint not in manifests:
+        have = f"it has {', '.join(map(str, manifests))}" if manifests else "it has none at all"
+        damage = "".join(f" ({r.path}: {r.damage})" for r in records if r.damage)
+        raise SnapshotNotFound(store.url, f"it has no checkpoint {checkpoint}; {have}{damage}")
+    return manifests[checkpoint]
+
+
+def _entry(store: BlobStore, number: int) -> Manifest:
+    for record in read_history(store):
+        if record.seq == number:
+            if record.damage:
+                raise SnapshotCorrupt(f"{store.url}/{record.path}", record.damage)
+            if isinstance(record.entry, Manifest):
+                return record.entry
+            raise SnapshotNotFound(f"{store.url}/{record.path}", "it is a claim, which has no state")
+    raise SnapshotNotFound(store.url, f"its history has no entry {number}")

@@ -183,6 +183,10 @@ class SinkOperator(ChainedOperator):
         if staged:
             self._staged[checkpoint] = staged
 
+    def staged(self) -> list[Any]:
+        """What was prepared and waits to be committed."""
+        return [c for committables in self._staged.values() for c in committables]
+
     def elements(self) -> PlainElements:
         assert self._writer is not None
         staged = [[checkpoint, c] for checkpoint, cs in self._staged.items() for c in cs]

@@ -51,6 +51,7 @@ from moorline.model.messages import (
     Order,
     Overtake,
     Progress,
+    Query,
     Running,
     SendBackTo,
     Trigger,
@@ -59,7 +60,7 @@ from moorline.model.times import MAX_TIME
 from moorline.protocol.lowering import relay_slot, relays
 from moorline.protocol.watermarks import Watermarks
 from moorline.storage.open import open_store
-from moorline.subtask import in_flight, snapshot
+from moorline.subtask import in_flight, queries, snapshot
 from moorline.subtask.ends import ReadingOperator, SinkOperator
 from moorline.subtask.environment import Environment
 from moorline.subtask.feedback import Feedback, Log
@@ -130,7 +131,7 @@ class Subtask:
         #: Does it pass frames on that are not for it? And for which checkpoint must these not wait for its own work?
         self._is_relay = self._plan.slot(subtask) in relays(self._plan)
         self._relaying_for = 0
-        self._has_stopped = False
+        self._has_stopped = deployment.is_paused
         #: Of a source: the driver wants it to wait.
         self._is_held = False
         #: How many keys there are, counted now and then.
@@ -197,6 +198,8 @@ class Subtask:
                     operator.aborted(checkpoint)
             case SendBackTo(addresses=addresses):
                 self._env.send_back_to({SubtaskId(v, i): (host, port) for v, i, host, port in addresses})
+            case Query():
+                self._env.report(queries.answer(self._operators, order))
             case _:
                 assert_never(order)
 
@@ -432,8 +435,7 @@ class Subtask:
 
     def _snapshot(self, barrier: Barrier, align_ms: int, found: InFlight) -> None:
         self.output.broadcast(barrier)
-        # What fires after the last barrier would be committed by nobody; after the last but one, by the last, though
-        # it is to happen after a restore.
+        # What fires after the last barrier would be committed by nobody; after a pause, by us and by who goes on.
         self._has_stopped = self._has_stopped or barrier.final or barrier.pause
         checkpoint = barrier.checkpoint
         waiting = [(self._origins[channel], copy) for channel, copy in found]

@@ -77,6 +77,9 @@ class ChainedOperator:
     def tick(self, now_ms: int) -> None:
         """Time has passed."""
 
+    def end_key(self) -> None:
+        """In a batch job: the input of the only key that has state has ended, and with it the key's time."""
+
     def finish(self) -> None:
         """All input has ended, and the last timers have fired."""
 

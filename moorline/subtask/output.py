@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import compress
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from moorline.model.graph import Link, Operator, Partitioning, Plan
 from moorline.model.ids import SubtaskId
 from moorline.model.key_groups import owner
 from moorline.protocol.lowering import relay_slot
-from moorline.subtask.operator import user_code_failed
+from moorline.subtask.operator import Target, user_code_failed
 
 #: A frame should be about this large under load.
 FRAME_BYTES = 256 << 10
@@ -217,6 +217,14 @@ class HashOutput(LinkOutput):
         return route
 
 
+class Linked(Protocol):
+    """What a chain of operators ends in."""
+
+    def link_to(self, plan: Plan, link: Link, sender: SubtaskId) -> Target:
+        """What takes the records that go over ``link``."""
+        ...
+
+
 class Output:
     """Everything a subtask sends."""
 
@@ -232,6 +240,9 @@ class Output:
         self._feedback: list[tuple[SubtaskId, bytes]] = []
         self._unchased: set[int] = set()
         self._flushed_ms = 0.0
+
+    def link_to(self, plan: Plan, link: Link, sender: SubtaskId) -> Target:
+        return link_output(plan, link, sender, self, self._attempt)
 
     def pack(self, channel: Channel) -> None:
         """Pickle what waits for one receiver, and send what is enough for a frame."""

@@ -205,6 +205,11 @@ class ProcessOperator(FunctionOperator):
             self._pass_on_fired()
         self._pass_watermark(time)
 
+    def end_key(self) -> None:
+        if self._timers is not None:
+            self._timers.end_key()
+            self._pass_on_fired()
+
     def next_tick_ms(self) -> int | None:
         return None if self._timers is None else self._timers.processing.next_time()
 

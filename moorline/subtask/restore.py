@@ -26,6 +26,7 @@ from moorline.state.backend import KeyedBackend, Moment, Restored
 from moorline.state.composite import CompositeBackend
 from moorline.state.external import ExternalBackend
 from moorline.state.heap import HeapBackend
+from moorline.state.one_key import OneKeyBackend
 from moorline.state.rocksdb import RocksDbBackend
 from moorline.storage import snapshots
 from moorline.storage.blobs import BlobStore
@@ -39,7 +40,7 @@ from moorline.subtask.local_folder import make_local_folder
 from moorline.subtask.native_rows import Natives
 from moorline.subtask.operator import ChainedOperator, Place
 from moorline.subtask.operator_state import OF_THE_ENDS, OperatorState, RestoredElements
-from moorline.subtask.output import Output, link_output
+from moorline.subtask.output import Linked
 from moorline.subtask.process import BroadcastOperator, ProcessOperator
 from moorline.subtask.rekeying import Rekeying
 from moorline.subtask.runtime import RuntimeContext
@@ -49,7 +50,7 @@ _NATIVE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
 
 def open_chain(
-    deployment: Deployment, subtask: SubtaskId, environment: Environment, output: Output
+    deployment: Deployment, subtask: SubtaskId, environment: Environment, output: Linked
 ) -> list[ChainedOperator]:
     """The operators of a subtask's vertex, wired, restored and open, in chain order."""
     plan = deployment.plan
@@ -67,8 +68,7 @@ def open_chain(
         failpoint("restore.read")
     for link in plan.links:
         if link.source == vertex.id:
-            sender = link_output(plan, link, subtask, output, deployment.attempt)
-            _attach(chain[link.source_operator], link.tag, sender)
+            _attach(chain[link.source_operator], link.tag, output.link_to(plan, link, subtask))
     operators = list(chain.values())
     opened: list[ChainedOperator] = []
     try:
@@ -201,6 +201,8 @@ def _backend(
     """Where the keyed states of an operator live: on the heap or in RocksDB, and those with a store outside."""
     config, graph, uid = deployment.state, deployment.plan.graph, operator.uid
     dropped: frozenset[str] = operator.options.get("drop_states", frozenset())
+    if config.one_key:
+        return OneKeyBackend(uid, graph.max_parallelism, moment, key_type=operator.key_type)
     inner: KeyedBackend
     if config.rocksdb is None:
         inner = HeapBackend(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from moorline.errors import TimersNeedKey
+from moorline.model.times import MAX_TIME, MIN_TIME
 from moorline.state.backend import NO_KEY, CurrentKey, KeyedBackend, Moment, Namespace
 
 
@@ -88,6 +89,23 @@ class Timers(Clock):
         """Fire every processing-time timer that is due at ``now_ms``."""
         while (due := self.processing.pop_due(now_ms)) is not None:
             self._call("processing", *due)
+
+    def end_key(self) -> None:
+        """Fire all timers of the only key there is, those of event time first, as if time had jumped to its end.
+
+        Timers of processing time that are set on the way are left out: one that sets the next one would never end.
+        """
+        self._moment.watermark = MAX_TIME  # before the timers, which may ask for it
+        self.advance(MAX_TIME)
+        due = self.processing.pop_due(MAX_TIME)
+        if due is not None:
+            left = {(due[0], due[2]), *self.processing.of_key(due[1])}
+            while due is not None:
+                if (due[0], due[2]) in left:
+                    self._call("processing", *due)
+                due = self.processing.pop_due(MAX_TIME)
+            self.advance(MAX_TIME)
+        self._moment.watermark = MIN_TIME
 
     def _call(self, domain: str, time: int, key: Any, namespace: Namespace) -> None:
         self._backend.claim((key,))

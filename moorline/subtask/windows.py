@@ -320,6 +320,10 @@ class WindowOperator(FunctionOperator):
         self._pass_on()
         self._pass_watermark(time)
 
+    def end_key(self) -> None:
+        self._timers.end_key()
+        self._pass_on()
+
     def next_tick_ms(self) -> int | None:
         return self._timers.processing.next_time()
 

@@ -8,6 +8,7 @@ threads that upload, the clock and the storage. A seed decides who moves next an
     zombies                  workers and drivers that were given up go on for a while as if nothing had happened
     messages                 reports come late; confirmations and aborts get lost or come twice
     storage                  fails before or after having done what it was asked; damaged newest checkpoint
+    queries                  if wanted, at any step, of live state and of checkpoints; also lost, late and repeated
 
 At the end the ledger must hold what a plain loop makes of the input, no more and no less. A failing seed is the whole
 bug report: ``Simulation(seed).run()``.
@@ -38,6 +39,7 @@ from moorline.model.manifest import Claim, Manifest
 from moorline.model.messages import Confirm, Hold, Order, Report
 from moorline.protocol import pacing
 from moorline.protocol.lifecycle import JobStatus
+from moorline.protocol.recovery import Found, lineage
 from moorline.state import heap
 from moorline.storage.checkpoints import History
 from moorline.storage.memory import MemoryStore
@@ -49,6 +51,7 @@ from moorline.testing.simulated_features import Maker, broadcast_job, operator_s
 from moorline.testing.simulated_jobs import LostOrDoubled, SimulatedJob, counting_job
 from moorline.testing.simulated_loops import loop_job
 from moorline.testing.simulated_modes import at_least_once, at_least_once_job, consistency
+from moorline.testing.simulated_queries import Curiosity
 from moorline.testing.simulated_upgrades import join_job, source_function_job, upgrade_job
 from moorline.testing.simulated_windows import outside_job, windows_job
 
@@ -261,6 +264,7 @@ class _Driver:
         )
         history = History(UnsureStore(world.store, world, may_kill=False), simulated.job.name)
         self.expected, self.audits = simulated.expected, simulated.audits
+        self.operators = list(simulated.job.graph().operators)
         self.attempt: _Attempt | None = None
         self.zombies: list[_Attempt] = []
         self.supervision = Supervision(
@@ -321,6 +325,7 @@ class Simulation:
         faults: Faults | None = None,
         fault_steps: int = 4000,
         rocksdb: float = 0.03,
+        queries: float = 0.0,
     ) -> None:
         self.seed, self.records = seed, records
         self.chance, self.settings = random.Random(seed), random.Random(~seed)
@@ -341,6 +346,8 @@ class Simulation:
         #: How many of them had records in flight, and how many of those were restored.
         self.unaligned: Counter[int] = Counter()
         self.restored: list[int] = []
+        #: Somebody who asks for state at every step with this probability.
+        self.curiosity = Curiosity(seed, queries)
         #: A stop with a savepoint that was asked for, and where the job is to go on from once it has ended.
         self._stop: SnapshotRequest | None = None
         self._version = 0
@@ -393,6 +400,7 @@ class Simulation:
         self.steps += 1
         self.now_ms += 1
         chance = self.chance
+        self.curiosity.maybe_ask(self, self.driver.supervision, self.driver.operators)
         if self.happens(self.faults.driver_death):
             self._kill_driver()
             return
@@ -481,13 +489,15 @@ class Simulation:
         if stop is None or not is_finished or not stop.answer.done() or stop.answer.exception() is not None:
             return False
         self._note(self.driver)
-        self._take_over(stop.savepoint)
+        # A store outside has gone on to the last checkpoint, and no savepoint takes it back.
+        self._take_over("latest" if job_of(self.seed) is outside_job else stop.savepoint)
         return True
 
     def _damage_newest(self) -> None:
         records = History(self.store, f"sim-{self.seed}").read()
         given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
-        manifests = [r.entry for r in records if isinstance(r.entry, Manifest) and r.entry.checkpoint not in given_up]
+        ours = lineage([Found(r.path, r.entry, r.damage) for r in records])  # what came before is no way back
+        manifests = [r.entry for r in ours if isinstance(r.entry, Manifest) and r.entry.checkpoint not in given_up]
         # A file that older checkpoints share would take them with it, and there would be nothing to go back to.
         shared = {file.path for manifest in manifests[:-1] for file in manifest.files()}
         there = {blob.path for blob in self.store.list("data/")}  # some may be gone since another driver died

@@ -13,6 +13,7 @@ from moorline.api.ttl import StateTtlConfig
 from moorline.api.watermarks import WatermarkStrategy
 from moorline.connectors.postgres_state import PostgresState
 from moorline.connectors.redis_state import RedisState
+from moorline.endpoint.server import Console
 from moorline.errors import FailureReason
 from moorline.model.config import Checkpoints, ExponentialDelay, FailureRate, FixedDelay, RocksDb, RunConfig
 
@@ -88,7 +89,7 @@ def test_every_failure_reason_is_documented():
 
 
 CONFIGURED = [Checkpoints, FixedDelay, FailureRate, ExponentialDelay, RunConfig, RocksDb]
-CONFIGURED += [StateTtlConfig, WatermarkStrategy, PostgresState, RedisState]
+CONFIGURED += [Console, StateTtlConfig, WatermarkStrategy, PostgresState, RedisState]
 
 
 @pytest.mark.parametrize("config", CONFIGURED)

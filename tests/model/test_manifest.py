@@ -46,6 +46,7 @@ def test_the_kind_tells_a_manifest_from_a_claim():
         "next_checkpoint": 1,
         "given_up": [],
         "format": FORMAT,
+        "savepoint": "",
     }
     manifest = msgspec.json.decode(msgspec.json.encode(Manifest("j", 2, 7, 5, [])))
     assert manifest["kind"] == "checkpoint"

@@ -23,6 +23,10 @@ ROUGH = Faults(worker_death=0.006, driver_death=0.001, damage=0)
 UNALIGNED = {"unaligned": True}
 
 
+#: Whatever the mode: savepoints are taken, the job is stopped with one and goes on from it, and it is rescaled.
+WISHES = Faults(worker_death=0.002, driver_death=0.0005, damage=0, rescale=0.003, savepoint=0.002, stop=0.001)
+
+
 def run(
     monkeypatch: pytest.MonkeyPatch, job: Callable, mode: dict[str, Any], seeds: int, faults: Faults = ROUGH
 ) -> tuple[int, Counter[str]]:
@@ -36,6 +40,7 @@ def run(
         except (LostOrDoubled, AssertionError, MoorlineError):
             broken += 1
         else:
+            seen += Counter({wish: done.injected[wish] for wish in ("rescale", "savepoint", "stop with savepoint")})
             seen["in flight"] += len(done.unaligned)
             seen["in flight and restored"] += len(set(done.restored) & set(done.unaligned))
     return broken, seen
@@ -52,7 +57,26 @@ def test_unaligned_checkpoints_lose_and_double_nothing(monkeypatch, job, mode):
 @pytest.mark.parametrize("concurrent", [1, 3])
 def test_at_least_once_loses_nothing(monkeypatch, concurrent):
     mode = {"mode": "at_least_once", "max_concurrent": concurrent}
-    assert run(monkeypatch, at_least_once_job, mode, 10) == (0, Counter({"in flight": 0, "in flight and restored": 0}))
+    broken, seen = run(monkeypatch, at_least_once_job, mode, 10)
+    assert (broken, seen["in flight"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("job", "mode"),
+    [
+        (counting_job, {"max_concurrent": 2}),
+        (counting_job, {"aligned_timeout": 0.02}),
+        (counting_job, UNALIGNED),
+        (at_least_once_job, {"mode": "at_least_once", "max_concurrent": 3}),
+    ],
+    ids=["aligned", "timeout", "unaligned", "at_least_once"],
+)
+def test_savepoints_stops_and_rescales_disturb_no_mode(monkeypatch, job, mode):
+    broken, seen = run(monkeypatch, job, mode, 8, WISHES)
+    assert not broken
+    assert min(seen["rescale"], seen["savepoint"], seen["stop with savepoint"]) > 3, "it is not vacuous"
+    if job is counting_job and mode != {"max_concurrent": 2}:
+        assert seen["in flight and restored"] > 2
 
 
 def test_at_least_once_is_not_exactly_once_for_a_job_with_several_channels(monkeypatch):
@@ -67,6 +91,12 @@ def test_at_least_once_is_exactly_once_where_every_subtask_has_one_channel(monke
 def one_channel_job(seed, chance, parallelism, records, version=0):
     """Like ``timers_job``: one source, one subtask of each operator."""
     return timers_job(seed, chance, 1, records, version)
+
+
+@pytest.mark.parametrize("mode", [{}, {"aligned_timeout": 0.02}, UNALIGNED], ids=["aligned", "timeout", "unaligned"])
+def test_it_notices_when_nothing_is_held_back(monkeypatch, mode):
+    monkeypatch.setattr(Gate, "take", lambda gate, channel, frame: gate._pass(channel, frame))
+    assert run(monkeypatch, counting_job, mode, 12)[0] > 4
 
 
 def test_it_notices_when_what_is_in_flight_is_dropped(monkeypatch):

@@ -64,7 +64,9 @@ def test_a_job_goes_on_from_a_savepoint_at_any_parallelism_on_any_backend(
 ):
     out, count = tmp_path / "out", 12_000
     chk = mo.Checkpoints(str(tmp_path / "chk"), interval="200ms")
-    handle = mo.start(counting(out, count=count, parallelism=before), spark, checkpoints=chk, backend=first_backend)
+    handle = mo.start(
+        counting(out, count=count, rate=500, parallelism=before), spark, checkpoints=chk, backend=first_backend
+    )
     eventually(lambda: len(handle.checkpoints) >= 2, "checkpoints")
     assert handle.stop(savepoint=str(tmp_path / "sp")) is not None
     # It can be moved, and what it came from is not needed.

@@ -14,6 +14,7 @@ from moorline.testing.backend_contract.base import BackendTests
 from moorline.testing.backend_contract.chains import Chains
 from moorline.testing.backend_contract.increments import Increments
 from moorline.testing.backend_contract.keys import Keys
+from moorline.testing.backend_contract.peeking import Peeking
 from moorline.testing.backend_contract.restoring import Restoring
 from moorline.testing.backend_contract.snapshots import Snapshots
 from moorline.testing.backend_contract.timers import Timers
@@ -25,7 +26,19 @@ from moorline.testing.backend_contract.windows import Windows
 
 
 class KeyedBackendContract(
-    Values, Keys, Snapshots, Restoring, Windows, Timers, Increments, Chains, Ttl, TtlMaps, TtlRestoring, TtlInEventTime
+    Values,
+    Keys,
+    Snapshots,
+    Restoring,
+    Windows,
+    Timers,
+    Increments,
+    Chains,
+    Ttl,
+    TtlMaps,
+    TtlRestoring,
+    TtlInEventTime,
+    Peeking,
 ):
     """One test per promise of ``state/backend.py`` and of the five state interfaces. Override ``make_backend``."""
 

@@ -1,0 +1,146 @@
+"""A keyed function over 20 million records as a batch job, beside ``groupBy().applyInPandas`` doing the same.
+
+200 records for each key, 2 cores, a Python function per record with a sum and a count as state: after every tenth
+reading it tells their mean. Both read the same DataFrame and count what comes out, which must be the same number.
+The JVM gets 1 GiB (``--jvm``); the peak of all Python workers together is sampled.
+
+    python bench/batch.py [--quick] [--jvm 1g] [--records 20000000]
+
+The last line is one JSON object; ``ratio`` is applyInPandas' time divided by ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import threading
+import time
+
+import pandas as pd
+import psutil
+from pyspark.sql import DataFrame, SparkSession
+
+import moorline as mo
+
+#: Of each key.
+READINGS = 200
+EVERY = 10
+
+
+def readings(spark: SparkSession, records: int) -> DataFrame:
+    sensors = records // READINGS
+    return spark.range(0, records, 1, 4).selectExpr(
+        f"id * 2654435761 % {sensors} as sensor", "id * 7919 % 1000003 as value"
+    )
+
+
+class Means(mo.KeyedProcessFunction):
+    """The mean so far, at every tenth reading."""
+
+    so_far = mo.ValueState(tuple[int, int])
+
+    def process_element(self, value, ctx):
+        count, total = self.so_far.value() or (0, 0)
+        count, total = count + 1, total + value[1]
+        self.so_far.update((count, total))
+        if count % EVERY == 0:
+            yield value[0], total // count
+
+
+def ours(spark: SparkSession, records: int) -> int:
+    job = mo.Job("means", parallelism=2)
+    source = job.source(mo.from_dataframe(readings(spark, records), records="tuple"), uid="readings")
+    source.key_by(lambda r: r[0]).process(Means(), uid="means").sink(mo.collect("means"), uid="out")
+    return mo.to_dataframe(job, spark, schema="sensor long, mean long").count()
+
+
+def theirs(spark: SparkSession, records: int) -> int:
+    def means(frame):
+        count, total, found = 0, 0, []
+        for value in frame["value"].tolist():
+            count, total = count + 1, total + value
+            if count % EVERY == 0:
+                found.append(total // count)
+        return pd.DataFrame({"sensor": frame["sensor"].iloc[: len(found)], "mean": found})
+
+    return readings(spark, records).groupBy("sensor").applyInPandas(means, "sensor long, mean long").count()
+
+
+class Peak:
+    """The largest sum of what this process's Python workers and its JVM had in memory."""
+
+    def __init__(self) -> None:
+        self.workers = self.jvm = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Peak:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.25):
+            workers = jvm = 0
+            for process in psutil.Process().children(recursive=True):
+                try:
+                    size = process.memory_info().rss
+                    if process.name().startswith("java"):
+                        jvm += size
+                    else:
+                        workers += size
+                except psutil.Error:
+                    continue
+            self.workers, self.jvm = max(self.workers, workers), max(self.jvm, jvm)
+
+
+def measured(what, spark: SparkSession, records: int) -> dict[str, object]:
+    with Peak() as peak:
+        began = time.perf_counter()
+        found = what(spark, records)
+        seconds = time.perf_counter() - began
+    return {
+        "seconds": round(seconds, 1),
+        "records_per_second": round(records / seconds),
+        "found": found,
+        "workers_peak_mb": peak.workers >> 20,
+        "jvm_peak_mb": peak.jvm >> 20,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--jvm", default="1g")
+    parser.add_argument("--records", type=int)
+    options = parser.parse_args()
+    records = options.records or (1_000_000 if options.quick else 20_000_000)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    spark = (
+        SparkSession.builder.master("local[2,4]")
+        .config("spark.driver.memory", options.jvm)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "8")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    for what in (ours, theirs):
+        what(spark, 20_000)  # workers are started and the JVM has seen the plan
+    batch, pandas = measured(ours, spark, records), measured(theirs, spark, records)
+    print(f"moorline {batch}\napplyInPandas {pandas}")
+    result = {"bench": "batch", "records": records, "keys": records // READINGS, "jvm": options.jvm, "moorline": batch}
+    result |= {"apply_in_pandas": pandas, "ratio": round(pandas["seconds"] / batch["seconds"], 2)}
+    print(json.dumps(result))
+    spark.stop()
+    if batch["found"] != pandas["found"]:
+        raise SystemExit("the two did not do the same")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""Looking at one key of a state from outside: what a query gets to see.
+
+Whoever holds the state hands out the rows of the key, as a snapshot would hold them (``state/heap_rows.py``); whoever
+asked makes a value of them by the names of the stored types alone. So a live state, a checkpoint and a savepoint give
+the same answer, no class of the job is needed, and nothing in an answer can run.
+
+    value, reducing       the value
+    aggregating           the accumulator: what is stored, not what the function would make of it
+    list                  a list
+    map                   a dict; a list of pairs where the keys cannot be a dict's
+    state of windows      a dict from (start, end) to one of the above
+    nothing stored        None
+
+A look changes nothing: no time of last access, no mark that something has changed, no cache that a record would
+notice. What is over its time to live is not shown. Called between two batches by ``subtask/queries.py``, and for
+snapshots by ``driver/lookup.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from moorline.errors import KeyClassUnknown
+from moorline.model import keys
+from moorline.state.heap_rows import HAVE_ELEMENTS, Content, Form, tables_of
+from moorline.state.old_values import natural, raw_type
+from moorline.state.type_names import parse, parse_map
+
+#: The kinds of state that can be asked for.
+KINDS = frozenset(("value", "list", "map", "reducing", "aggregating"))
+#: A list or map with more elements is not for a query: the subtask would stand still for it.
+MOST_ELEMENTS = 100_000
+#: So many keys are looked at to learn their classes.
+_LOOKED_AT = 20
+
+
+class Peeked(NamedTuple):
+    """The rows of one key in one state."""
+
+    kind: str
+    type: str
+    #: None: there are none.
+    table: pa.Table | None
+
+
+class TooLarge(ValueError):
+    """The key has too much in this state."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(
+            f"there are at least {count:,} elements under this key, and a query shows up to {MOST_ELEMENTS:,}. "
+            f"Read them from a checkpoint or savepoint"
+        )
+
+
+# --- for whoever holds the state --------------------------------------------------------------
+
+
+def rows_of(form: Form, content: Content, max_parallelism: int) -> Peeked:
+    """The rows of a few entries of a table on the heap."""
+    if form.kind in HAVE_ELEMENTS:
+        entries = [*content.entries.values(), *(v for spaces in content.unclaimed.values() for v in spaces.values())]
+        check_count(sum(map(len, entries)))
+    return Peeked(form.kind, form.type, joined(tables_of(form, content, max_parallelism)))
+
+
+def check_count(count: int) -> None:
+    """Raises :class:`TooLarge`."""
+    if count > MOST_ELEMENTS:
+        raise TooLarge(count)
+
+
+def joined(tables: Iterable[pa.Table]) -> pa.Table | None:
+    """All rows together."""
+    found = [table for table in tables if table.num_rows]
+    return pa.concat_tables(found) if found else None
+
+
+def live_key(encoded: bytes, classes: keys.Classes, some: Iterable[Any]) -> Any:
+    """The key behind an encoding. If its class was not declared, keys of the same state show it.
+
+    >>> live_key(keys.encode(7), {}, [])
+    7
+    """
+    try:
+        return keys.decode(encoded, classes)
+    except keys.UnknownClass:
+        found = dict(classes)
+        for key in islice(some, _LOOKED_AT):
+            for part in _parts(key):
+                found |= keys.key_classes(type(part))
+    try:
+        return keys.decode(encoded, found)
+    except keys.UnknownClass as unknown:
+        raise KeyClassUnknown(str(unknown)) from None
+
+
+def _parts(key: Any) -> Iterator[Any]:
+    if isinstance(key, tuple):
+        for part in key:
+            yield from _parts(part)
+    else:
+        yield key
+
+
+# --- for whoever asked ------------------------------------------------------------------------
+
+
+def only_key(table: pa.Table, encoded: bytes) -> pa.Table:
+    """The rows of one key among those of a snapshot.
+
+    >>> rows = pa.table({"key": ["a", "b"], "value": [1, 2]})
+    >>> only_key(rows, keys.encode("b")).to_pylist(), only_key(rows, keys.encode(2)).num_rows
+    ([{'key': 'b', 'value': 2}], 0)
+    """
+    column = table["key"]
+    if pa.types.is_binary(column.type):
+        return table.filter(pc.equal(column, pa.scalar(encoded, pa.binary())))
+    # A column of ints or texts holds keys of that kind alone, so that any other cannot be in it.
+    if encoded[:1] != (b"i" if pa.types.is_int64(column.type) else b"s"):
+        return table.slice(0, 0)
+    return table.filter(pc.equal(column, pa.scalar(keys.decode(encoded), column.type)))
+
+
+def value_of(peeked: Peeked) -> Any:
+    """The value in the rows of one key, in its natural form (``state/old_values.py``).
+
+    Raises ``ValueError`` if they are not rows of such a state.
+
+    >>> value_of(Peeked("list", "tuple[int, str]", pa.table({"value": [{"f0": 1, "f1": "a"}]})))
+    [(1, 'a')]
+    """
+    table = peeked.table
+    if table is None or not table.num_rows:
+        return None
+    value_name, map_keys = peeked.type, None
+    if peeked.kind == "map":
+        key_name, value_name = parse_map(peeked.type)
+        map_keys = _naturals(key_name, table["map_key"])
+    values = _naturals(value_name, table["value"])
+    if "namespace" not in table.column_names:
+        return _one(peeked.kind, values, map_keys)
+    windows: dict[tuple[int, int] | None, list[int]] = {}
+    for n, window in enumerate(table["namespace"].to_pylist()):
+        windows.setdefault(window and (window["start"], window["end"]), []).append(n)
+    return {
+        window: _one(peeked.kind, [values[n] for n in places], map_keys and [map_keys[n] for n in places])
+        for window, places in windows.items()
+    }
+
+
+def _naturals(name: str, column: pa.ChunkedArray) -> list[Any]:
+    parsed = parse(name)
+    reader = raw_type(parsed)
+    if not column.type.equals(reader.arrow):
+        raise ValueError(f"a column of {name} is {reader.arrow}, not {column.type}")
+    return [natural(parsed, raw) for raw in reader.from_array(column.combine_chunks())]
+
+
+def _one(kind: str, values: list[Any], map_keys: list[Any] | None) -> Any:
+    if map_keys is not None:
+        try:
+            return dict(zip(map_keys, values))
+        except TypeError:  # a struct is a dict here, which no key of a dict can be
+            return list(zip(map_keys, values))
+    return values if kind == "list" else values[0]
+
+
+# --- on the way -------------------------------------------------------------------------------
+
+
+def to_bytes(table: pa.Table | None) -> bytes:
+    """Rows as they travel."""
+    if table is None:
+        return b""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def from_bytes(data: bytes) -> pa.Table | None:
+    """The inverse of :func:`to_bytes`. Raises ``ValueError`` (``pa.ArrowInvalid`` is one) for anything else."""
+    if not data:
+        return None
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        return reader.read_all()

@@ -1,0 +1,70 @@
+"""The life of a job by the command line alone: run, savepoint, rescale, stop, plan, diff, run again."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+import time
+
+MOORLINE = [sys.executable, "-m", "moorline.console.main"]
+
+SCRIPT = """
+    import moorline as mo
+
+    class Count(mo.KeyedProcessFunction):
+        seen = mo.ValueState(int, default=0)
+
+        def process_element(self, n, ctx):
+            self.seen.update(self.seen.value() + 1)
+            yield {"n": n, "seen": self.seen.value()}
+
+    def build(count=None):
+        job = mo.Job("lived", parallelism=1, max_parallelism=16)
+        numbers = job.source(mo.generate(lambda n: n, count=count, splits=2, rate=300), uid="numbers")
+        counts = numbers.key_by(lambda n: n % 5).process(Count(), uid="count")
+        counts.sink(mo.write_files("OUT", format="jsonl"), uid="files")
+        return job
+
+    def short():
+        return build(count=4_000)
+"""
+
+
+def moorline(*arguments: object, code: int = 0) -> dict:
+    done = subprocess.run(
+        [*MOORLINE, *map(str, arguments), "--json"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_job_lives_by_the_command_line_alone(tmp_path):
+    script, out, token = tmp_path / "job.py", tmp_path / "out", tmp_path / "token"
+    script.write_text(textwrap.dedent(SCRIPT.replace("OUT", str(out))))
+    where = ["--checkpoints", tmp_path / "chk", "--interval", "300ms"]
+    run = [*MOORLINE, "run", script, *where, "--console", "127.0.0.1:0", "--token-file", token]
+    running = subprocess.Popen([*map(str, run)], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    try:
+        url = next(line for line in running.stderr if line.startswith("console: ")).split()[1]
+        at = ["--url", url, "--token-file", token]
+        deadline = time.monotonic() + 90
+        while not moorline("status", *at)["checkpoints"]:
+            assert time.monotonic() < deadline, "no checkpoint"
+        moorline("savepoint", tmp_path / "first", *at)
+        assert moorline("rescale", "2", *at)["status"] == "running"
+        assert moorline("stop", "--savepoint", tmp_path / "second", *at)["status"] in ("finished", "ended")
+        assert running.wait(60) == 0
+    finally:
+        running.kill()
+        running.stderr.close()
+
+    changed = moorline("diff", tmp_path / "first", tmp_path / "second", code=1)["changes"]
+    assert {c["state"] for c in changed if c["uid"] == "count"} == {"seen"}
+    assert moorline("plan", script, "--restore", tmp_path / "second")["is_safe"]
+    told = moorline("run", f"{script}:short", *where, "--restore", tmp_path / "second", "--parallelism", "2")
+    assert told["failures"] == []
+    rows = [json.loads(line) for part in out.glob("part-*.jsonl") for line in part.read_text().splitlines()]
+    assert sorted(row["n"] for row in rows) == list(range(4_000))
+    assert max(row["seen"] for row in rows) == 800
