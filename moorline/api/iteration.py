@@ -1,7 +1,7 @@
 """Loops: a stream whose records may come back.
 
-``stream.iterate(step)`` hands ``step`` a stream that carries the records of ``stream`` and those that are sent back. The
-step that reads it is the *head* of the loop. When ``step`` has returned, the head gets one more input: the feedback, by
+``stream.iterate(step)`` hands ``step`` a stream that carries the records of ``stream`` and those that are sent back.
+The step that reads it is the *head* of the loop. When ``step`` has returned, the head gets one more input: the feedback, by
 the head's own key. So a loop costs no operator of its own, and is closed by the time it exists.
 """
 

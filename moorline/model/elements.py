@@ -18,8 +18,8 @@ A frame is one row of the exchange: a head that says where it goes and where it 
     4 result   records for the driver: u16 length + name, pickle of a list; passed on to the last stage
     5 mark     round u32, clean u8: goes round a loop to find out whether it is empty
 
-Pickle is for records between subtasks of one job only: the bytes never leave Spark's own shuffle, or the lines that lead
-back in a loop, where nothing is unpickled that does not bear the attempt's seal (``subtask/feedback_lines.py``).
+Pickle is for records between subtasks of one job only: the bytes never leave Spark's own shuffle, or the lines that
+lead back in a loop, where nothing is unpickled that does not bear the attempt's seal (``subtask/feedback_lines.py``).
 """
 
 from __future__ import annotations

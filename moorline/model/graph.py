@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 
 from moorline.model.ids import SubtaskId
 
-
 T = TypeVar("T", bound=Hashable)
 
 

@@ -86,7 +86,14 @@ def _links(graph: Graph, root_of: dict[str, str], number: dict[str, int]) -> lis
             source = number[root_of[edge.upstream]]
             links.append(
                 Link(
-                    len(links), edge.upstream, edge.tag, source, number[operator.uid], partitioning, place, edge.feedback
+                    len(links),
+                    edge.upstream,
+                    edge.tag,
+                    source,
+                    number[operator.uid],
+                    partitioning,
+                    place,
+                    edge.feedback,
                 ),
             )
     return links

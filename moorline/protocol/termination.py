@@ -1,11 +1,11 @@
 """When is a loop empty? Only then may a bounded job end.
 
 No subtask can see that alone: its inputs have ended and nothing comes back, but a record may be on its way round. So
-*marks* go round behind the records. Every subtask of the head sends mark k into the loop; a subtask on the way passes it
-on when it has come on all channels from inside the loop and all input from outside has ended; and so, when mark k has
-come back on all channels, everything that was sent before it has come back as well. A mark is *clean* if, since the mark
-before, no record has come back to whoever sent it. On the way a mark stays clean only if it came clean on all channels,
-so all subtasks of the head learn the same.
+*marks* go round behind the records. Every subtask of the head sends mark k into the loop; one on the way passes it on
+when it has come on all channels from inside the loop and all input from outside has ended. So when mark k has come back
+on all channels, everything that was sent before it has come back as well. A mark is *clean* if, since the mark before
+it, no record has come back to whoever sent it. On the way a mark stays clean only if it came clean on all channels, so
+all subtasks of the head learn the same.
 
     OPEN      an input has not ended       all have ended            -> DRAINING, mark 1 is sent
     DRAINING  marks go round               the mark comes back clean -> ENDING, time ends, the next mark is sent

@@ -20,8 +20,6 @@ from __future__ import annotations
 import math
 import time
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, assert_never
 
@@ -63,10 +61,8 @@ from moorline.storage.open import open_store
 from moorline.subtask import in_flight, queries, snapshot
 from moorline.subtask.ends import ReadingOperator, SinkOperator
 from moorline.subtask.environment import Environment
-from moorline.subtask.feedback import Feedback, Log
 from moorline.subtask.gate import Gate, InFlight
-from moorline.subtask.held import FrameCopy
-from moorline.subtask.looping import Looping
+from moorline.subtask.looping import Found, Looping
 from moorline.subtask.operator import ChainedOperator
 from moorline.subtask.output import Output
 from moorline.subtask.restore import close_chain, open_chain, restore_store
@@ -76,15 +72,6 @@ from moorline.subtask.slices import Slices
 COUNT_MS = 500
 #: Of an error's text and of its traceback so much is told.
 TOLD = 100_000
-
-
-@dataclass(frozen=True)
-class _GoingRound:
-    """A snapshot of a loop's head: state, records that were in flight, and how to write it once it is complete."""
-
-    taken: list[snapshot.Taken]
-    found: list[tuple[in_flight.Origin, FrameCopy]]
-    write: Callable[[list[tuple[in_flight.Origin, FrameCopy]]], None]
 
 
 class Subtask:
@@ -114,18 +101,13 @@ class Subtask:
             at_least_once=deployment.state.at_least_once,
         )
         self._slices = Slices(environment.now_ms, environment.is_wanted, environment.slice_records)
-        #: If it is on a way round a loop; and if it is where records come back to, these.
-        self._looping: Looping | None = None
+        #: If it is on a way round a loop.
+        self._loop: Looping | None = None
         if subtask.vertex in self._plan.loop_of:
-            self._looping = Looping(self._plan, subtask, self.output, self._end_time, self._end_loop)
-        back = self._plan.feedback_into(subtask)
-        self._back_channel = {pair: number for number, pair in enumerate(back)}
-        self._back_origins = in_flight.feedback_origins(self._plan, subtask, deployment.state.unaligned)
-        self._feedback: Feedback | None = None
-        if back:
-            self._feedback = Feedback(len(back), self._deliver_back, self._logged, self._unlogged, self._give_up)
-        #: Snapshots that were taken here and wait for their barriers to come back round the loop.
-        self._going_round: dict[int, _GoingRound] = {}
+            self._loop = Looping(
+                deployment, subtask, self.output, self._came_back, self._end_time, self._end_loop, self._give_up
+            )
+        self._is_head = self._loop is not None and self._loop.is_head
         #: Of a source: checkpoints that wait until what was in flight has been processed.
         self._deferred: list[Trigger] = []
         #: Does it pass frames on that are not for it? And for which checkpoint must these not wait for its own work?
@@ -169,9 +151,8 @@ class Subtask:
 
     def feedback(self, frame: bytes) -> None:
         """A frame has come back round a loop. It waits until :meth:`work` is called."""
-        head = elements.head(frame)
-        assert self._feedback is not None
-        self._feedback.take(self._back_channel[head.link, head.sender], frame)
+        assert self._loop is not None
+        self._loop.take(frame)
 
     def order(self, order: Order) -> None:
         """The driver wants something."""
@@ -191,8 +172,8 @@ class Subtask:
                 self._confirmed(checkpoint, final)
             case Abort(checkpoint=checkpoint):
                 self._gate.abort(checkpoint)
-                if self._feedback is not None:
-                    self._feedback.abort(checkpoint)
+                if self._loop is not None:
+                    self._loop.abort(checkpoint)
                 self._relaying_for = 0
                 for operator in reversed(self._operators):
                     operator.aborted(checkpoint)
@@ -209,8 +190,8 @@ class Subtask:
             self._gate.pass_released()
             self._trigger_deferred(0)
             return True
-        if self.has_feedback and self._feedback is not None:
-            self._feedback.pass_some()
+        if self._loop is not None and self.has_feedback:
+            self._loop.pass_some()
             return True
         if self._source is None or not self.is_reading:
             return False
@@ -238,7 +219,7 @@ class Subtask:
 
     def _finish(self) -> None:
         """All input has ended, and so has time. What is emitted from here on belongs to nobody."""
-        if self._source is None and self._feedback is None and self._watermarks.current < MAX_TIME:
+        if self._source is None and not self._is_head and self._watermarks.current < MAX_TIME:
             self._operators[0].watermark(MAX_TIME)
         self._is_finished = True
         self.output.end()
@@ -283,14 +264,14 @@ class Subtask:
     @property
     def holds_input_back(self) -> bool:
         """Are held frames to be worked off before new input is taken?"""
-        is_crowded = self._feedback is not None and self._feedback.is_crowded()
+        is_crowded = self._loop is not None and self._loop.is_crowded()
         return (self._gate.has_released() or is_crowded) and not self._relaying_for
 
     @property
     def has_feedback(self) -> bool:
         """Is there something that has come back and may be processed now?"""
         # What was in flight in the restored checkpoint was there before it.
-        return self._feedback is not None and self._feedback.may_pass() and not self._gate.has_restored()
+        return self._loop is not None and self._loop.may_pass() and not self._gate.has_restored()
 
     def progress(self) -> Progress:
         """How far it is. Called from another thread, so it looks at numbers only."""
@@ -304,8 +285,8 @@ class Subtask:
     def close(self) -> None:
         """Called once, at the end or after a failure."""
         self._gate.close()
-        if self._feedback is not None:
-            self._feedback.close()
+        if self._loop is not None:
+            self._loop.close()
         close_chain(self._operators)
 
     def describe_failure(self, error: BaseException) -> Failed:
@@ -342,15 +323,15 @@ class Subtask:
         if frame[0] == BATCH:
             return self._process(frame, *self._targets[channel], channel)
         if frame[0] == MARK:
-            assert self._looping is not None
-            self._looping.marked(channel, frame)
+            assert self._loop is not None
+            self._loop.marked(channel, frame)
             return None
         self._time_has_come(self._watermarks.ended(channel))
         self._open_channels -= 1
-        if self._looping is not None:
-            self._looping.ended(channel)
+        if self._loop is not None:
+            self._loop.ended(channel)
         # The head of a loop has input as long as something may come back to it.
-        if not self._open_channels and self._feedback is None:
+        if not self._open_channels and not self._is_head:
             self._finish()
         return None
 
@@ -382,20 +363,14 @@ class Subtask:
 
     def _pass_time(self, time: int) -> None:
         # In a loop time ends when it is empty: what comes back must not come after the end.
-        if time < MAX_TIME or self._feedback is None:
+        if time < MAX_TIME or not self._is_head:
             self._operators[0].watermark(time)
 
     # --- loops -----------------------------------------------------------------------------------
 
-    def _deliver_back(self, channel: int, frame: bytes) -> bytes | None:
-        """Process a frame that has come back. What is returned is left of it."""
-        assert self._looping is not None
-        if frame[0] == BATCH:
-            self._looping.returned()
-            return self._process(frame, self._operators[0], self._back_origins[channel].side, -1)
-        if frame[0] == MARK:
-            self._looping.marked(channel, frame)
-        return None
+    def _came_back(self, frame: bytes, side: int) -> bytes | None:
+        """Process what has come back. Time does not."""
+        return self._process(frame, self._operators[0], side, -1)
 
     def _end_time(self) -> None:
         if not self._is_time_over():
@@ -407,17 +382,7 @@ class Subtask:
 
     def _is_time_over(self) -> bool:
         """Has time ended in a loop? Then nothing is sent round any more but what comes round."""
-        return bool(self._looping and self._operators) and self._operators[0].moment.watermark >= MAX_TIME
-
-    def _logged(self, checkpoint: int, log: Log) -> None:
-        """The barrier has come back: all of a snapshot is there."""
-        if (waiting := self._going_round.pop(checkpoint, None)) is not None:
-            waiting.write(waiting.found + [(self._back_origins[channel], copy) for channel, copy in log])
-
-    def _unlogged(self, checkpoint: int) -> None:
-        """The barrier will never come back."""
-        if (waiting := self._going_round.pop(checkpoint, None)) is not None:
-            snapshot.done(waiting.taken, None)
+        return bool(self._loop and self._operators) and self._operators[0].moment.watermark >= MAX_TIME
 
     # --- snapshots -------------------------------------------------------------------------------
 
@@ -425,7 +390,7 @@ class Subtask:
         """Every record before the barrier has been processed, or is in flight: take the snapshot."""
         for operator in self._operators:
             operator.before_barrier()
-        if barrier.drain and self._feedback is not None:
+        if barrier.drain and self._is_head:
             self._end_time()
         try:
             self._snapshot(barrier, align_ms, found)
@@ -437,6 +402,8 @@ class Subtask:
         self.output.broadcast(barrier)
         # What fires after the last barrier would be committed by nobody; after a pause, by us and by who goes on.
         self._has_stopped = self._has_stopped or barrier.final or barrier.pause
+        if self._loop is not None and self._has_stopped:
+            self._loop.freeze()
         checkpoint = barrier.checkpoint
         waiting = [(self._origins[channel], copy) for channel, copy in found]
         if waiting and self._is_relay:
@@ -446,7 +413,6 @@ class Subtask:
             snapshot.stage(self._operators, checkpoint)
             snapshot.stage_outside(self._operators, checkpoint)
             self._env.report(Acknowledged(checkpoint=checkpoint, operators=[], align_ms=align_ms))
-            self._log_feedback(barrier)
             return
         began = time.perf_counter()
         taken = snapshot.take(self._operators, barrier)
@@ -457,22 +423,16 @@ class Subtask:
         store = open_store(barrier.savepoint) if barrier.savepoint else self._env.store
         assert store is not None
 
-        def write(found: list[tuple[in_flight.Origin, FrameCopy]]) -> None:
+        def write(found: Found) -> None:
             in_it = in_flight.waiting(found)
             writer = snapshot.Writer(store, taken, checkpoint, self.id.index, self._deployment.attempt, mine, in_it)
             work = snapshot.acknowledging(writer, self._env.report, checkpoint, align_ms, sync_ms)
             self._env.background(work, partial(self._written, barrier, taken))
 
-        if self._feedback is None:
+        if self._loop is None:
             write(waiting)
         else:
-            self._going_round[checkpoint] = _GoingRound(taken, waiting, write)
-            self._log_feedback(barrier)
-
-    def _log_feedback(self, barrier: Barrier) -> None:
-        if self._feedback is not None:
-            self._feedback.is_frozen = self._has_stopped
-            self._feedback.snapshot_taken(barrier.checkpoint)
+            self._loop.snapshot(checkpoint, taken, waiting, write)
 
     def _written(
         self, barrier: Barrier, taken: list[snapshot.Taken], handles: Any, error: BaseException | None

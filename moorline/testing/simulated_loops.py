@@ -56,20 +56,19 @@ class Walk(KeyedProcessFunction):
 def _walkers(splits: dict[int, list[Timed]], chance: random.Random) -> dict[tuple[int, int], Walker]:
     lengths = chance.choice([[0, 1, 2, 3, 7], [0], [4], [0, 0, 0, 0, 15]])
     numbers = ((split, r[2]) for split, rs in splits.items() for r in rs)
-    return {
-        place: (chance.randrange(KEYS), number, chance.choice(lengths), 0) for number, place in enumerate(numbers)
-    }
+    return {place: (chance.randrange(KEYS), number, chance.choice(lengths), 0) for number, place in enumerate(numbers)}
 
 
 def loop_job(seed: int, chance: random.Random, parallelism: int, records: int, version: int = 0) -> SimulatedJob:
     """Records walk from key to key, each a number of rounds that is its own."""
     splits = timed_input(chance, records // 3)  # each of them goes round several times
     walkers = _walkers(splits, chance)
-    tagged = {s: [(key, at, (s, number)) for key, at, number in rs] for s, rs in splits.items()}
+    # As keys, of which timestamps know nothing: which record it is.
+    tagged = {s: [((s, number), at, number) for _, at, number in rs] for s, rs in splits.items()}
     shape = chance.choice(["at once", "another stage", "chained", "two loops"])
     ledger = f"sim-{seed}-loop"
     job = Job(f"sim-{seed}", parallelism=parallelism, max_parallelism=8)
-    stream = timed_stream(job, tagged, parallelism).map(lambda r: walkers[r[2]], uid="enter", parallelism=1)
+    stream = timed_stream(job, tagged, parallelism).map(lambda r: walkers[r[0]], uid="enter", parallelism=1)
 
     def once(loop: Any, uid: str = "walk") -> Any:
         walked = loop.process(Walk(), uid=uid)
