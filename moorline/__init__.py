@@ -96,10 +96,20 @@ from moorline.connectors.items import from_items
 from moorline.connectors.memory_state import memory_state
 from moorline.connectors.postgres_state import postgres_state
 from moorline.connectors.redis_state import redis_state
+from moorline.driver.checking import fsck, sweep
 from moorline.driver.lookup import query_snapshot
 from moorline.endpoint.server import Console
 from moorline.errors import MoorlineError
-from moorline.model.config import Checkpoints, ExponentialDelay, FailureRate, FixedDelay, NoRestart, RocksDb
+from moorline.model.config import (
+    Checkpoints,
+    ExponentialDelay,
+    FailureRate,
+    FixedDelay,
+    NoRestart,
+    RocksDb,
+    StorageLease,
+    ZooKeeper,
+)
 from moorline.planning import plan
 from moorline.protocol.lifecycle import JobStatus
 from moorline.state.pickled import Pickled
@@ -216,6 +226,7 @@ __all__ = [
     "SourceFunction",
     "SourceReader",
     "StateTtlConfig",
+    "StorageLease",
     "Stream",
     "TimeEvictor",
     "TimeWindow",
@@ -230,11 +241,13 @@ __all__ = [
     "WindowAssigner",
     "WindowFunction",
     "WindowedStream",
+    "ZooKeeper",
     "__version__",
     "collect",
     "discard",
     "from_dataframe",
     "from_items",
+    "fsck",
     "generate",
     "memory_state",
     "plan",
@@ -248,6 +261,7 @@ __all__ = [
     "run",
     "spark_config",
     "start",
+    "sweep",
     "to_dataframe",
     "write_files",
 ]

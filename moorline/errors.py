@@ -422,15 +422,18 @@ class SavepointFailed(MoorlineError):
 
 @dataclass(eq=False)
 class MaxParallelismChanged(RestoreError):
-    """The number of key groups is fixed by the snapshot."""
+    """The number of key groups is fixed by the snapshot: some of its state belongs to key groups and not to keys."""
 
     uid: str
     snapshot: int
     job: int
+    #: What cannot be dealt out anew.
+    state: str = ""
 
     def __str__(self) -> str:
         return (
-            f"operator {self.uid!r} has {self.snapshot} key groups in the snapshot and {self.job} in the job. "
+            f"operator {self.uid!r} has {self.snapshot} key groups in the snapshot and {self.job} in the job, and "
+            f"{self.state or 'its state'} cannot be dealt out anew by key. "
             f"Set max_parallelism={self.snapshot} (or leave it unset), and a parallelism not above it."
         )
 
@@ -684,6 +687,20 @@ class Fenced(MoorlineError):
         return (
             f"attempt {self.theirs} of another driver has taken over {self.location} from our attempt {self.ours}. "
             f"This driver stops and changes nothing; give each running job a name or a location of its own."
+        )
+
+
+@dataclass(eq=False)
+class LeadershipLost(MoorlineError):
+    """This driver may no longer lead the job: another one does, or may from now on."""
+
+    job: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"this driver no longer leads job {self.job!r}: {self.reason}. It stops and changes nothing; the driver "
+            f"that leads goes on from the newest checkpoint. Start this one again to have it stand by."
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import cloudpickle
 
+from moorline.api.generated_uids import GeneratedUids
 from moorline.api.legacy_ends import SourceFunction
 from moorline.api.rekeying import Rekey
 from moorline.api.sources import Source
@@ -55,6 +56,7 @@ class Job:
         self._operators: dict[str, Operator] = {}
         #: Operators with a parallelism of their own; the others follow the job's.
         self._own_parallelism: set[str] = set()
+        self._uids = GeneratedUids()
 
     @property
     def max_parallelism(self) -> int:
@@ -121,33 +123,30 @@ class Job:
     ) -> str:
         """Check an operator as far as that is possible alone, and keep it. Returns its uid."""
         name = name or describe(function)
-        if uid is None:
-            uid = self._new_uid(kind)
-        elif not isinstance(uid, str) or not uid or len(uid) > 100:
+        if uid is not None and (not isinstance(uid, str) or not uid or len(uid) > 100):
             raise InvalidArgument("uid", uid, "A uid is a text of 1 to 100 characters.")
         if uid in self._operators:
             raise DuplicateUid(uid)
+        is_generated = uid is None
+        proposal = self._uids.propose(kind, name, inputs, uid, self._operators)
+        uid = proposal.uid
         has_its_own = parallelism is not None
         if parallelism is None:
             parallelism = self.parallelism
         _check_parallelism(f"parallelism of {uid!r}", parallelism)
         if self._max_parallelism is not None and parallelism > self._max_parallelism:
             raise ParallelismTooHigh(uid, parallelism, self._max_parallelism)
-        operator = Operator(uid, name, kind, parallelism, function, inputs, _checked_options(uid, options or {}))
+        checked = _checked_options(uid, options or {})
+        operator = Operator(uid, name, kind, parallelism, function, inputs, checked, is_generated)
         states = declared_states(function)
         if states and not operator.is_keyed:
             raise KeyedStateWithoutKey(uid, tuple(states))
         _check_shippable(uid, function, inputs, operator.options)
         self._operators[uid] = operator
+        self._uids.keep(proposal)
         if has_its_own:
             self._own_parallelism.add(uid)
         return uid
-
-    def _new_uid(self, kind: str) -> str:
-        number = 1 + sum(o.kind == kind for o in self._operators.values())
-        while f"{kind}-{number}" in self._operators:
-            number += 1
-        return f"{kind}-{number}"
 
     def __str__(self) -> str:
         lines = [f"job {self.name!r}, parallelism {self.parallelism}, {self.max_parallelism} key groups"]

@@ -20,6 +20,7 @@ from moorline.model.ids import SubtaskId
 from moorline.model.manifest import Manifest, OperatorEntry, OperatorHandles
 from moorline.model.messages import Abort, Acknowledged, Confirm, Declined, Hold, Order, Overtake, Progress, Trigger
 from moorline.protocol import coordination as co
+from moorline.protocol.housekeeping import Housekeeping
 from moorline.protocol.pacing import Pacing
 from moorline.protocol.retention import superfluous
 from moorline.protocol.triggering import Triggering
@@ -30,6 +31,8 @@ from moorline.storage.snapshot_folders import delete_savepoint, write_savepoint
 
 log = logging.getLogger("moorline")
 
+#: How often the end of a job tries to leave its storage tidy.
+TRIES = 4
 #: Nobody has asked: it was due.
 _PERIODIC = SnapshotRequest()
 #: Without checkpoints there is still the final one, which nobody should wait for in vain.
@@ -106,6 +109,9 @@ class AttemptCheckpoints:
         self._bases: dict[int, int] = {}
         self._times: dict[int, list[Acknowledged]] = {}
         self.stats: list[CheckpointStats] = []
+        #: Checkpoints that may have been published or not, until a later one is.
+        self._unsure: set[int] = set()
+        self._housekeeping = Housekeeping(deployment.attempt, config.grace_ms if config else 0, now_ms)
         #: Set when too many checkpoints have failed.
         self.failure: str | None = None
 
@@ -143,6 +149,8 @@ class AttemptCheckpoints:
             for source in self._sources:
                 self._send(source, order)
             self._obey(actions, now_ms)
+        if self._history is not None and self._housekeeping.is_due(now_ms):
+            self._delete_unnamed(self._history, now_ms)
 
     def next_wakeup_ms(self) -> int | None:
         triggering = self._triggering
@@ -231,8 +239,10 @@ class AttemptCheckpoints:
                 self._history.publish(manifest)
             except StorageError as error:
                 log.warning("checkpoint %d could not be published: %s", checkpoint, error)
+                self._unsure.add(checkpoint)
                 self._obey(self._coordination.handle(co.PublishFailed(checkpoint)), now_ms)
                 return
+            self._settle(self._history, checkpoint)
         self._keep_stats(checkpoint, size, uploaded, now_ms)
         self._ended(checkpoint, True, now_ms)
         self._obey(self._coordination.handle(co.Published(checkpoint)), now_ms)
@@ -260,19 +270,68 @@ class AttemptCheckpoints:
                 failpoint("ckpt.notifying")
             self._send(subtask, Confirm(checkpoint=checkpoint, final=final))
 
-    def _retain(self) -> None:
+    def tidy_up(self) -> bool:
+        """The job is over here. Leave nothing behind but the checkpoints that are to be retained. Is that so?"""
+        self._started_ms.clear()
+        self._bases.clear()
+        if self._history is None:
+            return True
+        for _ in range(TRIES):
+            try:
+                self._settle(self._history, self.last_completed)
+                is_retained = self._retain()
+                doomed = self._housekeeping.at_the_end(self._history.unnamed(), self._unsure)
+                self._history.drop(doomed)
+                if is_retained and not self._unsure:
+                    return True
+            except StorageError as error:
+                log.warning("unused files could not be deleted: %s", error)
+        log.warning(
+            "unused files are left in %s: the next start deletes them, and so does mo.sweep", self._history.store.url
+        )
+        return False
+
+    def _delete_unnamed(self, history: History, now_ms: int) -> None:
+        """Delete what no checkpoint has named for long enough. That it fails is a nuisance, as below."""
+        try:
+            doomed = self._housekeeping.looked(history.unnamed(), self._started_ms, self._unsure, now_ms)
+            if doomed:
+                history.drop(doomed)
+                log.info("%d files that no checkpoint names were deleted", len(doomed))
+        except StorageError as error:
+            log.warning("unused files could not be deleted yet: %s", error)
+
+    def _settle(self, history: History, published: int) -> None:
+        """A later one is published, so what was unsure is there by now or never will be: which of it is?
+
+        Its number in the history is one that those before it can no longer get. Until this is known they are neither
+        counted among those to retain, or one too few would be, nor deleted.
+        """
+        settled = {n for n in self._unsure if n < published}
+        if not settled:
+            return
+        try:
+            there = {r.entry.checkpoint for r in history.read() if isinstance(r.entry, Manifest)}
+        except StorageError as error:
+            log.warning("the history could not be read; it will be when the next checkpoint is published: %s", error)
+            return
+        self._completed = [n for n in self._completed if n not in settled or n in there]
+        self._unsure -= settled
+
+    def _retain(self) -> bool:
         """Delete what is superfluous. That it fails is a nuisance, not a failure: the next time does it."""
         if self._history is None or self._config is None:
-            return
+            return True
         # What a checkpoint in flight may build on stays until that one has ended.
         needed = min(self._bases.values(), default=None)
-        superfluous_now = superfluous(self._completed, self._config.retained, self._given_up)
+        certain = [n for n in self._completed if n not in self._unsure]
+        superfluous_now = superfluous(certain, self._config.retained, self._given_up)
         doomed = [n for n in superfluous_now if needed is None or n < needed]
         try:
             self._history.remove(doomed)
         except StorageError as error:
             log.warning("old checkpoints could not be deleted yet: %s", error)
-            return
+            return False
         self._completed = [n for n in self._completed if n not in doomed]
         if self._claimed is not None and len(self._completed) >= self._config.retained:
             try:
@@ -280,6 +339,7 @@ class AttemptCheckpoints:
             except StorageError as error:
                 log.warning("the savepoint that was taken over could not be deleted: %s", error)
             self._claimed = None
+        return True
 
     def _discard(self, checkpoint: int, handles: co.Handles) -> None:
         """Delete files that no checkpoint will name. What cannot be deleted now is swept by the next attempt.

@@ -38,10 +38,11 @@ class DriverLoop:
         self._crash: BaseException | None = None
         self.supervision: Supervision
 
-    def start(self, supervision: Supervision) -> None:
+    def start(self, supervision: Supervision, first: Step = Supervision.start) -> None:
+        """Begin with ``first``: start the job, or wait until somebody posts that it may start."""
         self.supervision = supervision
         self._thread = threading.Thread(target=self._run, name=f"moorline-{self._job}", daemon=True)
-        self._steps.put(Supervision.start)
+        self._steps.put(first)
         self._thread.start()
 
     def post(self, step: Step) -> None:
@@ -55,6 +56,11 @@ class DriverLoop:
     @property
     def status(self) -> JobStatus:
         return JobStatus.FAILED if self._crash is not None else self.supervision.status
+
+    @property
+    def has_crashed(self) -> bool:
+        """Has the loop itself failed, and not the job?"""
+        return self._crash is not None
 
     @property
     def error(self) -> BaseException | None:

@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from moorline.api.functions import Function
+from moorline.api.generated_uids import advice_on_uids
 from moorline.api.operator_state import CheckpointedFunction, ListCheckpointed
 from moorline.api.states import State, declared_states
 from moorline.driver.preflight import conversions, stored_states
 from moorline.errors import InFlightNowhere, MaxParallelismChanged, StateIncompatible
 from moorline.model.graph import Graph, Operator
 from moorline.model.manifest import Manifest, OperatorEntry
-from moorline.protocol.redistribution import check_inputs, key_groups_of
+from moorline.protocol.redistribution import DEALT_OUT_ANEW, check_inputs, key_groups_of, stored_key_groups
 
 #: What a job would refuse to start over.
 REFUSED = ("LOST", "IMPOSSIBLE")
@@ -56,6 +57,8 @@ class RestorePlan:
     states: list[StatePlan] = field(default_factory=list)
     #: What is wrong with the job as a whole.
     problems: list[str] = field(default_factory=list)
+    #: What is done on the way and costs something, and what had better be otherwise.
+    notes: list[str] = field(default_factory=list)
 
     @property
     def is_safe(self) -> bool:
@@ -64,6 +67,7 @@ class RestorePlan:
     def __str__(self) -> str:
         lines = [f"{self.snapshot}: checkpoint {self.checkpoint}, {self.key_groups} key groups"]
         lines += [f"  PROBLEM: {problem}" for problem in self.problems]
+        lines += [f"  note: {note}" for note in self.notes]
         rows = [(s.uid, s.state, s.kind, s.verdict, f"{s.rows:,}", f"{s.size:,}", s.note) for s in self.states]
         head = ("operator", "state", "kind", "verdict", "rows", "bytes", "")
         widths = [max(len(row[n]) for row in [head, *rows]) for n in range(6)]
@@ -84,7 +88,11 @@ def plan_restore(manifest: Manifest, graph: Graph, snapshot: str, allow_non_rest
         key_groups = key_groups_of(manifest, graph)
     except MaxParallelismChanged as error:
         problems.append(str(error))
-    found = RestorePlan(snapshot, manifest.checkpoint, key_groups, problems=problems)
+    advice, stored = advice_on_uids(graph), stored_key_groups(manifest)
+    notes = [advice] if advice is not None else []
+    if not problems and stored is not None and stored != key_groups:
+        notes.append(f"the snapshot has {stored} key groups and the job {key_groups}: {DEALT_OUT_ANEW}")
+    found = RestorePlan(snapshot, manifest.checkpoint, key_groups, problems=problems, notes=notes)
     for entry in manifest.operators:
         operator = graph.by_uid.get(entry.uid)
         try:

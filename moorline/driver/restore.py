@@ -18,7 +18,7 @@ from moorline.model.ids import Attempt, CheckpointId
 from moorline.model.manifest import Claim, Manifest, next_checkpoint
 from moorline.protocol.lowering import lower
 from moorline.protocol.recovery import Found, RestoreFrom, StartEmpty, choose, lineage
-from moorline.protocol.redistribution import key_groups_of, redistribute
+from moorline.protocol.redistribution import DEALT_OUT_ANEW, key_groups_of, redistribute, stored_key_groups
 from moorline.storage import snapshots
 from moorline.storage.blobs import BlobStore
 from moorline.storage.checkpoints import History
@@ -58,7 +58,7 @@ def _from_savepoint(
     check_types(manifest, graph)
     if not config.state.unaligned:
         _refuse_pickles(manifest, graph, f"the snapshot {store.url}")
-    graph = replace(graph, max_parallelism=key_groups_of(manifest, graph))
+    graph = _with_key_groups(manifest, graph)
     plan = lower(graph)
     restores = redistribute(manifest, plan, f"the snapshot {store.url}", config.allow_non_restored_state)
     log.info("attempt %d: restore %s", attempt, store.url)
@@ -127,13 +127,21 @@ def start_from_storage(
         _refuse_pickles(manifest, graph, f"checkpoint {manifest.checkpoint} in {url}")
     # Also if nothing is known to be damaged: an entry of the history that is gone altogether leaves no trace in it.
     _roll_back(graph, manifest.checkpoint)
-    graph = replace(graph, max_parallelism=key_groups_of(manifest, graph))
+    graph = _with_key_groups(manifest, graph)
     plan = lower(graph)
     snapshot = f"checkpoint {manifest.checkpoint} in {url}"
     restores = redistribute(manifest, plan, snapshot, config.allow_non_restored_state)
     restored = CheckpointId(manifest.checkpoint)
     deployment = Deployment(plan, attempt, restored, restores, url, state=config.state)
     return Start(deployment, next_number, completed, frozenset(given_up))
+
+
+def _with_key_groups(manifest: Manifest, graph: Graph) -> Graph:
+    """The graph with the number of key groups that it is to run with."""
+    stored, wanted = stored_key_groups(manifest), key_groups_of(manifest, graph)
+    if stored is not None and stored != wanted:
+        log.warning("the snapshot has %d key groups and the job %d: %s", stored, wanted, DEALT_OUT_ANEW)
+    return replace(graph, max_parallelism=wanted)
 
 
 def _refuse_pickles(manifest: Manifest, graph: Graph, snapshot: str) -> None:

@@ -28,6 +28,7 @@ from moorline.errors import (
     InvalidArgument,
     JobCancelled,
     JobFailed,
+    LeadershipLost,
     MoorlineError,
     SavepointFailed,
     StorageError,
@@ -85,8 +86,8 @@ class _Rescale:
     answer: Future[int]
     #: The checkpoint that goes before it.
     request: SnapshotRequest
-    #: The attempt that was to give way has done so: the next one that runs is as wanted.
-    has_moved: bool = False
+    #: The job goes on with the new graph from the next attempt on, whatever ended the one before.
+    has_begun: bool = False
 
 
 @dataclass
@@ -123,6 +124,8 @@ class Supervision:
         self._restarts = Restarts(config.restart_strategy, chance)
         self._lifecycle = Lifecycle()
         self._attempt: _Attempt | None = None
+        #: Of the last attempt, for the tidying up at the end.
+        self._checkpoints: AttemptCheckpoints | None = None
         self._restart_at_ms: int | None = None
         self._attempts = 0
         self._has_claimed = False
@@ -143,6 +146,8 @@ class Supervision:
         self.restored_from: list[int] = []
         self.results: dict[str, list[Any]] = {}
         self.error: MoorlineError | None = None
+        #: Does nothing lie in storage at the end but what is to be retained?
+        self.is_tidy = False
 
     # --- views: read by other threads, so each looks at the attempt once ---------------------------
 
@@ -189,10 +194,41 @@ class Supervision:
     # --- wishes ----------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> None:
-        self._launch(now_ms)
+        # Whoever waited for its turn may have been cancelled meanwhile.
+        if not self.status.is_terminal:
+            self._launch(now_ms)
+
+    def wait(self, now_ms: int) -> None:
+        """Another driver may lead the job: do nothing until told to start."""
+        self._lifecycle.move(JobStatus.WAITING, "another driver may lead the job")
+
+    def leadership_lost(self, error: LeadershipLost) -> None:
+        """Another driver may lead from now on: stop, and change nothing."""
+        if self.status.is_terminal or self.status is JobStatus.CANCELLING:
+            return
+        self.error = error
+        if self._attempt is not None:
+            self._fail(self._attempt, str(error))
+        else:
+            self._restart_at_ms = None
+            self._end(JobStatus.FAILED, error)
+
+    def ended_elsewhere(self, outcome: str) -> None:
+        """The driver that we waited for has seen the job to its end."""
+        if self.status is JobStatus.WAITING:
+            status = JobStatus(outcome)
+            error: MoorlineError | None = None
+            if status is JobStatus.CANCELLED:
+                self._lifecycle.move(JobStatus.CANCELLING, "cancelled under another driver")
+                error = JobCancelled(self._graph.job)
+            elif status is JobStatus.FAILED:
+                error = JobFailed(self._graph.job, "it failed under another driver, whose log says why", "")
+            self._end(status, error)
 
     def stop(self, now_ms: int) -> None:
         """End well: a final checkpoint, everything committed."""
+        if self.status is JobStatus.WAITING:
+            self._end(JobStatus.FINISHED, None)  # there is nothing of ours to end
         self._stop_wanted = True
         self._maybe_stop(now_ms)
 
@@ -312,6 +348,10 @@ class Supervision:
 
     def _launch(self, now_ms: int) -> None:
         self._attempts += 1
+        if self._rescale is not None:
+            # An attempt that failed before it could give way has made room as well.
+            self._rescale.has_begun, self._graph = True, self._rescale.graph
+            self._waiting = [r for r in self._waiting if r is not self._rescale.request]
         self._lifecycle.move(JobStatus.STARTING, f"start number {self._attempts}")
         try:
             start = self._prepare()
@@ -337,6 +377,7 @@ class Supervision:
             deployment.restore_location if self._config.restore_mode == "claim" and not self._stopped_with else None,
         )
         self._attempt = _Attempt(deployment, checkpoints, now_ms)
+        self._checkpoints = checkpoints
         self._cluster.launch(deployment)
 
     def _prepare(self) -> Start:
@@ -386,7 +427,7 @@ class Supervision:
             for subtask in current.running:
                 current.heard_ms[subtask] = now_ms
             self._tell_addresses(current)
-            if self._rescale is not None and self._rescale.has_moved:
+            if self._rescale is not None and self._rescale.has_begun:
                 self._rescale.answer.set_result(current.deployment.attempt)
                 self._rescale = None
             waiting, self._waiting = self._waiting, []
@@ -427,11 +468,9 @@ class Supervision:
             else:
                 # The sources have stopped reading; only another attempt makes them go on.
                 self._fail(current, f"the savepoint before the stop failed: {stop.answer.exception()}")
-        is_due = rescale is not None and not rescale.has_moved and rescale.request.answer.done()
-        if rescale is not None and is_due and current.failure is None:
+        if rescale is not None and not rescale.has_begun and rescale.request.answer.done() and current.failure is None:
             # Also if that checkpoint failed: then the one before it will do, and a little is done again.
-            current.gives_way = rescale.has_moved = True
-            self._graph = rescale.graph
+            current.gives_way = rescale.has_begun = True
             self._cluster.cancel()
 
     def _give_up_stop_after(self) -> None:
@@ -464,7 +503,7 @@ class Supervision:
         self._last_failure = why
         first_line = why.strip().splitlines()[0] if why.strip() else "unknown"
         self.history_of_failures.append(f"attempt {ended.deployment.attempt}: {first_line}")
-        if isinstance(self.error, Fenced):
+        if isinstance(self.error, (Fenced, LeadershipLost)):
             self._end(JobStatus.FAILED, self.error)
             return
         last = ended.checkpoints.last_completed
@@ -498,7 +537,10 @@ class Supervision:
         for request in self._waiting:
             request.fail(SavepointFailed(request.savepoint or "a checkpoint", f"the job is {status.value}"))
         if self._rescale is not None and not self._rescale.answer.done():
-            self._rescale.answer.set_exception(error or JobCancelled(self._graph.job))
+            ended = InvalidArgument(
+                "rescale", self._graph.job, f"The job is {status.value} before it could be rescaled."
+            )
+            self._rescale.answer.set_exception(error or ended)
         config = self._config.checkpoints
         is_unwanted = config is not None and config.at_end == "delete" and status is not JobStatus.FAILED
         if self._history is not None and is_unwanted and self._has_claimed:
@@ -506,4 +548,9 @@ class Supervision:
                 self._history.remove(own_checkpoints(self._history))
             except (StorageError, Fenced) as failure:
                 log.warning("checkpoints could not be deleted: %s", failure)
+        if self._checkpoints is not None and not isinstance(error, (Fenced, LeadershipLost)):
+            try:
+                self.is_tidy = self._checkpoints.tidy_up()
+            except Fenced as failure:
+                log.warning("unused files are left to the next driver: %s", failure)
         self._lifecycle.move(status, str(error) if error else "all done")

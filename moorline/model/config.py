@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from moorline.errors import InvalidArgument
 from moorline.model.durations import Duration, milliseconds
@@ -39,6 +40,12 @@ class Checkpoints:
     unaligned: bool = False
     #: Wait for so long, and only then do as if :attr:`unaligned`. 0 is at once; None: as :attr:`unaligned` says.
     aligned_timeout: Duration | None = None
+    #: Files that no checkpoint names, and that none in flight can need, are deleted after so long.
+    grace: Duration = "10min"
+    #: What opening the location takes beside its URL: credentials, an endpoint. Never shown; None: the environment.
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    #: Use a filesystem on which nothing keeps a driver that was given up from writing.
+    allow_unfenced: bool = False
 
     def __post_init__(self) -> None:
         if self.interval_ms < 10:
@@ -49,6 +56,7 @@ class Checkpoints:
         if self.at_end not in ("keep", "delete"):
             raise InvalidArgument("at_end", self.at_end, "Write 'keep' or 'delete'.")
         milliseconds(self.min_pause, "min_pause"), milliseconds(self.timeout, "timeout")
+        milliseconds(self.grace, "grace")
         if self.mode not in ("exactly_once", "at_least_once"):
             raise InvalidArgument("mode", self.mode, "Write 'exactly_once' or 'at_least_once'.")
         if self.overtake_ms is not None:
@@ -81,6 +89,10 @@ class Checkpoints:
     @property
     def timeout_ms(self) -> int:
         return milliseconds(self.timeout)
+
+    @property
+    def grace_ms(self) -> int:
+        return milliseconds(self.grace)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,6 +209,57 @@ RestartStrategy = NoRestart | FixedDelay | FailureRate | ExponentialDelay
 
 
 @dataclass(frozen=True, kw_only=True)
+class StorageLease:
+    """Have several drivers stand ready for a job, one of which leads: told by files beside its checkpoints.
+
+    >>> StorageLease(ttl="15s").ttl_ms
+    15000
+    """
+
+    #: So long after the last sign of life of the leader another one takes over.
+    ttl: Duration = "15s"
+
+    def __post_init__(self) -> None:
+        _check_ttl(self.ttl)
+
+    @property
+    def ttl_ms(self) -> int:
+        return milliseconds(self.ttl, "ttl")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZooKeeper:
+    """Have several drivers stand ready for a job, one of which leads: told by a session of ZooKeeper's.
+
+    >>> ZooKeeper("zk1:2181,zk2:2181,zk3:2181", path="/moorline").ttl_ms
+    15000
+    """
+
+    #: ``host:port``, with commas between several.
+    hosts: str = field(kw_only=False)
+    #: Each job has a node of its name below this one.
+    path: str = "/moorline"
+    #: The timeout of the session: so long after the last sign of life of the leader another one takes over.
+    ttl: Duration = "15s"
+    #: For example ``("digest", "user:password")``: then nodes can be changed by that user alone. Never shown.
+    auth: tuple[str, str] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        _check_ttl(self.ttl)
+        if not self.path.startswith("/"):
+            raise InvalidArgument("path", self.path, "A path in ZooKeeper begins with a slash.")
+
+    @property
+    def ttl_ms(self) -> int:
+        return milliseconds(self.ttl, "ttl")
+
+
+def _check_ttl(ttl: Duration) -> None:
+    if milliseconds(ttl, "ttl") < 500:
+        raise InvalidArgument("ttl", ttl, "The shortest is 500 ms: a leader must be able to renew it in time.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """Everything about a run beside the job itself."""
 
@@ -211,6 +274,8 @@ class RunConfig:
     restore_mode: Literal["no_claim", "claim"] = "no_claim"
     #: Where keyed state is kept: "heap", "rocksdb", or RocksDb(...) with settings.
     backend: Literal["heap", "rocksdb"] | RocksDb = "heap"
+    #: Several drivers stand ready for the job, and one of them leads.
+    ha: StorageLease | ZooKeeper | None = None
     #: A subtask that has not been heard of for so long is lost.
     heartbeat_timeout: Duration = "50s"
     #: How long a record may wait for others to share a frame with.
@@ -223,6 +288,10 @@ class RunConfig:
             raise InvalidArgument("restore_mode", self.restore_mode, "Write 'no_claim' or 'claim'.")
         if self.restore == "latest" and self.checkpoints is None:
             raise InvalidArgument("restore", self.restore, "Give checkpoints= as well: they say where to look.")
+        if self.ha is not None and self.checkpoints is None:
+            raise InvalidArgument("ha", self.ha, "Give checkpoints= as well: who takes over goes on from them.")
+        if self.ha is not None and not isinstance(self.ha, StorageLease | ZooKeeper):
+            raise InvalidArgument("ha", self.ha, "Write mo.StorageLease(...) or mo.ZooKeeper(...).")
         if self.backend not in ("heap", "rocksdb") and not isinstance(self.backend, RocksDb):
             raise InvalidArgument("backend", self.backend, "Write 'heap', 'rocksdb' or mo.RocksDb(...).")
         milliseconds(self.heartbeat_timeout, "heartbeat_timeout"), milliseconds(self.flush, "flush")

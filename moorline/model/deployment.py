@@ -40,6 +40,8 @@ class OperatorRestore:
     elements: dict[str, tuple[ElementsSlice, ...]] = field(default_factory=dict)
     #: The keys are to be changed on the way; :attr:`keyed` is then everybody's.
     changes_keys: bool = False
+    #: The number of key groups in the snapshot, if it is another one than the job's: keys are dealt out anew.
+    key_groups: int | None = None
     #: Records that come before all new ones.
     in_flight: tuple[InFlightShare, ...] = ()
 

@@ -86,6 +86,8 @@ class Operator:
     inputs: tuple[Input, ...] = ()
     #: What else belongs to it: a watermark strategy, a change of keys, states that may be dropped.
     options: dict[str, Any] = field(default_factory=dict)
+    #: The user gave it no uid, so it has one that we made.
+    has_generated_uid: bool = False
 
     @property
     def is_keyed(self) -> bool:

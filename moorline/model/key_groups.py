@@ -3,6 +3,9 @@
 A key hashes to one of ``max_parallelism`` key groups, for the life of the job.
 A subtask owns one contiguous range of key groups, for the life of an attempt.
 Rescaling moves ranges, never keys, so a snapshot can be split without reading all of it.
+
+If the number of key groups is changed after all, a range of new ones still comes from one range of old ones, because
+a key group is a range of hashes (``model/keys.py``): see :func:`covering`.
 """
 
 from __future__ import annotations
@@ -47,6 +50,23 @@ def owned(subtask: int, parallelism: int, max_parallelism: int) -> KeyGroupRange
         return -(-i * max_parallelism // parallelism)
 
     return KeyGroupRange(first(subtask), first(subtask + 1))
+
+
+def covering(key_groups: KeyGroupRange, max_parallelism: int, other: int) -> KeyGroupRange:
+    """The key groups, of ``other`` in all, that have the keys of ``key_groups`` of ``max_parallelism``, and some more.
+
+    >>> covering(KeyGroupRange(64, 96), 128, 16), covering(KeyGroupRange(0, 1), 3, 2)
+    (KeyGroupRange(first=8, end=12), KeyGroupRange(first=0, end=1))
+    """
+    if not key_groups:
+        return KeyGroupRange(0, 0)
+
+    # Key group g has the hashes h, of 32 bits, with h * max_parallelism >> 32 == g.
+    def first_hash(key_group: int) -> int:
+        return -(-(key_group << 32) // max_parallelism)
+
+    lowest, highest = first_hash(key_groups.first), first_hash(key_groups.end) - 1
+    return KeyGroupRange(lowest * other >> 32, (highest * other >> 32) + 1)
 
 
 def default_max_parallelism(parallelism: int) -> int:

@@ -179,6 +179,10 @@ class Claim(msgspec.Struct, frozen=True, tag="claim", tag_field="kind"):
     format: int = FORMAT
     #: If fresh: the snapshot that it starts from after all. Whoever takes over before its first checkpoint needs it.
     savepoint: str = ""
+    #: With several drivers standing ready: what one of them began and its successors go on with.
+    run: str = ""
+    #: Of the leader that made it, see ``protocol/leadership.py``; 0 without one.
+    term: int = 0
 
 
 Entry = Manifest | Claim

@@ -1,13 +1,15 @@
 """The states a job goes through, as its handle shows them.
 
     CREATED -> STARTING -> RUNNING -> FINISHED
-                  |   ^       |  \\-> STOPPING -> FINISHED
-                  v   |       v
-               RESTARTING <---+        (a failure, and the strategy allows another attempt)
+       |       ^  |   ^       |  \\-> STOPPING -> FINISHED
+       v       |  v   |       v
+      WAITING -+ RESTARTING <-+        (a failure, and the strategy allows another attempt)
                   |
                   v
                FAILED
 
+WAITING is for a driver that stands by while another one leads (``protocol/leadership.py``). If the job ends there, it
+ends here in the same way.
 From any state up to RESTARTING: cancel -> CANCELLING -> CANCELLED, give up -> FAILED. A cancelled job does not fail.
 ``driver/supervision.py`` moves along this table; whoever waits for a job waits for a terminal state.
 """
@@ -24,6 +26,7 @@ class JobStatus(Enum):
     """Where a job stands."""
 
     CREATED = "created"
+    WAITING = "waiting"
     STARTING = "starting"
     RUNNING = "running"
     STOPPING = "stopping"
@@ -41,7 +44,8 @@ class JobStatus(Enum):
 _S = JobStatus
 #: Where each state may lead.
 TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
-    _S.CREATED: frozenset({_S.STARTING, _S.FAILED, _S.CANCELLING}),
+    _S.CREATED: frozenset({_S.WAITING, _S.STARTING, _S.FAILED, _S.CANCELLING}),
+    _S.WAITING: frozenset({_S.STARTING, _S.FINISHED, _S.FAILED, _S.CANCELLING}),
     _S.STARTING: frozenset({_S.RUNNING, _S.STOPPING, _S.RESTARTING, _S.FAILED, _S.CANCELLING}),
     _S.RUNNING: frozenset({_S.STOPPING, _S.RESTARTING, _S.FINISHED, _S.FAILED, _S.CANCELLING}),
     _S.STOPPING: frozenset({_S.FINISHED, _S.RESTARTING, _S.FAILED, _S.CANCELLING}),

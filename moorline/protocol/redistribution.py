@@ -7,6 +7,8 @@
 - Operator state, union: every subtask gets every element.
 - Broadcast state: subtask i gets the copy of old subtask i mod old parallelism.
 - Raw keyed state: by key groups, like keyed state.
+- Another number of key groups: a subtask gets every file whose key groups can have keys of its own, and takes the rows
+  whose keys are. Only for state that belongs to keys.
 - Records in flight: of a keyed input, to the new owners of their keys, which pick theirs out; of a broadcast input,
   like broadcast state, so that a subtask gets what its copy of the state has not seen; of any other input they stay
   where they were, or are dealt out if the parallelism is another.
@@ -22,20 +24,36 @@ from moorline.errors import InFlightNowhere, MaxParallelismChanged, OperatorNotF
 from moorline.model.deployment import ElementsSlice, InFlightShare, OperatorRestore
 from moorline.model.graph import Graph, Input, Operator, Partitioning, Plan
 from moorline.model.ids import SubtaskId
-from moorline.model.key_groups import KeyGroupRange, owned
+from moorline.model.key_groups import KeyGroupRange, covering, owned
 from moorline.model.manifest import ElementsHandle, KeyedHandle, Manifest, OperatorEntry
+
+#: For people: what another number of key groups means.
+DEALT_OUT_ANEW = "all keyed state is dealt out anew by key, and the first checkpoint is a full one"
+#: Kinds of state that belong to key groups and not to keys, in words.
+_BY_KEY_GROUP = {"raw": "its raw keyed state", "store": "what it keeps in an outside store"}
 
 
 def key_groups_of(manifest: Manifest, graph: Graph) -> int:
-    """The number of key groups to run with: the snapshot's, unless the user set another one. Raises."""
-    snapshot = {o.max_parallelism for o in manifest.operators}
-    if not snapshot:
+    """The number of key groups to run with: the snapshot's, unless the user set another one or needs more.
+
+    With another number keyed state is dealt out anew, key by key. Raises where that cannot be done.
+    """
+    stored = stored_key_groups(manifest)
+    if stored is None:
         return graph.max_parallelism
-    stored = snapshot.pop()
-    for operator in graph.operators:
-        if operator.parallelism > stored or (graph.max_parallelism_is_set and graph.max_parallelism != stored):
-            raise MaxParallelismChanged(operator.uid, stored, max(graph.max_parallelism, operator.parallelism))
-    return stored
+    fits = all(operator.parallelism <= stored for operator in graph.operators)
+    wanted = stored if fits and not graph.max_parallelism_is_set else graph.max_parallelism
+    if wanted != stored:
+        for entry in manifest.operators:
+            for handle in (h for s in entry.subtasks for h in s.keyed):
+                if handle.kind in _BY_KEY_GROUP and entry.uid in graph.by_uid:
+                    raise MaxParallelismChanged(entry.uid, stored, wanted, _BY_KEY_GROUP[handle.kind])
+    return wanted
+
+
+def stored_key_groups(manifest: Manifest) -> int | None:
+    """The number of key groups in a snapshot; None if it is empty."""
+    return next((o.max_parallelism for o in manifest.operators), None)
 
 
 def redistribute(
@@ -66,14 +84,16 @@ def _operator(entry: OperatorEntry, operator: Operator, max_parallelism: int) ->
     rekey = operator.options.get("rekey")
     # Under new keys a row may belong to anybody, so everybody looks at all of them, once.
     changes_keys = rekey is not None and rekey.name != entry.rekeyed
+    stored = entry.max_parallelism
     parts = []
     for index in range(operator.parallelism):
-        mine = owned(index, operator.parallelism, max_parallelism)
+        mine = covering(owned(index, operator.parallelism, max_parallelism), max_parallelism, stored)
         if changes_keys:
-            mine = KeyGroupRange(0, max_parallelism)
+            mine = KeyGroupRange(0, stored)
         keyed = tuple(_cut(k, mine) for h in entry.subtasks for k in h.keyed if mine & KeyGroupRange(k.first, k.end))
         in_flight = tuple(_in_flight(entry, index, operator.parallelism, max_parallelism, changes_keys))
-        parts.append(OperatorRestore(keyed, elements[index], changes_keys, in_flight))
+        other = None if stored == max_parallelism else stored
+        parts.append(OperatorRestore(keyed, elements[index], changes_keys, other, in_flight))
     return parts
 
 

@@ -57,7 +57,7 @@ Taken = Callable[[bool], list[pa.RecordBatch]]
 
 
 def is_batch(job: Job, mode: str, options: dict[str, Any]) -> bool:
-    """Is the job to run as a batch? ``"auto"``: if all sources say that they end, and nothing goes back or is restored."""
+    """Is the job to run as a batch? ``"auto"``: if all sources say that they end, without loops and restores."""
     if mode not in MODES:
         raise InvalidArgument("mode", mode, f"It is one of {', '.join(MODES)}.")
     if mode == "auto":

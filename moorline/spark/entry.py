@@ -17,9 +17,9 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -31,7 +31,7 @@ from moorline.model.ids import SubtaskId
 from moorline.model.messages import Order
 from moorline.spark import shipping
 from moorline.spark.exchange import ARROW_SCHEMA
-from moorline.storage.open import open_store
+from moorline.storage.open import open_store, remember_options
 from moorline.subtask.control import ControlLine
 from moorline.subtask.environment import Environment
 from moorline.subtask.feedback import MEMORY_BUDGET
@@ -65,6 +65,8 @@ class TaskSpec:
     #: User code among it: see ``spark/shipping.py``.
     deployment: bytes
     failpoints: failpoints.Plan
+    #: What opening the job's storage takes, and where that is. Secret like the rest.
+    storage: tuple[str, Mapping[str, Any] | None] = field(default=("", None), repr=False)
 
 
 class Mailbox:
@@ -155,6 +157,7 @@ def run_task(spec: TaskSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> I
     # scan the whole state again and again.
     gc.set_threshold(200_000, 20, 50)
     failpoints.arm(spec.failpoints)
+    remember_options(*spec.storage)
     deployment = shipping.unpack(spec.deployment)
     context = TaskContext.get()
     assert context is not None

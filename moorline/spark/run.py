@@ -16,17 +16,19 @@ from typing import Any, Literal
 from pyspark.sql import SparkSession
 
 from moorline import failpoints
+from moorline.api.generated_uids import advice_on_uids
 from moorline.api.job import Job
 from moorline.driver.asking import Asking
 from moorline.driver.checkpoints import CheckpointStats
 from moorline.driver.control import ControlServer
+from moorline.driver.election import Election
 from moorline.driver.lookup import encoded_key
 from moorline.driver.loop import DriverLoop
 from moorline.driver.requests import SnapshotRequest
 from moorline.driver.supervision import Supervision
 from moorline.endpoint.server import Console, ConsoleServer
 from moorline.errors import InvalidArgument, ParallelismTooHigh, SparkUnsuitable
-from moorline.model.config import Checkpoints, RestartStrategy, RocksDb, RunConfig
+from moorline.model.config import Checkpoints, RestartStrategy, RocksDb, RunConfig, StorageLease, ZooKeeper
 from moorline.model.deployment import Deployment
 from moorline.model.durations import Duration, milliseconds
 from moorline.model.elements import unpack_results
@@ -40,7 +42,7 @@ from moorline.spark.entry import TaskSpec, run_task
 from moorline.spark.serving import ServedJob
 from moorline.storage.checkpoints import History
 from moorline.storage.layout import job_url
-from moorline.storage.open import open_store
+from moorline.storage.open import open_for_history, remember_options
 from moorline.storage.snapshot_folders import new_folder
 
 log = logging.getLogger("moorline")
@@ -56,8 +58,11 @@ def _wall_ms() -> int:
 class SparkCluster:
     """Runs attempts as Spark jobs."""
 
-    def __init__(self, spark: SparkSession, loop: DriverLoop, job: str, flush_ms: int) -> None:
+    def __init__(
+        self, spark: SparkSession, loop: DriverLoop, job: str, flush_ms: int, checkpoints: Checkpoints | None = None
+    ) -> None:
         self._spark, self._loop, self._job, self._flush_ms = spark, loop, job, flush_ms
+        self._storage = (checkpoints.location, checkpoints.storage_options) if checkpoints else ("", None)
         self._session = session.own_session(spark)
         self._server: ControlServer | None = None
         self._group = ""
@@ -84,6 +89,7 @@ class SparkCluster:
             self._flush_ms,
             shipping.pack(deployment),
             failpoints.current,
+            self._storage,
         )
         self._group = f"moorline-{self._job}-{attempt}-{uuid.uuid4().hex[:8]}"
         self._cancelled = threading.Event()
@@ -322,7 +328,7 @@ class Handle:
         graph = self._job.graph(of_all, of_each)
         plan = self._loop.supervision.plan
         for operator in graph.operators:
-            if plan is not None and operator.parallelism > plan.graph.max_parallelism:
+            if plan is not None and graph.max_parallelism_is_set and operator.parallelism > plan.graph.max_parallelism:
                 raise ParallelismTooHigh(operator.uid, operator.parallelism, plan.graph.max_parallelism)
         self._cluster.check_slots(sum(lower(graph).widths))
         answer: Future[int] = Future()
@@ -354,6 +360,7 @@ def start(
     restore_mode: Literal["no_claim", "claim"] = "no_claim",
     parallelism: int | None = None,
     backend: Literal["heap", "rocksdb"] | RocksDb = "heap",
+    ha: StorageLease | ZooKeeper | None = None,
     heartbeat_timeout: Duration = "50s",
     flush: Duration = "4ms",
     console: Console | str | bool = False,
@@ -363,8 +370,9 @@ def start(
     Without ``spark`` a local Spark is started for the job and ended with it. ``parallelism`` overrides the job's.
     ``restore="latest"`` goes on from the newest checkpoint of the job in ``checkpoints``, if there is one; any other
     text is the folder of a savepoint (or of a job's checkpoints) to start from.
-    ``backend="rocksdb"`` keeps keyed state on the workers' disks instead of in their memory. ``console=True``, an
-    address such as ``"127.0.0.1:8090"`` or a :class:`Console` lets other processes ask for status and state over HTTP.
+    ``backend="rocksdb"`` keeps keyed state on the workers' disks instead of in their memory. With ``ha`` the job starts
+    when this driver leads; until then its status is *waiting*. ``console=True``, an address such as
+    ``"127.0.0.1:8090"`` or a :class:`Console` lets other processes ask for status and state over HTTP.
     """
     config = RunConfig(
         checkpoints=checkpoints,
@@ -373,10 +381,13 @@ def start(
         allow_non_restored_state=allow_non_restored_state,
         restore_mode=restore_mode,
         backend=backend,
+        ha=ha,
         heartbeat_timeout=heartbeat_timeout,
         flush=flush,
     )
     graph = job.graph(parallelism)
+    if (checkpoints is not None or restore is not None) and (advice := advice_on_uids(graph)) is not None:
+        log.warning("job %s: %s", graph.job, advice)
     batch.refuse_dataframes(graph)
     history, location = None, None
     if checkpoints is not None:
@@ -384,8 +395,9 @@ def start(
             raise InvalidArgument(
                 "checkpoints", checkpoints.location, "Workers are other processes: give a folder they all can reach."
             )
+        remember_options(checkpoints.location, checkpoints.storage_options)
         location = job_url(checkpoints.location, graph.job)
-        history = History(open_store(location), graph.job)
+        history = History(open_for_history(location, checkpoints.allow_unfenced), graph.job)
     slots = sum(lower(graph).widths)
     resources = ExitStack()
     try:
@@ -393,13 +405,20 @@ def start(
             # More than the job needs now: a slot is a thread, and it may be rescaled or have company.
             spark = resources.enter_context(session.embedded(max(2 * slots, 32)))
         session.check(spark)
-        _check_slots(spark, slots)
+        if ha is None:  # a standby may get its executors when those of the leader are gone
+            _check_slots(spark, slots)
         loop = DriverLoop(graph.job)
-        cluster = SparkCluster(spark, loop, graph.job, milliseconds(flush))
+        cluster = SparkCluster(spark, loop, graph.job, milliseconds(flush), checkpoints)
         supervision = Supervision(graph, config, history, cluster, random.Random(), _wall_ms)
         loop.supervision = supervision
         handle = Handle(job, parallelism, loop, cluster, resources, location, console)
-        loop.start(supervision)
+        if ha is not None and history is not None:
+            election = Election(ha, history, graph.job, loop)
+            resources.callback(election.close)
+            loop.start(supervision, Supervision.wait)
+            election.start()
+        else:
+            loop.start(supervision)
     except BaseException:
         resources.close()
         raise

@@ -58,3 +58,6 @@ class BlobStore(Protocol):
 
     def delete(self, paths: Iterable[str]) -> None:
         """Remove these files. Those that are not there are no problem."""
+
+    def modified_ms(self, path: str) -> int:
+        """When a file was written, by the clock of whoever keeps it: for people and grace times, never for order."""

@@ -41,9 +41,10 @@ from moorline.errors import BlobMissing, Fenced, InvalidTransition, SnapshotCorr
 from moorline.failpoints import failpoint
 from moorline.model.ids import Attempt
 from moorline.model.manifest import Claim, Entry, Manifest, SnapshotFile, next_checkpoint
+from moorline.protocol.housekeeping import Unnamed
 from moorline.storage import entries
 from moorline.storage.blobs import Blob, BlobStore
-from moorline.storage.layout import DATA, HISTORY, attempt_of, check_path, entry_number, entry_path
+from moorline.storage.layout import DATA, HISTORY, attempt_of, check_path, entry_number, entry_path, origin_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,10 @@ class History:
         #: Whose entries are read; None: anybody's.
         self._reads: str | None = job
         self._writer = uuid.uuid4().hex
+        #: What we go on with, if another driver of the same run was here before us; see ``protocol/leadership.py``.
+        self.run = ""
+        #: Of our lead in that run. A driver that slept between its lead and its claim must not take over.
+        self.term = 0
         self._attempt: Attempt | None = None
         #: The highest attempt of other drivers when we came.
         self._known: int | None = None
@@ -92,6 +97,11 @@ class History:
     def store(self) -> BlobStore:
         """Where it lies."""
         return self._store
+
+    @property
+    def writer(self) -> str:
+        """Who we are: a random word that all our entries carry."""
+        return self._writer
 
     @property
     def attempt(self) -> Attempt:
@@ -136,9 +146,11 @@ class History:
     def claim(self, fresh: bool, now_ms: int, savepoint: str = "") -> Attempt:
         """Take over this job's storage: from here on, what older attempts publish is refused.
 
+        Raises Fenced if a leader of the same run that came after us has claimed already.
         The first claim of a driver takes over from whoever was there. A later one only goes on with what is its
         own: if another driver has come since our first look, it is Fenced, or two drivers would take the job from
-        each other for ever. ``savepoint``: what a fresh one starts from, if it does not start empty.
+        each other for ever. A fresh start is one only for the first driver of a run: who comes after it goes on.
+        ``savepoint``: what a fresh one starts from, if it does not start empty.
         """
         first = self._known is None
         while True:
@@ -148,13 +160,18 @@ class History:
                 self._known = strangers
             elif self._known is not None and strangers > self._known:
                 raise self._fenced(records)
+            of_this_run = [
+                r.entry for r in records if isinstance(r.entry, Claim) and self.run and r.entry.run == self.run
+            ]
+            if any(claim.term > self.term for claim in of_this_run):
+                raise self._fenced(records)
             number, after = (records[-1].seq + 1, records[-1].digest) if records else (1, "")
             attempt = max((r.attempt for r in records), default=0) + 1
             if any(r.damage for r in records):
                 # A damaged entry may have been a claim. Its attempt was not above its number, so ours is new.
                 attempt = number
             used = next_checkpoint([r.entry for r in records if r.entry is not None])
-            claim = Claim(self._job, attempt, now_ms, fresh, used, savepoint=savepoint if fresh else "")
+            claim = self._claim(attempt, now_ms, fresh and not of_this_run, used, savepoint=savepoint)
             data = entries.encode(claim, self._writer, after)
             if not self._append(number, data):
                 continue
@@ -164,10 +181,18 @@ class History:
             self._attempt, self._position, self._digest = Attempt(attempt), number, entries.digest(data)
             return self._attempt
 
+    def _claim(
+        self, attempt: int, now_ms: int, fresh: bool, used: int, given_up: Iterable[int] = (), savepoint: str = ""
+    ) -> Claim:
+        savepoint = savepoint if fresh else ""
+        return Claim(
+            self._job, attempt, now_ms, fresh, used, [*given_up], savepoint=savepoint, run=self.run, term=self.term
+        )
+
     def give_up(self, checkpoints: list[int], now_ms: int) -> None:
         """Put on record, durably, that these are never to be restored again."""
         used = next_checkpoint([r.entry for r in self.read() if r.entry is not None])
-        self._write(Claim(self._job, self.attempt, now_ms, False, used, checkpoints))
+        self._write(self._claim(self.attempt, now_ms, False, used, checkpoints))
 
     def publish(self, manifest: Manifest) -> None:
         """Make a checkpoint exist. Its files are durable already.
@@ -251,7 +276,8 @@ class History:
         raise Fenced(self._store.url, self.attempt, entry.attempt)
 
     def _fenced(self, records: list[Record]) -> Fenced:
-        return Fenced(self._store.url, self.attempt, max((r.attempt for r in records), default=0))
+        # Without an attempt of our own if our first claim failed and somebody came before we tried again.
+        return Fenced(self._store.url, self._attempt or 0, max((r.attempt for r in records), default=0))
 
     # --- removing -----------------------------------------------------------------------------
 
@@ -269,7 +295,7 @@ class History:
         highest = records[-1]
         if highest in going and highest.entry is not None:
             used = next_checkpoint([r.entry for r in records if r.entry is not None])
-            self._write(Claim(self._job, self.attempt, highest.entry.created_ms, False, used))
+            self._write(self._claim(self.attempt, highest.entry.created_ms, False, used))
         for number, record in enumerate(going):
             self._store.delete([record.path])
             failpoint("retention.between")
@@ -303,6 +329,22 @@ class History:
         ]
         self._store.delete(garbage)
         return len(garbage)
+
+    def unnamed(self) -> list[Unnamed]:
+        """The data files that no checkpoint names, if this is still ours to look after.
+
+        A damaged entry may name files that we would take for unnamed, so with one about there are none.
+        """
+        records = self._records_as_owner()
+        if any(r.damage for r in records):
+            return []
+        named = _named(records)
+        found = [(blob.path, origin_of(blob.path)) for blob in self._store.list(DATA) if blob.path not in named]
+        return [Unnamed(path, *origin) for path, origin in found if origin is not None]
+
+    def drop(self, paths: Iterable[str]) -> None:
+        """Delete files that :meth:`unnamed` has just found and nobody needs."""
+        self._store.delete(paths)
 
     def _records_as_owner(self) -> list[Record]:
         """The history, if it is still ours to change. A driver that was taken over deletes nothing."""

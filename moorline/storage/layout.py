@@ -28,7 +28,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,48}")
 _UNIQUE = re.compile(r"[A-Za-z0-9]{1,40}")
 _ENTRY_PATH = re.compile(r"history/([0-9]{10})\.json")
 # Read from the right, because a state's name may itself end in numbers.
-_DATA_PATH = re.compile(r"data/chk-[0-9]+/[^/]+/[^/]+-[0-9]+-([0-9]+)-[A-Za-z0-9]+\.(?:parquet|bin)")
+_DATA_PATH = re.compile(r"data/chk-([0-9]+)/[^/]+/[^/]+-[0-9]+-([0-9]+)-[A-Za-z0-9]+\.(?:parquet|bin)")
 
 
 def check_path(path: str) -> str:
@@ -40,10 +40,19 @@ def check_path(path: str) -> str:
     Traceback (most recent call last):
     moorline.errors.SnapshotCorrupt: '../other-job/data' is damaged: no file of ours can have this path. ...
     """
-    if not _PATH.fullmatch(path) or any(part in (".", "..") for part in path.split("/")):
+    if not is_path(path):
         shown = path if len(path) <= 100 else path[:100] + "..."
         raise SnapshotCorrupt(ascii(shown), "no file of ours can have this path")
     return path
+
+
+def is_path(path: str) -> bool:
+    """Can this be a path of ours? What others have put beside our files is left alone and not listed.
+
+    >>> is_path("data/chk-1/count/sum-0-1-c0ffee.parquet"), is_path("data/a note.txt")
+    (True, False)
+    """
+    return _PATH.fullmatch(path) is not None and not any(part in (".", "..") for part in path.split("/"))
 
 
 def safe_name(text: str) -> str:
@@ -115,5 +124,15 @@ def attempt_of(path: str) -> int | None:
     >>> attempt_of("data/chk-7/count/sum-0-2-c0ffee.parquet")
     2
     """
+    origin = origin_of(path)
+    return origin[1] if origin else None
+
+
+def origin_of(path: str) -> tuple[int, int] | None:
+    """For which checkpoint and by which attempt a data file was written; None if it is not one of ours.
+
+    >>> origin_of("data/chk-7/count/sum-0-2-c0ffee.parquet")
+    (7, 2)
+    """
     found = _DATA_PATH.fullmatch(path)
-    return int(found[1]) if found else None
+    return (int(found[1]), int(found[2])) if found else None

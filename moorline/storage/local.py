@@ -99,6 +99,11 @@ class LocalStore:
                     os.fsync(parent)
                 self._prune(folder)
 
+    def modified_ms(self, path: str) -> int:
+        """When a file was written, by this machine's clock or that of the file server."""
+        with self._translated(path, "read"), self._open(path) as (file, _):
+            return os.fstat(file).st_mtime_ns // 1_000_000
+
     # --- writing ------------------------------------------------------------------------------
 
     def _create(self, path: str, data: bytes) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import threading
+import time
 from collections.abc import Iterable
 
 from moorline.errors import BlobMissing, StorageError
@@ -28,6 +29,7 @@ class MemoryStore:
     def __init__(self, name: str = "") -> None:
         self._url = f"memory://{name}"
         self._files: dict[str, bytes] = {}
+        self._modified: dict[str, float] = {}
         self._lock = threading.Lock()
 
     @property
@@ -45,6 +47,7 @@ class MemoryStore:
                 return False
             # A copy, so that a caller who goes on writing to its buffer does not change the file.
             self._files[path] = bytes(data)
+            self._modified[path] = time.time()
             return True
 
     def get(self, path: str) -> bytes:
@@ -66,3 +69,8 @@ class MemoryStore:
             check_path(path)
             with self._lock:
                 self._files.pop(path, None)
+                self._modified.pop(path, None)
+
+    def modified_ms(self, path: str) -> int:
+        self.get(path)
+        return int(self._modified.get(path, 0.0) * 1000)

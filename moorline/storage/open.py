@@ -1,12 +1,24 @@
 """Which store a URL means.
 
-Locations come from the user and travel to workers as text, so both sides open their store here.
+    /data/x, file:///data/x              a folder that every machine sees                      storage/local.py
+    memory://name                        this process's memory, for tests                      storage/memory.py
+    s3://…, gs://…, az://…               a bucket, by obstore (extra object-store)             storage/object_store.py
+    fsspec+<protocol>://…, hdfs://…,     any filesystem of fsspec's (extra fsspec)             storage/fsspec_store.py
+    sftp://… and so on
+
+Locations come from the user and travel to workers as text, so both sides open their store here. What it takes to open
+one beside the URL (credentials, an endpoint) is told to each process once, by :func:`remember_options`, and is found
+again by location: a savepoint in the bucket of the checkpoints needs nothing said twice.
 """
 
 from __future__ import annotations
 
+import importlib
+import re
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 from moorline.errors import InvalidArgument
@@ -15,11 +27,16 @@ from moorline.storage.local import LocalStore
 from moorline.storage.memory import MemoryStore
 
 _memory: dict[str, MemoryStore] = {}
-_memory_lock = threading.Lock()
+_options: dict[str, dict[str, Any]] = {}
+_lock = threading.Lock()
 
+_SCHEME = re.compile(r"([a-z0-9+.]+)://")
+_BUCKETS = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
+#: What fsspec would fetch from, but nobody can write to.
+_NOT_STORAGE = ("http", "https", "data", "github", "git", "zip", "tar", "libarchive", "reference", "filecache")
 _SUPPORTED = (
-    "Supported are a folder that every machine of the cluster sees (a path, or file:///path) "
-    "and memory://name, which lives and dies with this process."
+    "Supported are a folder that every machine of the cluster sees (a path, or file:///path), a bucket (s3://, gs://, "
+    "az://), a filesystem of fsspec's (fsspec+<protocol>://), and memory://name, which lives and dies with the process."
 )
 
 
@@ -33,9 +50,65 @@ def open_store(url: str) -> BlobStore:
     """
     if url.startswith("memory://"):
         name = url.removeprefix("memory://").strip("/")
-        with _memory_lock:
+        with _lock:
             return _memory.setdefault(name, MemoryStore(name))
+    scheme = found[1] if (found := _SCHEME.match(url)) else ""
+    if scheme in _BUCKETS:
+        store: BlobStore = _extra("object_store", "object-store", url).ObjectStore(url, _options_of(url))
+        return store
+    if scheme not in ("", "file", *_NOT_STORAGE) and (scheme.startswith("fsspec+") or _is_known_to_fsspec(scheme)):
+        store = _extra("fsspec_store", "fsspec", url).FsspecStore(url, _options_of(url))
+        return store
     return LocalStore(_folder(url))
+
+
+def remember_options(location: str, options: Mapping[str, Any] | None) -> None:
+    """From now on, stores at ``location``, or elsewhere in its bucket, are opened with these options."""
+    with _lock:
+        if options:
+            _options[location.rstrip("/")] = dict(options)
+        else:
+            _options.pop(location.rstrip("/"), None)
+
+
+def open_for_history(url: str, allow_unfenced: bool) -> BlobStore:
+    """The store at ``url``, if two drivers cannot spoil each other's history there, or if the user takes the risk."""
+    store = open_store(url)
+    if hasattr(store, "probe") and not allow_unfenced:
+        store.probe()
+    if getattr(store, "is_fenced", True) or allow_unfenced:
+        return store
+    raise InvalidArgument(
+        "checkpoints",
+        url,
+        "This filesystem cannot create a file on the condition that there is none, so a driver that was given up and "
+        "its successor could both write the job's history. Use a folder, s3://, gs:// or az:// (obstore), or s3fs or "
+        "gcsfs by fsspec; or see to it yourself that there is never a second driver, and say allow_unfenced=True.",
+    )
+
+
+def _options_of(url: str) -> dict[str, Any]:
+    """Those of the longest location that ``url`` lies in, else of one in the same bucket or on the same host."""
+    with _lock:
+        within = [place for place in _options if f"{url}/".startswith(f"{place}/")]
+        beside = [place for place in _options if place.split("/")[:3] == url.split("/")[:3]]
+        place = max(within, key=len) if within else beside[-1] if beside else None
+        return dict(_options[place]) if place is not None else {}
+
+
+def _is_known_to_fsspec(scheme: str) -> bool:
+    try:
+        return scheme in importlib.import_module("fsspec").available_protocols()
+    except ImportError:
+        return False
+
+
+def _extra(module: str, extra: str, url: str) -> Any:
+    try:
+        return importlib.import_module(f"moorline.storage.{module}")
+    except ImportError as error:
+        advice = f"It needs a package that is not there ({error.name}): pip install 'moorline[{extra}]'."
+        raise InvalidArgument("storage location", url, advice) from error
 
 
 def _folder(url: str) -> Path:

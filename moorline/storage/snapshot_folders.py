@@ -62,6 +62,13 @@ def open_snapshot(url: str, checkpoint: int | None = None) -> tuple[Manifest, Bl
     return manifest, store
 
 
+def folder_at(url: str) -> BlobStore:
+    """The folder of a savepoint or of a job: at ``url``, or that of the only job below it."""
+    store = open_store(url)
+    is_one = has_savepoint(store) or store.list(HISTORY) or store.list(DATA)
+    return store if is_one else _only_job(store)
+
+
 def new_folder(url: str) -> str:
     """``url`` as workers will open it, if a savepoint can go there: nothing may be there yet."""
     store = open_store(url)

@@ -107,17 +107,17 @@ class Rekeying:
             )
             raise InvalidArgument(f"merge of rekey {rekey.name!r}", sorted(unknown), advice)
 
-    def run(self, restored: Callable[[KeyGroupRange], Sequence[Restored]], rows: int) -> None:
-        """``restored(key_groups)`` gives what is to be carried over of some key groups; ``rows``: in all."""
-        everything = restored(KeyGroupRange(0, self._max_parallelism))
+    def run(self, restored: Callable[[KeyGroupRange], Sequence[Restored]], rows: int, key_groups: int) -> None:
+        """``restored(piece)`` gives what some of the snapshot's key groups have; ``rows``: in all of them."""
+        everything = restored(KeyGroupRange(0, key_groups))
         size = sum(file.file.size for one in everything for file in one.handle.files)
-        width = max(1, self._max_parallelism // (1 + (rows + size // ROW_BYTES) // PIECE_ROWS))
+        width = max(1, key_groups // (1 + (rows + size // ROW_BYTES) // PIECE_ROWS))
         self._check_place(everything)
         with Natives() as natives:
-            for first in range(0, self._max_parallelism, width):
-                piece = KeyGroupRange(first, min(first + width, self._max_parallelism))
-                old = HeapBackend(self._uid, self._max_parallelism, key_type=self._key_type, allow_dropped=None)
-                old.restore(list(natives.as_rows(restored(piece), piece, self._max_parallelism)))
+            for first in range(0, key_groups, width):
+                piece = KeyGroupRange(first, min(first + width, key_groups))
+                old = HeapBackend(self._uid, key_groups, key_type=self._key_type, allow_dropped=None)
+                old.restore(list(natives.as_rows(restored(piece), piece, key_groups)))
                 for name, descriptor in self._descriptors.items():
                     self._state(name, descriptor, old)
                 for domain in ("event", "processing"):

@@ -19,7 +19,7 @@ from moorline.failpoints import failpoint
 from moorline.model.deployment import Deployment, OperatorRestore
 from moorline.model.graph import Operator
 from moorline.model.ids import SubtaskId
-from moorline.model.key_groups import KeyGroupRange, owned
+from moorline.model.key_groups import KeyGroupRange, covering, owned
 from moorline.model.manifest import KeyedHandle
 from moorline.state import plain
 from moorline.state.backend import KeyedBackend, Moment, Restored
@@ -31,6 +31,7 @@ from moorline.state.rocksdb import RocksDbBackend
 from moorline.storage import snapshots
 from moorline.storage.blobs import BlobStore
 from moorline.storage.open import open_store
+from moorline.subtask.dealing_out import dealt_out_anew
 from moorline.subtask.ends import SinkOperator, SourceOperator
 from moorline.subtask.environment import Environment
 from moorline.subtask.event_time import TimestampsOperator
@@ -96,6 +97,7 @@ def _change_keys(
     if backend is None or not restore.changes_keys:
         return
     key_groups = deployment.plan.graph.max_parallelism
+    stored = restore.key_groups or key_groups
     mine = owned(subtask.index, operator.parallelism, key_groups)
     handles = [h for h in restore.keyed if h.kind != "raw"]
     store = restore_store(deployment, environment)
@@ -115,7 +117,7 @@ def _change_keys(
         chained.moment,
         environment.wall_ms,
     )
-    rekeying.run(restored, sum(h.rows for h in handles))
+    rekeying.run(restored, sum(h.rows for h in handles), stored)
 
 
 def _close_registration(chained: ChainedOperator, context: RuntimeContext) -> None:
@@ -155,14 +157,18 @@ def _make(
     if operator.is_keyed:
         backend = _backend(operator, subtask.index, deployment, moment, mine)
         if not restore.changes_keys:
-            restored = [restored_part(h, mine, store) for h in restore.keyed if h.kind != "raw"]
-            if deployment.restore_location is not None:
+            stored = restore.key_groups or graph.max_parallelism
+            theirs = covering(mine, graph.max_parallelism, stored)
+            restored = [restored_part(h, theirs, store) for h in restore.keyed if h.kind != "raw"]
+            is_foreign = deployment.restore_location is not None or restore.key_groups is not None
+            if is_foreign:
                 # Its files are not ours: the first checkpoint of our own does not build on them.
                 restored = [_foreign(one) for one in restored]
-            reads_rows = deployment.state.rocksdb is None or deployment.restore_location is not None
-            if reads_rows and any(one.handle.kind == "native" for one in restored):
+            if (is_foreign or deployment.state.rocksdb is None) and any(r.handle.kind == "native" for r in restored):
                 with Natives() as natives:
-                    restored = list(natives.as_rows(restored, mine, graph.max_parallelism))
+                    restored = list(natives.as_rows(restored, theirs, stored))
+            if restore.key_groups is not None:
+                restored = [dealt_out_anew(one, mine, graph.max_parallelism) for one in restored]
             backend.restore(restored)
     checkpoint = None if deployment.restored is None else int(deployment.restored)
     elements = _read_elements(restore, store)

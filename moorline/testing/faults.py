@@ -35,6 +35,10 @@ class Faults:
     rescale: float = 0.0006
     savepoint: float = 0.0004
     stop: float = 0.0003
+    #: Somebody from outside sweeps the job's folder.
+    sweep: float = 0.002
+    #: Whoever takes over, or rescales, also wants another number of key groups.
+    key_groups: float = 0.3
 
 
 class UnsureStore:
@@ -75,3 +79,6 @@ class UnsureStore:
     def delete(self, paths: Iterable[str]) -> None:
         wanted = [*paths]
         self._unsure(str(wanted[:1]), lambda: self._store.delete(wanted))
+
+    def modified_ms(self, path: str) -> int:
+        return self._store.modified_ms(path)

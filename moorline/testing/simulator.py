@@ -23,17 +23,19 @@ import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import cloudpickle
 
 from moorline.driver.requests import SnapshotRequest
 from moorline.driver.supervision import Supervision
+from moorline.errors import SnapshotNotFound
 from moorline.model.config import Checkpoints, ExponentialDelay, RocksDb, RunConfig
 from moorline.model.deployment import Deployment
 from moorline.model.elements import unpack_results
+from moorline.model.graph import Graph
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import Claim, Manifest
 from moorline.model.messages import Confirm, Hold, Order, Report
@@ -41,6 +43,7 @@ from moorline.protocol import pacing
 from moorline.protocol.lifecycle import JobStatus
 from moorline.protocol.recovery import Found, lineage
 from moorline.state import heap
+from moorline.storage import fsck
 from moorline.storage.checkpoints import History
 from moorline.storage.memory import MemoryStore
 from moorline.subtask.environment import Environment
@@ -255,6 +258,7 @@ class _Driver:
                 tolerable_failures=3,
                 retained=world.settings.choice([1, 2, 3]),
                 incremental=is_incremental(world.settings),
+                grace=0.1,
                 **mode_of(world.seed, world.settings),
             ),
             restart=ExponentialDelay(initial=0.005, maximum=0.02, reset_after=1),
@@ -264,11 +268,12 @@ class _Driver:
         )
         history = History(UnsureStore(world.store, world, may_kill=False), simulated.job.name)
         self.expected, self.audits = simulated.expected, simulated.audits
+        self.retained = config.checkpoints.retained if config.checkpoints else 0
         self.operators = list(simulated.job.graph().operators)
         self.attempt: _Attempt | None = None
         self.zombies: list[_Attempt] = []
         self.supervision = Supervision(
-            simulated.job.graph(), config, history, self, world.chance, lambda: int(world.now_ms)
+            world.with_key_groups(simulated.job.graph()), config, history, self, world.chance, lambda: int(world.now_ms)
         )
 
     # What a Cluster does.
@@ -329,6 +334,7 @@ class Simulation:
     ) -> None:
         self.seed, self.records = seed, records
         self.chance, self.settings = random.Random(seed), random.Random(~seed)
+        self._outside = random.Random(f"outside-{seed}")
         self.faults = faults or Faults()
         self.now_ms = 0.0
         self.steps = 0
@@ -339,6 +345,7 @@ class Simulation:
         self.zombie_steps = 0
         self.damaged: set[str] = set()
         self.attempts: list[_Attempt] = []
+        self.key_groups = 8
         #: A real RocksDB on a real disk: slow, so only now and then.
         self.uses_rocksdb = self.settings.random() < rocksdb
         self.folder = tempfile.mkdtemp(prefix=f"moorline-sim-{seed}-") if self.uses_rocksdb else None
@@ -356,6 +363,14 @@ class Simulation:
     def simulated(self, parallelism: int, version: int) -> SimulatedJob:
         self._version = version
         return job_of(self.seed)(self.seed, random.Random(self.seed), parallelism, self.records, version)
+
+    def with_key_groups(self, graph: Graph) -> Graph:
+        """The job with the number of key groups that it is to have now. What belongs to key groups cannot follow."""
+        may_follow = self.attempts and job_of(self.seed) not in (operator_state_job, outside_job)
+        if may_follow and self.happens(self.faults.key_groups):
+            self.injected["other key groups"] += 1
+            self.key_groups = self.chance.choice([4, 5, 8, 13, 64])
+        return replace(graph, max_parallelism=self.key_groups, max_parallelism_is_set=True)
 
     def _parallelism(self) -> int:
         return self.chance.randint(1, 4)
@@ -405,6 +420,8 @@ class Simulation:
             self._kill_driver()
             return
         self._wish()
+        if self.steps < self._fault_steps and self._outside.random() < self.faults.sweep:
+            self._sweep_from_outside()
         attempt = self.driver.attempt
         if attempt is not None and not attempt.is_over and chance.random() < 0.75:
             worker = attempt.workers[chance.choice(list(attempt.workers))]
@@ -469,7 +486,7 @@ class Simulation:
         supervision, now = self.driver.supervision, int(self.now_ms)
         if self.happens(self.faults.rescale):
             self.injected["rescale"] += 1
-            graph = self.simulated(self._parallelism(), self._version).job.graph()
+            graph = self.with_key_groups(self.simulated(self._parallelism(), self._version).job.graph())
             supervision.rescale(graph, Future(), now)
         elif self.happens(self.faults.savepoint):
             self.injected["savepoint"] += 1
@@ -478,6 +495,11 @@ class Simulation:
             self.injected["stop with savepoint"] += 1
             self._stop = SnapshotRequest(savepoint=self._savepoint())
             supervision.stop_with_savepoint(self._stop, now)
+
+    def _sweep_from_outside(self) -> None:
+        """Somebody deletes what nobody needs, without a grace time: no driver and no upload may miss anything."""
+        with suppress(SnapshotNotFound):  # there is nothing yet
+            self.injected["swept files"] += len(fsck.sweep(self.store, now_ms=1 << 60, grace_ms=0))
 
     def _savepoint(self) -> str:
         return f"memory://sim-{self.seed}-{sum(self.injected.values())}"
@@ -496,8 +518,9 @@ class Simulation:
     def _damage_newest(self) -> None:
         records = History(self.store, f"sim-{self.seed}").read()
         given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
-        ours = lineage([Found(r.path, r.entry, r.damage) for r in records])  # what came before is no way back
-        manifests = [r.entry for r in ours if isinstance(r.entry, Manifest) and r.entry.checkpoint not in given_up]
+        # What was there before the job was started anew, from a savepoint, is not for it to go back to.
+        mine = lineage([Found(r.path, r.entry, r.damage) for r in records])
+        manifests = [r.entry for r in mine if isinstance(r.entry, Manifest) and r.entry.checkpoint not in given_up]
         # A file that older checkpoints share would take them with it, and there would be nothing to go back to.
         shared = {file.path for manifest in manifests[:-1] for file in manifest.files()}
         there = {blob.path for blob in self.store.list("data/")}  # some may be gone since another driver died
@@ -556,12 +579,28 @@ class Simulation:
                 )
 
     def _audit_files(self) -> None:
-        """Every file that a checkpoint names is there, but for those that were damaged on purpose."""
+        """What checkpoints name is there, but for what was damaged on purpose; nothing else is; none is left over."""
         there = {blob.path: blob.size for blob in self.store.list("data/")}
-        for record in History(self.store, f"sim-{self.seed}").read():
+        records = History(self.store, f"sim-{self.seed}").read()
+        named = set()
+        for record in records:
             for file in record.entry.files() if isinstance(record.entry, Manifest) else ():
+                named.add(file.path)
                 if there.get(file.path) != file.size and file.path not in self.damaged:
                     raise AssertionError(f"seed {self.seed}: {file.path} of {record.entry} is gone")
+        if not self.driver.supervision.is_tidy:
+            # Storage failed each time, and the driver has said so: what it left is found from outside.
+            swept = {left.path for left in fsck.sweep(self.store, now_ms=1 << 60, grace_ms=0)}
+            there = {path: size for path, size in there.items() if path not in swept}
+        if there.keys() - named:
+            raise AssertionError(f"seed {self.seed}: no checkpoint names {sorted(there.keys() - named)}")
+        mine = lineage([Found(r.path, r.entry, r.damage) for r in records])
+        given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
+        kept = {r.entry.checkpoint for r in mine if isinstance(r.entry, Manifest)} - given_up
+        enough = len(self.driver.supervision.checkpoints) >= self.driver.retained
+        too_many = len(kept) > self.driver.retained and self.driver.supervision.is_tidy
+        if too_many or (enough and len(kept) < self.driver.retained):
+            raise AssertionError(f"seed {self.seed}: {sorted(kept)} are kept instead of {self.driver.retained}")
 
 
 def _hashable(record: Any) -> Any:

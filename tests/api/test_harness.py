@@ -12,7 +12,6 @@ from moorline.errors import (
     InvalidArgument,
     InvalidKey,
     KeyedStateWithoutKey,
-    MaxParallelismChanged,
     NoCurrentKey,
     ParallelismTooHigh,
     StateIncompatible,
@@ -482,10 +481,9 @@ def test_the_number_of_key_groups_comes_from_the_snapshot():
     harness.process((1, 3))
     snapshot = harness.snapshot()
     assert OperatorHarness.restore(snapshot, CountWindowAverage(), key=first, parallelism=4).state("sum", 1) == (1, 3)
-    with pytest.raises(MaxParallelismChanged):
-        OperatorHarness.restore(snapshot, CountWindowAverage(), key=first, parallelism=5)
-    with pytest.raises(MaxParallelismChanged):
-        OperatorHarness.restore(snapshot, CountWindowAverage(), key=first, max_parallelism=8)
+    assert OperatorHarness.restore(snapshot, CountWindowAverage(), key=first, parallelism=5).state("sum", 1) == (1, 3)
+    more = OperatorHarness.restore(snapshot, CountWindowAverage(), key=first, parallelism=3, max_parallelism=8)
+    assert more.state("sum", 1) == (1, 3)
 
 
 def test_a_value_of_the_wrong_type_is_found_by_a_snapshot():

@@ -99,10 +99,17 @@ def test_building_a_job_runs_nothing():
 
 def test_operators_without_a_uid_get_one_that_is_free():
     j = job()
-    stream = numbers(j, uid=None).map(str).map(int, uid="map-3").map(str)
+    stream = numbers(j, uid=None).map(str).map(int, uid="map-str-2").map(str)
     stream.sink(mo.discard())
     stream.sink(mo.discard())
-    assert list(j.graph().by_uid) == ["source-1", "map-1", "map-3", "map-4", "sink-1", "sink-2"]
+    assert list(j.graph().by_uid) == [
+        "source-Items",
+        "map-str",
+        "map-str-2",
+        "map-str-3",
+        "sink-Discard",
+        "sink-Discard-2",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -10,55 +10,20 @@ import contextlib
 import os
 import pwd
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 import redis
+from real_servers import Server, free_port, install
 
 PASSWORD = "s3cret-word"
-
-
-class Server:
-    """One server process and how to start it again."""
-
-    def __init__(self, command: list[str], port: int, folder: Path, is_ready: Callable[[], object]) -> None:
-        self.command, self.port, self.folder, self._is_ready = command, port, folder, is_ready
-        self.process: subprocess.Popen[bytes] | None = None
-        (folder / "log").touch()
-        self.start()
-
-    def start(self) -> None:
-        with open(self.folder / "log", "ab") as log:
-            # With the tests gone, however they went, it stops too.
-            command = ["setpriv", "--pdeathsig", "INT", *self.command]
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, cwd="/")
-        give_up = time.monotonic() + 30
-        while True:
-            try:
-                self._is_ready()
-                return
-            except Exception as error:
-                if self.process.poll() is not None or time.monotonic() > give_up:
-                    log_text = (self.folder / "log").read_text(errors="replace")[-3000:]
-                    pytest.fail(f"{self.command[0]} did not start: {error}\n{log_text}")
-                time.sleep(0.05)
-
-    def stop(self, sign: int = signal.SIGINT) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(sign)
-            try:
-                self.process.wait(20)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait(20)
 
 
 class PostgresServer(Server):
@@ -96,7 +61,7 @@ class RedisServer(Server):
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres")) or _install("postgresql", _postgres)
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres")) or install("postgresql", _postgres)
     with tempfile.TemporaryDirectory(prefix="moorline-postgres-", ignore_cleanup_errors=True) as folder:
         server = PostgresServer(found[-1].parent, Path(folder))
         yield server
@@ -125,7 +90,7 @@ def redis_cluster() -> Iterator[RedisServer]:
 
 @contextlib.contextmanager
 def _redis(*more: str) -> Iterator[RedisServer]:
-    binary = shutil.which("redis-server") or _install("redis-server", lambda: shutil.which("redis-server"))
+    binary = shutil.which("redis-server") or install("redis-server", lambda: shutil.which("redis-server"))
     with tempfile.TemporaryDirectory(prefix="moorline-redis-", ignore_cleanup_errors=True) as folder:
         server = RedisServer(binary, Path(folder), *more)
         yield server
@@ -171,16 +136,6 @@ class Proxy:
         self._listener.close()
 
 
-def free_port(below: int = 65_536) -> int:
-    """A port that nothing listens on. A Redis cluster also talks on the port 10,000 above its own."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-        if port < below:
-            return port
-
-
 def _postgres() -> list[Path]:
     return sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
 
@@ -192,14 +147,3 @@ def _unprivileged(folder: Path) -> list[str]:
     user = pwd.getpwnam("postgres")
     os.chown(folder, user.pw_uid, user.pw_gid)
     return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
-
-
-def _install(package, find):
-    if os.geteuid() == 0 and shutil.which("apt-get"):
-        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        for command in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", package]):
-            subprocess.run(command, env=quiet, capture_output=True, timeout=300, check=False)
-    found = find()
-    if not found:
-        pytest.fail(f"these tests need {package}: apt-get install {package}")
-    return found

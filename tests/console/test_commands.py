@@ -22,7 +22,20 @@ from moorline.storage.checkpoints import History
 from moorline.storage.local import LocalStore
 from moorline.testing import OperatorHarness
 
-COMMANDS = ("diff", "doctor", "inspect", "list", "plan", "query", "rescale", "run", "savepoint", "status", "stop")
+COMMANDS = (
+    "diff",
+    "doctor",
+    "fsck",
+    "inspect",
+    "list",
+    "plan",
+    "query",
+    "rescale",
+    "run",
+    "savepoint",
+    "status",
+    "stop",
+)
 
 
 def call(*arguments: object, **environment: str) -> Result:
@@ -129,6 +142,33 @@ def test_inspect_shows_operators_and_states(location, path):
     rows = {state["state"]: state["rows"] for state in told["states"]}
     assert rows.get("total", 3) == 3
     assert all(first < end for state in told["states"] for first, end in state["key_groups"])
+
+
+@pytest.mark.parametrize("path", ["chk", "chk/harness", "sp"])
+def test_fsck_finds_what_is_damaged_and_exits_with_1(location, path):
+    assert "whole" in shown(call("fsck", location / path))
+    assert json.loads(shown(call("fsck", location / path, "--json")))["verdict"] == "sound"
+    root = location / ("sp" if path == "sp" else "chk/harness")
+    victim = sorted((root / "data").rglob("*.*"))[0]
+    victim.write_bytes(victim.read_bytes()[:-1] + b"?")
+    assert call("fsck", location / path, "--quick").exit_code == 0
+    result = call("fsck", location / path)
+    assert result.exit_code == 1
+    assert "wrong bytes" in result.stdout
+    assert victim.name in result.stdout
+    told = json.loads(call("fsck", location / path, "--json").stdout)
+    assert (told["verdict"], told["newest_whole"]) == ("lost", None)
+    assert [(p["kind"], p["needed_by"]) for p in told["problems"]] == [("wrong bytes", [1])]
+
+
+def test_fsck_sweeps_what_nobody_needs(location):
+    left = location / "sp/data/chk-1/totals/late-0-1-c0ffee.parquet"
+    left.write_bytes(b"x")
+    assert shown(call("fsck", location / "sp")) != ""
+    assert "--sweep" in call("fsck", location / "sp", "--grace", "0s").stdout
+    assert "deleted: 1 files" in shown(call("fsck", location / "sp", "--grace", "0s", "--sweep"))
+    assert not left.exists()
+    assert json.loads(shown(call("fsck", location / "sp", "--grace", "0s", "--sweep", "--json")))["deleted"] == []
 
 
 @pytest.mark.parametrize("path", ["chk", "sp"])

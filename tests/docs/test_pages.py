@@ -15,7 +15,16 @@ from moorline.connectors.postgres_state import PostgresState
 from moorline.connectors.redis_state import RedisState
 from moorline.endpoint.server import Console
 from moorline.errors import FailureReason
-from moorline.model.config import Checkpoints, ExponentialDelay, FailureRate, FixedDelay, RocksDb, RunConfig
+from moorline.model.config import (
+    Checkpoints,
+    ExponentialDelay,
+    FailureRate,
+    FixedDelay,
+    RocksDb,
+    RunConfig,
+    StorageLease,
+    ZooKeeper,
+)
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -89,7 +98,7 @@ def test_every_failure_reason_is_documented():
 
 
 CONFIGURED = [Checkpoints, FixedDelay, FailureRate, ExponentialDelay, RunConfig, RocksDb]
-CONFIGURED += [Console, StateTtlConfig, WatermarkStrategy, PostgresState, RedisState]
+CONFIGURED += [StorageLease, ZooKeeper, Console, StateTtlConfig, WatermarkStrategy, PostgresState, RedisState]
 
 
 @pytest.mark.parametrize("config", CONFIGURED)

@@ -144,6 +144,19 @@ def test_as_many_are_kept_as_were_asked_for(retained):
     assert world.manifests() == [1, 2, 3, 4, 5, 6][-retained:]
 
 
+def test_one_that_may_not_have_been_published_is_not_counted_among_those_that_are_kept():
+    store = FailingStore()
+    world = World(store=store, checkpoints=checkpoints(retained=2, tolerable_failures=3)).run()
+    world.complete()
+    store.failing = True
+    world.complete()
+    store.failing = False
+    world.complete()
+    assert world.manifests() == [1, 3]
+    world.complete()
+    assert world.manifests() == [3, 4]
+
+
 def test_the_final_checkpoint_goes_before_interval_and_pause_and_ends_it_all():
     world = World(store=MemoryStore(), checkpoints=checkpoints(min_pause="1h")).run()
     world.complete()

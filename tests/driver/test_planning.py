@@ -103,10 +103,16 @@ def test_an_operator_that_is_gone(allowed, verdict):
     assert plan.is_safe == allowed
 
 
-def test_key_groups_that_do_not_fit_are_a_problem():
+def test_another_number_of_key_groups_is_told():
     plan = plan_restore(manifest(keyed("user", "value", "User(name: str)"), key_groups=4), job().graph(), "here")
+    assert plan.is_safe
+    assert "the snapshot has 4 key groups and the job 8: all keyed state is dealt out anew" in str(plan)
+
+
+def test_key_groups_that_cannot_change_are_a_problem():
+    plan = plan_restore(manifest(keyed("files", "raw", "bytes"), key_groups=4), job().graph(), "here")
     assert not plan.is_safe
-    assert plan.problems
+    assert "raw keyed state cannot be dealt out anew" in str(plan)
 
 
 def test_a_savepoint_is_planned_from_its_folder():
@@ -123,3 +129,12 @@ def test_a_savepoint_is_planned_from_its_folder():
     delete_savepoint(store)
     with pytest.raises(mo.MoorlineError, match="no snapshot"):
         open_snapshot("memory://planned")
+
+
+def test_operators_with_state_that_have_no_uid_are_named():
+    unnamed = mo.Job("visits", max_parallelism=8)
+    source = unnamed.source(mo.from_items([1]), uid="source")
+    source.key_by(lambda v: v).process(Visits()).sink(mo.discard(), uid="sink")
+    plan = plan_restore(manifest(), unnamed.graph(), "here", allow_non_restored=True)
+    assert "uid='process-Visits-after-source'" in str(plan)
+    assert plan_restore(manifest(), job().graph(), "here").notes == []

@@ -41,7 +41,7 @@ def test_after_a_failure_a_stopped_job_ends_at_its_savepoint_and_reads_nothing_m
     request = SnapshotRequest(savepoint=folder())
     world.supervision.stop_with_savepoint(request, world.now_ms)
     world.acknowledge(2)
-    assert request.answer.result() == 2
+    assert request.answer.result(0) == 2
     fail(world)
     assert (world.deployment.restored, world.deployment.restore_location) == (2, request.savepoint)
     assert world.deployment.is_paused
@@ -61,22 +61,17 @@ def test_a_savepoint_that_was_not_complete_stops_nothing():
     assert not world.deployment.is_paused
 
 
-@pytest.mark.parametrize("fails_first", [False, True])
-def test_a_rescale_gives_way_once(fails_first):
+def test_a_rescale_gives_way_once():
     world = World(store=MemoryStore(), restart=RESTART).run()
     answer: Future[int] = Future()
     world.supervision.rescale(small_job().graph(3), answer, world.now_ms)
-    if fails_first:
-        fail(world)
-        world.report(FIRST, Running(pid=1))
-    else:
-        world.acknowledge(1)
+    world.acknowledge(1)
     world.end_attempt(error="cancelled")
     world.pass_time(1)
     cancelled = world.cluster.cancelled
     world.all_report(Running(pid=1))
     assert world.cluster.cancelled == cancelled
-    assert answer.result() == world.deployment.attempt
+    assert answer.result(0) == world.deployment.attempt
     assert len(world.subtasks) == 6
 
 
@@ -90,7 +85,7 @@ def test_a_rescale_to_what_it_is_goes_on_too():
     world.end_attempt(error="cancelled")
     world.pass_time(1)
     world.all_report(Running(pid=1))
-    assert answer.result() == world.deployment.attempt
+    assert answer.result(0) == world.deployment.attempt
 
 
 def test_whoever_takes_over_before_the_first_checkpoint_goes_on_from_the_savepoint():

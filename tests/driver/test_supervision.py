@@ -8,7 +8,7 @@ import pytest
 from driver_worlds import FailingStore, World, small_job
 
 import moorline as mo
-from moorline.errors import Fenced, JobCancelled, JobFailed, MaxParallelismChanged, SnapshotCorrupt
+from moorline.errors import Fenced, JobCancelled, JobFailed, SnapshotCorrupt
 from moorline.model.ids import SubtaskId
 from moorline.model.messages import Acknowledged, Confirm, Failed, Progress, Running, Trigger
 from moorline.storage.checkpoints import History
@@ -427,7 +427,7 @@ def test_a_sink_that_cannot_roll_back_is_asked_again():
     assert second.deployment.restored == 1
 
 
-def test_more_subtasks_than_key_groups_are_refused_before_anything_runs():
+def test_more_subtasks_than_key_groups_make_more_key_groups(caplog):
     store = MemoryStore()
     job = mo.Job("small", parallelism=2, max_parallelism=4)
     job.source(mo.from_items([1]), uid="numbers").key_by(lambda n: n).map(lambda n: n, uid="count").sink(
@@ -442,12 +442,12 @@ def test_more_subtasks_than_key_groups_are_refused_before_anything_runs():
     wide.source(mo.from_items([1]), uid="numbers").key_by(lambda n: n).map(lambda n: n, uid="count").sink(
         mo.collect("out"), uid="out"
     )
+    adopting = World(store=store, restore="latest").start()
+    assert adopting.deployment.plan.graph.max_parallelism == 4, "the snapshot's number of key groups is adopted"
+    assert "dealt out anew" not in caplog.text
     second = World(store=store, job=wide, restore="latest").start()
-    assert second.status is S.FAILED
-    assert isinstance(second.supervision.error, MaxParallelismChanged)
-    assert not second.cluster.launched
-    third = World(store=store, restore="latest").start()
-    assert third.deployment.plan.graph.max_parallelism == 4, "the snapshot's number of key groups is adopted"
+    assert second.deployment.plan.graph.max_parallelism == 128
+    assert "the snapshot has 4 key groups and the job 128: all keyed state is dealt out anew" in caplog.text
 
 
 def test_history_of_another_job_is_never_touched():

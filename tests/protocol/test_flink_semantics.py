@@ -12,7 +12,7 @@ import golden
 import pytest
 
 import moorline as mo
-from moorline.errors import FailureReason, MaxParallelismChanged
+from moorline.errors import FailureReason
 from moorline.model import keys
 from moorline.model.config import Checkpoints, ExponentialDelay, FailureRate, FixedDelay, NoRestart, RunConfig
 from moorline.model.ids import SubtaskId
@@ -87,17 +87,12 @@ def snapshot(max_parallelism: int, *elements: list[ElementsHandle]) -> Manifest:
     return Manifest("j", 1, 1, 0, [OperatorEntry("op", "op", len(subtasks), max_parallelism, subtasks)])
 
 
-def test_state_with_fewer_key_groups_than_subtasks_is_an_error():
-    """Section 1: on restore: state's max parallelism < new parallelism -> error."""
-    with pytest.raises(MaxParallelismChanged):
-        key_groups_of(snapshot(2), graph(3))
-
-
-def test_the_snapshots_max_parallelism_is_adopted_unless_the_user_set_one():
-    """Section 1: max differs: adopt the snapshot's value if the user did not set one, else error."""
+def test_the_snapshots_max_parallelism_is_adopted_unless_the_user_set_one_or_needs_more():
+    """Section 1: max differs: adopt the snapshot's value if the user did not set one. Where Flink then has errors,
+    keyed state is dealt out anew (docs/decisions/0030)."""
     assert key_groups_of(snapshot(1024), graph(3)) == 1024
-    with pytest.raises(MaxParallelismChanged):
-        key_groups_of(snapshot(1024), graph(3, max_parallelism=128))
+    assert key_groups_of(snapshot(1024), graph(3, max_parallelism=128)) == 128
+    assert key_groups_of(snapshot(2), graph(3)) == 128
 
 
 # --- 2 Operator state redistribution ----------------------------------------------------------

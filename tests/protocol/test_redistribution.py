@@ -11,7 +11,8 @@ import moorline as mo
 from moorline.errors import MaxParallelismChanged, OperatorNotFound
 from moorline.model.deployment import OperatorRestore
 from moorline.model.graph import Graph
-from moorline.model.key_groups import owned
+from moorline.model.key_groups import KeyGroupRange, owned, owner
+from moorline.model.keys import key_group
 from moorline.model.manifest import ElementsHandle, KeyedHandle, Manifest, OperatorEntry, OperatorHandles, SnapshotFile
 from moorline.protocol.lowering import lower
 from moorline.protocol.redistribution import key_groups_of, redistribute
@@ -195,12 +196,27 @@ def test_the_number_of_key_groups_is_the_snapshots_unless_the_user_set_one():
     assert key_groups_of(Manifest("job", 1, 1, 0, []), graph(2)) == 128
 
 
-def test_another_number_of_key_groups_is_an_error():
-    with pytest.raises(MaxParallelismChanged) as caught:
-        key_groups_of(with_keys(1, 128), graph(2, max_parallelism=256))
-    assert (caught.value.snapshot, caught.value.job) == (128, 256)
+def test_another_number_of_key_groups_is_what_the_user_set_or_what_the_parallelism_needs():
+    assert key_groups_of(with_keys(1, 128), graph(2, max_parallelism=256)) == 256
+    assert key_groups_of(with_keys(1, 128), graph(2, max_parallelism=3)) == 3
+    assert key_groups_of(with_keys(1, 4), graph(5)) == 128
 
 
-def test_a_parallelism_above_the_snapshots_key_groups_is_an_error():
-    with pytest.raises(MaxParallelismChanged, match="max_parallelism=4"):
-        key_groups_of(with_keys(1, 4), graph(5))
+@pytest.mark.parametrize(("kind", "told"), [("raw", "raw keyed state"), ("store", "outside store")])
+def test_state_that_belongs_to_key_groups_and_not_to_keys_cannot_be_dealt_out_anew(kind, told):
+    stored = manifest([OperatorHandles("op", [KeyedHandle("s", kind, "bytes", 0, 4, 1)])], max_parallelism=4)
+    assert key_groups_of(stored, graph(3)) == 4
+    with pytest.raises(MaxParallelismChanged, match=told) as caught:
+        key_groups_of(stored, graph(5))
+    assert (caught.value.snapshot, caught.value.job) == (4, 128)
+
+
+@given(st.integers(1, 40), st.integers(1, 300), st.integers(1, 300), st.lists(st.integers(0, 999), max_size=20))
+def test_with_another_number_of_key_groups_every_key_finds_its_new_owner(parallelism, stored, now, found):
+    now = max(parallelism, now)
+    plans = redistribute(with_keys(3 if stored >= 3 else 1, stored), lower(graph(parallelism, now)), "the snapshot")
+    by_index = {subtask.index: parts["op"] for subtask, parts in plans.items() if "op" in parts}
+    for number in found:
+        mine = by_index[owner(key_group(number, now), parallelism, now)]
+        assert sum(key_group(number, stored) in KeyGroupRange(k.first, k.end) for k in mine.keyed) == 1
+        assert mine.key_groups == (None if stored == now else stored)

@@ -13,6 +13,7 @@ from moorline.model.config import ExponentialDelay, FailureRate, FixedDelay, NoR
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import OperatorHandles
 from moorline.protocol import coordination as co
+from moorline.protocol import leadership as le
 from moorline.protocol.alignment import (
     Alignment,
     BarrierArrived,
@@ -255,3 +256,51 @@ def test_lifecycle(path):
 @pytest.mark.parametrize("machine", ["alignment", "tracking", "triggering", "coordination", "restarts", "lifecycle"])
 def test_every_machine_has_its_stories(machine):
     assert len(transcript.of(machine)) >= 3
+
+
+class LeadershipSpeaker(Speaker):
+    lines = [
+        (r"candidate (\w+), ttl (\d+) ms", "candidate"),
+        (r"at (\d+)", "at"),
+        (r"sees nothing at (\d+)", "nothing"),
+        (r"sees (\d+) of (\w+), run (\w+)(?:, (\w+))? at (\d+)", "sees"),
+        (r"got (\d+) at (\d+)", "got"),
+        (r"refused at (\d+)", "refused"),
+        (r"nobody knows at (\d+)", "unknown"),
+        (r"job ended: (\w+)", "ended"),
+        (r"when is the next due\?", "due"),
+    ]
+
+    def candidate(self, name, ttl):
+        self.machine = le.Leadership(name, f"run-of-{name}", int(ttl))
+
+    def at(self, now):
+        return self.machine.handle(le.TimePassed(int(now)))
+
+    def nothing(self, now):
+        return self.machine.handle(le.Looked(None, int(now)))
+
+    def sees(self, number, holder, run, ended, now):
+        return self.machine.handle(le.Looked(le.Term(int(number), holder, run, ended or ""), int(now)))
+
+    def got(self, number, now):
+        assert self.machine.asked is not None and self.machine.asked.number == int(number)
+        return self.machine.handle(le.Got(self.machine.asked, int(now)))
+
+    def refused(self, now):
+        return self.machine.handle(le.Refused(int(now)))
+
+    def unknown(self, now):
+        return self.machine.handle(le.Failed(int(now)))
+
+    def ended(self, outcome):
+        return self.machine.handle(le.JobEnded(outcome))
+
+    def due(self):
+        due = self.machine.next_wakeup_ms()
+        return ["never" if due is None else f"at {due}"]
+
+
+@transcripts_of("leadership")
+def test_leadership(path):
+    transcript.run(path, LeadershipSpeaker())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections import Counter
 from collections.abc import Callable
@@ -64,7 +65,7 @@ def test_the_same_seed_is_the_same_story():
 
 
 def test_without_faults_nothing_is_restored():
-    calm = Faults(*[0.0] * 11)
+    calm = Faults(*[0.0] * len(dataclasses.fields(Faults)))
     for seed in range(20):
         simulation = Simulation(seed, faults=calm).run()
         assert not simulation.injected

@@ -25,7 +25,7 @@ def eventually(condition, what, seconds=90.0):
         time.sleep(0.05)
 
 
-def counting(out, *, count=None, rate=3_000, parallelism=2, uid="count", name="counting", sink="files"):
+def counting(out, *, count=None, rate=3_000, parallelism=2, uid="count", name="counting", sink="files", key_groups=16):
     class Count(mo.KeyedProcessFunction):
         seen = mo.ValueState(int, default=0)
 
@@ -33,7 +33,7 @@ def counting(out, *, count=None, rate=3_000, parallelism=2, uid="count", name="c
             self.seen.update(self.seen.value() + 1)
             yield {"n": n, "seen": self.seen.value()}
 
-    job = mo.Job(name, parallelism=parallelism, max_parallelism=16)
+    job = mo.Job(name, parallelism=parallelism, max_parallelism=key_groups)
     (
         job.source(mo.generate(lambda n: n, count=count, splits=4, rate=rate), uid="numbers")
         .key_by(lambda n: n % 10)
@@ -129,6 +129,18 @@ def test_state_of_an_operator_that_is_gone_is_an_error_unless_it_is_allowed(spar
     mo.run(renamed, spark, restore=path, allow_non_restored_state=True)
     with pytest.raises(SnapshotNotFound, match=r"manifest\.json"):
         mo.run(renamed, spark, restore=str(tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+def test_a_job_grows_beyond_the_key_groups_of_its_checkpoints(spark, tmp_path, backend):
+    out, count = tmp_path / "out", 8_000
+    chk = mo.Checkpoints(str(tmp_path / "chk"), interval="200ms")
+    handle = mo.start(counting(out, count=count, key_groups=2), spark, checkpoints=chk, backend=backend)
+    eventually(lambda: len(handle.checkpoints) >= 2, "checkpoints")
+    handle.cancel()
+    wider = counting(out, count=count, rate=None, parallelism=3, key_groups=6)
+    mo.run(wider, spark, checkpoints=chk, restore="latest", backend=backend)
+    audit(published(out), count)
 
 
 def test_live_rescales_under_load_with_a_kill_in_between_end_exactly_once(spark, tmp_path):

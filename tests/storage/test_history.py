@@ -49,6 +49,24 @@ def test_a_second_claim_fences_the_first(store: BlobStore) -> None:
     assert story(store) == ["1c1", "2m1:1", "3c2", "4m2:2"]
 
 
+def test_a_leader_that_slept_before_its_claim_does_not_take_the_job_back(store: BlobStore) -> None:
+    def leader(run: str, term: int) -> History:
+        history = History(store, JOB)
+        history.run, history.term = run, term
+        return history
+
+    slept, next_leader = leader("run", 3), leader("run", 7)
+    assert next_leader.claim(fresh=True, now_ms=0) == 1
+    with pytest.raises(Fenced):
+        slept.claim(fresh=True, now_ms=0)
+    publish(next_leader, store, 1)
+    # A successor goes on, whatever it was told; a run of its own begins anew, whatever its number.
+    leader("run", 8).claim(fresh=True, now_ms=0)
+    leader("another", 1).claim(fresh=True, now_ms=0)
+    claims = [r.entry for r in History(store, JOB).read() if isinstance(r.entry, Claim)]
+    assert [(c.run, c.term, c.fresh) for c in claims] == [("run", 7, True), ("run", 8, False), ("another", 1, True)]
+
+
 def test_a_fenced_attempt_stays_fenced(store: BlobStore) -> None:
     first, second = claimed(store), claimed(store)
     for n in range(3):

@@ -1,0 +1,91 @@
+"""A stop with a savepoint, and what becomes of it if something fails on the way; taking over from a savepoint."""
+
+from __future__ import annotations
+
+import itertools
+
+from driver_worlds import World, small_job
+
+import moorline as mo
+from moorline.driver.requests import SnapshotRequest
+from moorline.model.messages import Failed, Running, Trigger
+from moorline.storage.memory import MemoryStore
+
+S = mo.JobStatus
+NUMBERS = itertools.count()
+
+
+def stop(world):
+    request = SnapshotRequest(savepoint=f"memory://stopping-{next(NUMBERS)}")
+    world.supervision.stop_with_savepoint(request, world.now_ms)
+    return request
+
+
+def fail(world):
+    world.report(world.subtasks[0], Failed(error="boom", traceback=""))
+    world.end_attempt(error="cancelled")
+    world.cluster.orders.clear()
+    world.pass_time(60_000)
+
+
+def stopped(**options):
+    """A world whose savepoint is complete and whose final checkpoint is not."""
+    world = World(restart=mo.FixedDelay(9, "1s"), **options).run()
+    if options.get("store") is not None:
+        world.complete()
+    request = stop(world)
+    ((_, trigger), *_) = world.cluster.take(Trigger)
+    assert trigger.pause
+    world.acknowledge(trigger.checkpoint)
+    assert request.answer.result(0) == trigger.checkpoint
+    return world, request.savepoint, trigger.checkpoint
+
+
+def test_after_a_failure_the_stop_goes_on_from_its_savepoint_and_nothing_is_read():
+    for store in (MemoryStore(), None):
+        world, savepoint, number = stopped(store=store)
+        fail(world)
+        deployment = world.deployment
+        assert (deployment.restored, deployment.restore_location) == (number, savepoint)
+        assert deployment.is_paused
+        world.all_report(Running(pid=7))
+        assert world.status is S.STOPPING
+        world.acknowledge(world.triggered(final=True))
+        world.end_attempt(results={"out": []})
+        assert world.status is S.FINISHED
+
+
+def test_a_final_checkpoint_that_was_complete_is_newer_than_the_savepoint():
+    store = MemoryStore()
+    world, _, _ = stopped(store=store)
+    final = world.triggered(final=True)
+    world.acknowledge(final)
+    world.end_attempt(error="lost")
+    world.pass_time(60_000)
+    assert (world.deployment.restored, world.deployment.restore_location) == (final, None)
+    assert world.deployment.is_paused
+
+
+def test_a_savepoint_that_was_taken_by_a_stop_is_never_taken_over_by_the_job_itself():
+    world, savepoint, _ = stopped(store=MemoryStore(), restore_mode="claim")
+    fail(world)
+    world.all_report(Running(pid=7))
+    world.acknowledge(world.triggered(final=True))
+    world.end_attempt(results={"out": []})
+    assert mo.plan(small_job(), restore=savepoint).checkpoint > 0, "it is there"
+
+
+def test_a_driver_that_takes_over_before_the_first_checkpoint_starts_from_the_savepoint():
+    _, savepoint, number = stopped(store=MemoryStore())
+    store = MemoryStore()
+    World(store=store, restore=savepoint).run()
+    second = World(store=store, restore="latest").start()
+    assert (second.deployment.restored, second.deployment.restore_location) == (number, savepoint)
+    second.all_report(Running(pid=7))
+    mine = second.complete()
+    third = World(store=store, restore="latest").start()
+    assert (third.deployment.restored, third.deployment.restore_location) == (mine, None)
+    fresh = World(store=store).start()
+    assert fresh.deployment.restored is None
+    after = World(store=store, restore="latest").start()
+    assert after.deployment.restored is None, "the savepoint belongs to an earlier life of the job"

@@ -1,0 +1,189 @@
+"""Real servers for tests, and what it takes to start one: processes in folders and on ports of their own.
+
+Only processes that were started here are ever stopped. What is missing is installed where that is possible; else the
+tests fail and say what to install: skipped tests look like good ones.
+
+The S3 server is moto. It gets a Python environment of its own, below the one the tests run in: the AWS libraries it is
+made of pin versions of packages that the rest should be free to choose.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+T = TypeVar("T")
+
+#: The word that must never turn up in a log.
+SECRET = "s3cret-access-word"
+_SERVERS = Path(sys.prefix) / "servers"
+
+
+class Server:
+    """One server process and how to start it again."""
+
+    def __init__(self, command: list[str], port: int, folder: Path, is_ready: Callable[[], object]) -> None:
+        self.command, self.port, self.folder, self._is_ready = command, port, folder, is_ready
+        self.process: subprocess.Popen[bytes] | None = None
+        (folder / "log").touch()
+        self.start()
+
+    def start(self) -> None:
+        with open(self.folder / "log", "ab") as log:
+            # With the tests gone, however they went, it stops too.
+            command = ["setpriv", "--pdeathsig", "INT", *self.command]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, cwd="/")
+        give_up = time.monotonic() + 60
+        while True:
+            try:
+                self._is_ready()
+                return
+            except Exception as error:
+                if self.process.poll() is not None or time.monotonic() > give_up:
+                    log_text = (self.folder / "log").read_text(errors="replace")[-3000:]
+                    pytest.fail(f"{self.command[0]} did not start: {error}\n{log_text}")
+                time.sleep(0.05)
+
+    def stop(self, sign: int = signal.SIGINT) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(sign)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(20)
+
+
+class S3Server(Server):
+    def __init__(self, folder: Path) -> None:
+        port = free_port()
+        self.endpoint = f"http://127.0.0.1:{port}"
+        command = [str(_moto()), "-H", "127.0.0.1", "-p", str(port)]
+        is_ready = lambda: urllib.request.urlopen(f"{self.endpoint}/moto-api/", timeout=2)  # noqa: E731
+        super().__init__(command, port, folder, is_ready)
+
+    def new_bucket(self) -> str:
+        name = f"bucket-{uuid.uuid4().hex[:12]}"
+        urllib.request.urlopen(urllib.request.Request(f"{self.endpoint}/{name}", method="PUT"), timeout=10)
+        return name
+
+    @property
+    def options(self) -> dict[str, object]:
+        """What ``storage_options`` are for obstore."""
+        return {
+            "endpoint": self.endpoint,
+            "access_key_id": "testing",
+            "secret_access_key": SECRET,
+            "region": "us-east-1",
+            "allow_http": True,
+        }
+
+
+class ZooKeeperServer(Server):
+    def __init__(self, folder: Path) -> None:
+        port = free_port()
+        (folder / "data").mkdir()
+        settings = {
+            "tickTime": 200,
+            "dataDir": folder / "data",
+            "clientPort": port,
+            "clientPortAddress": "127.0.0.1",
+            "admin.enableServer": "false",
+            "4lw.commands.whitelist": "ruok",
+            "minSessionTimeout": 400,
+            "maxSessionTimeout": 60000,
+        }
+        (folder / "zoo.cfg").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        main = "org.apache.zookeeper.server.ZooKeeperServerMain"
+        command = ["java", "-Xmx128m", "-cp", _zookeeper(), main, str(folder / "zoo.cfg")]
+        super().__init__(command, port, folder, self._ask)
+
+    @property
+    def hosts(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def _ask(self) -> None:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=2) as line:
+            line.sendall(b"ruok")
+            if line.recv(16) != b"imok":
+                raise ConnectionError("it does not say that it is well")
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    with tempfile.TemporaryDirectory(prefix="moorline-s3-", ignore_cleanup_errors=True) as folder:
+        server = S3Server(Path(folder))
+        yield server
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server() -> Iterator[ZooKeeperServer]:
+    with tempfile.TemporaryDirectory(prefix="moorline-zookeeper-", ignore_cleanup_errors=True) as folder:
+        server = ZooKeeperServer(Path(folder))
+        yield server
+        server.stop()
+
+
+def free_port(below: int = 65_536) -> int:
+    """A port that nothing listens on. A Redis cluster also talks on the port 10,000 above its own."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        if port < below:
+            return port
+
+
+def install(package: str, find: Callable[[], T]) -> T:
+    """What ``find`` finds once Debian's package is there."""
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        for command in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", package]):
+            subprocess.run(command, env=quiet, capture_output=True, timeout=300, check=False)
+    found = find()
+    if not found:
+        pytest.fail(f"these tests need {package}: apt-get install {package}")
+    return found
+
+
+def _moto() -> Path:
+    found = _SERVERS / "moto" / "bin" / "moto_server"
+    if not found.exists():
+        _SERVERS.mkdir(exist_ok=True)
+        pip = [str(_SERVERS / "moto" / "bin" / "pip"), "install", "-q", "moto[server]>=5.2", "s3fs"]
+        for command in ([sys.executable, "-m", "venv", str(_SERVERS / "moto")], pip):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                shutil.rmtree(_SERVERS / "moto", ignore_errors=True)
+                pytest.fail(f"these tests need moto's server, an S3 for tests: {' '.join(command)}\n{done.stderr}")
+    return found
+
+
+def s3fs_packages() -> str:
+    """Where s3fs lies, for a Python that is to have it."""
+    _moto()
+    (found,) = (_SERVERS / "moto" / "lib").glob("python*/site-packages")
+    return str(found)
+
+
+def _zookeeper() -> str:
+    """The class path of Debian's package."""
+    jars = Path("/usr/share/java")
+    if not (jars / "zookeeper.jar").exists():
+        install("zookeeper", lambda: (jars / "zookeeper.jar").exists())
+    needed = ["zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "netty-all", "snappy-java", "metrics-core"]
+    return ":".join(str(jars / f"{name}.jar") for name in needed if (jars / f"{name}.jar").exists())
