@@ -1,7 +1,7 @@
 """Which places are connected? Roads come in one by one, and the smallest name of each component spreads in a loop.
 
 State: of each place its neighbours, and the smallest name that has reached it. A place that learns of a smaller name
-tells all its neighbours: it sends them messages, and these go back to the beginning of the loop, by the neighbour's key.
+tells all its neighbours: it sends them messages, which go back to the beginning of the loop, by the neighbour's key.
 When no message is on its way any more, everybody knows.
 """
 
@@ -28,7 +28,7 @@ class Spread(mo.KeyedProcessFunction):
         if known is None or other < known:
             self.component.update(other)
             yield place, other
-            for neighbour in self.neighbours.keys():
+            for neighbour in self.neighbours:
                 ctx.output(self.messages, (neighbour, "component", other))
 
 

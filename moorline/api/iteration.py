@@ -1,8 +1,8 @@
 """Loops: a stream whose records may come back.
 
 ``stream.iterate(step)`` hands ``step`` a stream that carries the records of ``stream`` and those that are sent back.
-The step that reads it is the *head* of the loop. When ``step`` has returned, the head gets one more input: the feedback, by
-the head's own key. So a loop costs no operator of its own, and is closed by the time it exists.
+The step that reads it is the *head* of the loop. When ``step`` has returned, the head gets one more input: the
+feedback, by the head's own key. So a loop costs no operator of its own, and is closed by the time it exists.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ def iterate(stream: Stream, step: Callable[[Any], tuple[Stream, Stream]], pickle
     job = stream._job
     # Stands for the loop's stream until it is known who reads it. No uid can be this.
     entrance = f"\0loop {len(job._operators)}"
+    job._uids.alias(entrance, stream._origins)
     inside = type(stream)(job, ((entrance, None),), stream._partitioning, stream._key, stream._key_type)
     answer = step(inside)
     if not isinstance(answer, tuple) or len(answer) != 2:

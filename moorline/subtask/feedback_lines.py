@@ -1,7 +1,7 @@
 """The lines that carry records back to the head of a loop, from worker to worker.
 
 Spark's plan has no way back, so each subtask of a head listens, and each subtask that sends something back connects to
-all of them; the driver tells it where (docs/decisions/0018). A line begins with the same handshake as a control line,
+all of them; the driver tells it where (docs/decisions/0019). A line begins with the same handshake as a control line,
 under a secret of its own that both ends make from the attempt's. After it every message bears a seal, and nothing that
 does not is looked at: what is in a frame is unpickled later. A line belongs to one attempt and dies with it.
 

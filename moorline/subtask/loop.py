@@ -132,6 +132,9 @@ class Subtask:
         if self._deployment.restored is not None:
             store = restore_store(self._deployment, self._env)
             for origin, frames in in_flight.restored(self._deployment, self.id, store):
+                if self._deployment.is_paused and self._loop is not None:
+                    self._loop.keep(origin, frames)
+                    continue
                 self._origins.append(origin)
                 self._gate.restore(frames)
             failpoint("restore.open")

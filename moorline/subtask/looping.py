@@ -9,7 +9,7 @@ one of these if its subtask is in a loop; there is one thread, and nothing block
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -75,6 +75,8 @@ class Looping:
         self._going_round: dict[int, _GoingRound] = {}
         #: Is it a subtask that records come back to?
         self.is_head = bool(back)
+        if deployment.is_paused:
+            self.freeze()
         if not self._outside:
             self._tell(InputEnded())
 
@@ -84,6 +86,12 @@ class Looping:
         """A frame has come back. It waits until :meth:`pass_some`."""
         head = elements.head(frame)
         self._feedback.take(self._back[head.link, head.sender], frame)
+
+    def keep(self, origin: Origin, frames: Iterable[bytes]) -> None:
+        """What went round in the restored snapshot is not to be processed: let the next one have it again."""
+        inputs = [(o.upstream, o.tag, o.side) for o in self._origins]
+        for frame in frames:
+            self._feedback.take(inputs.index((origin.upstream, origin.tag, origin.side)), frame)
 
     def may_pass(self) -> bool:
         return self._feedback.may_pass()
