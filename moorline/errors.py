@@ -522,8 +522,16 @@ class InFlightNowhere(RestoreError):
     uid: str
     upstream: str
     snapshot: str
+    #: They went round a loop.
+    loop: bool = False
 
     def __str__(self) -> str:
+        if self.loop:
+            return (
+                f"{self.snapshot} holds records that went round a loop, from operator {self.upstream!r} back to "
+                f"operator {self.uid!r}, but in this job that does not lead back there. Give the loop back, with these "
+                f"uids and the same key; or let the job run until its loop is empty, and change it then."
+            )
         return (
             f"{self.snapshot} is an unaligned one and holds records on their way from operator {self.upstream!r} to "
             f"operator {self.uid!r}, but in this job they are not joined as they were. Start the job as it was, take a "

@@ -27,9 +27,7 @@ def eventually(condition, seconds=10.0):
 @pytest.fixture
 def receiver():
     got, lost = [], []
-    made = FeedbackReceiver(
-        "127.0.0.1", "job", Attempt(3), SECRET, HEAD, {TAIL}, got.append, lambda: lost.append(True)
-    )
+    made = FeedbackReceiver("127.0.0.1", "job", Attempt(3), SECRET, HEAD, {TAIL}, got.append, lambda: lost.append(True))
     made.got, made.lost = got, lost
     yield made
     made.close()

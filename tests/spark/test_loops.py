@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
 import time
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -85,15 +83,6 @@ def test_a_bounded_job_ends_when_its_loop_is_empty(spark):
     job = mo.Job("collatz", parallelism=2)
     collatz(job, 300).sink(mo.collect("out"), uid="out")
     assert Counter(mo.run(job, spark).collected("out")) == expected(300)
-
-
-def test_the_example_finds_the_components(spark):
-    path = Path(__file__).parents[2] / "examples" / "connected_components.py"
-    spec = importlib.util.spec_from_file_location("example_connected_components", path)
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
-    changes = dict(mo.run(example.build(), spark).collected("changes"))
-    assert changes == {**dict.fromkeys("abcd", "a"), **dict.fromkeys("xyz", "x"), "e": "e"}
 
 
 @pytest.mark.parametrize("mode", [{}, {"unaligned": True}])
