@@ -93,7 +93,8 @@ class Election:
         status = self._loop.status
         outcome = status.value if status.is_terminal and not self._loop.has_crashed else le.YIELDED
         self._events.put(le.JobEnded(outcome))
-        self._done.wait(CLOSING_SECONDS)
+        if self._machine.asked is not None:  # otherwise there is nothing of ours that anybody could wait for
+            self._done.wait(CLOSING_SECONDS)
         self._requests.shutdown(wait=False, cancel_futures=True)
 
     # --- inside -------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from moorline.testing.faults import Faults
 from moorline.testing.simulated_jobs import LostOrDoubled, counting_job
 from moorline.testing.simulator import Simulation
 
-SEEDS = int(os.environ.get("MOORLINE_SEEDS", "2000"))
+SEEDS = int(os.environ.get("MOORLINE_SEEDS", "5000"))
 CHUNK = 50
 
 

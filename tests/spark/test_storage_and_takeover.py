@@ -94,7 +94,7 @@ folder = Path(sys.argv[1])
 handle = mo.start(
     counts(folder / "out", 6_000, int(sys.argv[2])),
     checkpoints=mo.Checkpoints(str(folder / "chk"), interval="200ms"),
-    ha=mo.StorageLease(ttl="3s"),
+    ha=mo.StorageLease(ttl="10s"),
 )
 told = None
 while told is None or not told.is_terminal:
@@ -148,7 +148,7 @@ def driver(tmp_path: Path) -> Iterator[Callable[[int], DriverProcess]]:
 def test_a_second_driver_waits_while_the_first_lives_and_finishes_the_job_when_it_was_killed(driver, tmp_path):
     # So slow that it would take ten minutes, and so fast that it takes two seconds.
     first = driver(10)
-    first.until("starting")
+    first.until("running")
     second = driver(3_000)
     second.until("waiting")
     first.until("3 checkpoints")

@@ -19,7 +19,14 @@ from moorline.console.output import json_option, long_work, show_json, show_tabl
 from moorline.errors import MoorlineError
 from moorline.storage.open import open_store
 
-_EXTRAS = {"rich": "demo", "psycopg": "postgres", "redis": "redis"}
+_EXTRAS = {
+    "rich": "demo",
+    "psycopg": "postgres",
+    "redis": "redis",
+    "obstore": "object-store",
+    "fsspec": "fsspec",
+    "kazoo": "zookeeper",
+}
 
 
 @dataclass(frozen=True)
