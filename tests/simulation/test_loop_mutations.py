@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from moorline.errors import MoorlineError
@@ -14,6 +16,7 @@ from moorline.testing import simulator
 from moorline.testing.faults import Faults
 from moorline.testing.simulated_jobs import LostOrDoubled
 from moorline.testing.simulated_loops import loop_job
+from moorline.testing.simulated_modes import at_least_once
 from moorline.testing.simulator import Simulation
 
 ROUGH = Faults(worker_death=0.004, driver_death=0.001, damage=0)
@@ -37,6 +40,22 @@ def broken_seeds(monkeypatch):
 
 def test_unbroken_loops_lose_and_double_nothing(broken_seeds):
     assert broken_seeds(8) == 0
+
+
+def test_at_least_once_no_record_is_lost_in_a_loop(monkeypatch):
+    monkeypatch.setattr(simulator, "job_of", lambda seed: loop_job)
+    monkeypatch.setattr(simulator, "mode_of", lambda seed, settings: at_least_once(settings))
+    doubled = 0
+    for seed in range(20):
+        try:
+            Simulation(seed, rocksdb=0).run()
+        except LostOrDoubled as error:
+            # Counts may be too high then; but whoever has set out arrives.
+            missing = re.search(r"missing (.*), too many", str(error), re.DOTALL)
+            assert missing
+            assert "'done'" not in missing[1]
+            doubled += 1
+    assert doubled  # which is why there are other modes
 
 
 def test_it_notices_when_a_feedback_record_is_lost(monkeypatch, broken_seeds):

@@ -110,3 +110,20 @@ def test_what_goes_round_is_in_a_savepoint_and_goes_on_at_another_parallelism(sp
     handle.stop(savepoint=place, timeout=90)
     mo.run(job, spark, restore=place, parallelism=1, checkpoints=checkpoints(tmp_path / "other"))
     assert Counter(published(out)) == expected(900)
+
+
+def test_a_loop_with_more_in_it_than_any_buffer_holds_does_not_lock_up(spark, tmp_path):
+    """40 MB go round four times, everything at once, past a step in another stage."""
+    count, size, times = 4000, 10_000, 4
+
+    def once(loop):
+        grown = loop.map(lambda r: (r[0], r[1] + 1, r[2]), uid="count")
+        passed = grown.rebalance().map(lambda r: r, uid="elsewhere")
+        return passed.filter(lambda r: r[1] < times, uid="again"), passed.filter(lambda r: r[1] == times, uid="done")
+
+    job = mo.Job("large", parallelism=2)
+    numbers = job.source(mo.generate(lambda n: (n, 0, bytes(size)), count=count), uid="numbers")
+    out = numbers.key_by(lambda r: r[0]).iterate(once).map(lambda r: r[:2], uid="strip")
+    out.sink(mo.collect("out"), uid="out")
+    result = mo.run(job, spark, checkpoints=checkpoints(tmp_path))
+    assert Counter(result.collected("out")) == Counter((n, times) for n in range(count))
