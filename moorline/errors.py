@@ -117,6 +117,19 @@ class UnconnectedStream(JobError):
 
 
 @dataclass(eq=False)
+class InvalidLoop(JobError):
+    """A loop that cannot be run as it was written."""
+
+    head: str
+    cause: str
+    advice: str
+
+    def __str__(self) -> str:
+        which = f"the loop of operator {self.head!r}" if self.head else "a loop"
+        return f"{which} cannot be: {self.cause}. Please {self.advice}."
+
+
+@dataclass(eq=False)
 class NothingToRun(JobError):
     """A job without a source."""
 
@@ -263,6 +276,22 @@ class StateRegisteredLate(StateError):
 
     def __str__(self) -> str:
         return f"state {self.name!r} was asked for after open(). Ask for every state in open()."
+
+
+@dataclass(eq=False)
+class LoopRecordNotPlain(StateError):
+    """What goes round a loop cannot be kept in a snapshot."""
+
+    uid: str
+    upstream: str
+    had: str
+
+    def __str__(self) -> str:
+        return (
+            f"operator {self.upstream!r} sends records back to {self.uid!r} that a snapshot cannot hold: {self.had}. "
+            f"Send plain data (numbers, texts, tuples, lists, dicts ...) round the loop, or say iterate(..., "
+            f"pickled=True): then they are kept as pickles, and reading a snapshot of the job runs what is in them."
+        )
 
 
 @dataclass(eq=False)
@@ -493,8 +522,16 @@ class InFlightNowhere(RestoreError):
     uid: str
     upstream: str
     snapshot: str
+    #: They went round a loop.
+    loop: bool = False
 
     def __str__(self) -> str:
+        if self.loop:
+            return (
+                f"{self.snapshot} holds records that went round a loop, from operator {self.upstream!r} back to "
+                f"operator {self.uid!r}, but in this job that does not lead back there. Give the loop back, with these "
+                f"uids and the same key; or let the job run until its loop is empty, and change it then."
+            )
         return (
             f"{self.snapshot} is an unaligned one and holds records on their way from operator {self.upstream!r} to "
             f"operator {self.uid!r}, but in this job they are not joined as they were. Start the job as it was, take a "
@@ -512,9 +549,9 @@ class InFlightPickled(RestoreError):
 
     def __str__(self) -> str:
         return (
-            f"{self.snapshot} is an unaligned one and holds pickled records on their way to operator {self.uid!r}. "
-            f"Reading a pickle can run code, so it is done only for a job that writes such checkpoints itself: start "
-            f"it with unaligned=True or an aligned_timeout."
+            f"{self.snapshot} holds pickled records on their way to operator {self.uid!r}. Reading a pickle can run "
+            f"code, so it is done only for a job that writes such snapshots itself: start it with unaligned=True or "
+            f"an aligned_timeout; or, if they go round a loop, give iterate() its pickled=True back."
         )
 
 

@@ -54,8 +54,7 @@ class GeneratedUids:
         self, kind: str, name: str, inputs: tuple[Input, ...], uid: str | None, taken: Collection[str]
     ) -> Proposal:
         """The uid of the next operator: the one it was given, or else one that is not taken."""
-        sources = [(edge.tag, source) for edge in inputs for source in self._after[edge.upstream]]
-        after = frozenset(source if tag is None else f"{source}#{tag}" for tag, source in sources) - {""}
+        after = self._sources([(edge.upstream, edge.tag) for edge in inputs])
         stem = f"{kind}-{_short(name)}" + (f"-after-{_short('+'.join(sorted(after)))}" if after else "")
         number = self._alike[stem] + 1
         made = _numbered(stem, number)
@@ -67,6 +66,14 @@ class GeneratedUids:
             # One that is given the uid it had anyway changes nothing for those after it.
             after = frozenset({"" if chosen == made else chosen})
         return Proposal(chosen, stem, after or frozenset({""}))
+
+    def alias(self, entrance: str, origins: Collection[tuple[str, str | None]]) -> None:
+        """Let ``entrance`` stand for these outputs of operators: in a loop it is not known yet who reads them."""
+        self._after[entrance] = self._sources(origins) or frozenset({""})
+
+    def _sources(self, origins: Collection[tuple[str, str | None]]) -> frozenset[str]:
+        sources = [(tag, source) for upstream, tag in origins for source in self._after[upstream]]
+        return frozenset(source if tag is None else f"{source}#{tag}" for tag, source in sources) - {""}
 
     def keep(self, proposal: Proposal) -> None:
         """The operator has been added."""
@@ -89,7 +96,7 @@ def _short(text: str) -> str:
 def keeps_state(operator: Operator) -> bool:
     """Could a snapshot hold something of this operator?"""
     function = operator.function
-    if operator.kind in ("source", "sink", "window", "broadcast_process"):
+    if operator.kind in ("source", "sink", "window", "broadcast_process") or any(i.feedback for i in operator.inputs):
         return True
     if declared_states(function) or isinstance(function, (CheckpointedFunction, ListCheckpointed)):
         return True

@@ -152,7 +152,7 @@ class Job:
         lines = [f"job {self.name!r}, parallelism {self.parallelism}, {self.max_parallelism} key groups"]
         width = max([len(uid) for uid in self._operators], default=0) + 2
         for o in self._operators.values():
-            reads = ", ".join(f"{i.upstream}{'#' + i.tag if i.tag else ''} ({i.partitioning.value})" for i in o.inputs)
+            reads = ", ".join(map(str, o.inputs))
             what = f"{o.kind}: {o.name}"
             lines.append(f"  {o.uid:<{width}}{what:<24}  x{o.parallelism}" + (f"  <- {reads}" if reads else ""))
         return "\n".join(lines)

@@ -23,6 +23,7 @@ from moorline.api.functions import (
     ProcessFunction,
     ReduceFunction,
 )
+from moorline.api.iteration import iterate
 from moorline.api.joins import IntervalJoin, JoinedStreams
 from moorline.api.legacy_ends import SinkFunction
 from moorline.api.sinks import Sink
@@ -132,6 +133,30 @@ class Stream:
             if stream._partitioning is not Partitioning.FORWARD:
                 raise InvalidArgument("union", stream, "Unite the streams first, then key_by or rebalance the union.")
         return Stream(self._job, tuple(origin for stream in (self, *others) for origin in stream._origins))
+
+    def iterate(self, step: Callable[[Any], tuple[Stream, Stream]], *, pickled: bool = False) -> Stream:
+        """A loop: records may flow back to an earlier step. Returns what comes out of it.
+
+        ``step`` gets the stream that goes round, keyed as this one is, and returns two streams: what goes back, and
+        what comes out. What goes back reaches the first step of the loop again, by that step's key. A bounded job
+        ends when nothing goes round any more. Snapshots hold what does, as plain data; with ``pickled`` it may be
+        objects of your own.
+
+        >>> import moorline as mo
+        >>> job = mo.Job("halve")
+        >>> def halve(loop):
+        ...     halved = loop.map(lambda n: n // 2, uid="halve")
+        ...     return halved.filter(lambda n: n > 1, uid="more"), halved.filter(lambda n: n <= 1, uid="done")
+        >>> job.source(mo.from_items([8, 5]), uid="n").iterate(halve).sink(mo.collect("out"), uid="out")
+        >>> print(job)
+        job 'halve', parallelism 1, 128 key groups
+          n      source: Items             x1
+          halve  map: lambda               x1  <- n (forward), more (rebalance, feedback)
+          more   filter: lambda            x1  <- halve (forward)
+          done   filter: lambda            x1  <- halve (forward)
+          out    sink: Collect             x1  <- done (forward)
+        """
+        return iterate(self, step, pickled)
 
     def side_output(self, tag: OutputTag) -> Stream:
         """What the operator before sent to ``tag``."""

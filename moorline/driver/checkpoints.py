@@ -81,7 +81,8 @@ class AttemptCheckpoints:
         self._plan = deployment.plan
         self._subtasks = list(self._plan.subtasks())
         self._sources = list(self._plan.source_subtasks())
-        self._reading = set(self._sources)
+        #: Who has not said yet that it has come to its end: sources, and the heads of loops.
+        self._reading = {*self._sources, *self._plan.heads()}
         self._triggering = Triggering(
             interval_ms=config.interval_ms if config else None,
             min_pause_ms=config.min_pause_ms if config else 0,
@@ -171,7 +172,7 @@ class AttemptCheckpoints:
         self._requested.clear()
 
     def input_ended(self, subtask: SubtaskId) -> None:
-        """A source has read everything. When all have, only the final checkpoint is left to do."""
+        """A source has read everything, or a loop is empty. After all of them only the final checkpoint is left."""
         self._reading.discard(subtask)
         if not self._reading:
             self._triggering.final_requested()

@@ -59,7 +59,7 @@ def _from_savepoint(
         raise SnapshotCorrupt(store.url, damage)
     check_types(manifest, graph)
     if not config.state.unaligned:
-        _refuse_pickles(manifest, f"the snapshot {store.url}")
+        _refuse_pickles(manifest, graph, f"the snapshot {store.url}")
     graph = _with_key_groups(manifest, graph)
     plan = lower(graph)
     restores = redistribute(manifest, plan, f"the snapshot {store.url}", config.allow_non_restored_state)
@@ -125,7 +125,7 @@ def start_from_storage(
         given_up |= set(passed)
     check_types(manifest, graph)
     if not config.state.unaligned:
-        _refuse_pickles(manifest, f"checkpoint {manifest.checkpoint} in {url}")
+        _refuse_pickles(manifest, graph, f"checkpoint {manifest.checkpoint} in {url}")
     # Also if nothing is known to be damaged: an entry of the history that is gone altogether leaves no trace in it.
     _roll_back(graph, manifest.checkpoint)
     graph = _with_key_groups(manifest, graph)
@@ -145,10 +145,12 @@ def _with_key_groups(manifest: Manifest, graph: Graph) -> Graph:
     return replace(graph, max_parallelism=wanted)
 
 
-def _refuse_pickles(manifest: Manifest, snapshot: str) -> None:
-    for operator in manifest.operators:
-        if any(h.pickled for subtask in operator.subtasks for h in subtask.in_flight):
-            raise InFlightPickled(operator.uid, snapshot)
+def _refuse_pickles(manifest: Manifest, graph: Graph, snapshot: str) -> None:
+    for entry in manifest.operators:
+        operator = graph.by_uid.get(entry.uid)
+        for handle in (h for subtask in entry.subtasks for h in subtask.in_flight if h.pickled):
+            if operator is None or not operator.may_unpickle(handle.upstream, handle.tag):
+                raise InFlightPickled(entry.uid, snapshot)
 
 
 def _roll_back(graph: Graph, checkpoint: int) -> None:

@@ -50,6 +50,7 @@ from moorline.model.messages import (
     Progress,
     Report,
     Running,
+    SendBackTo,
 )
 from moorline.protocol.lifecycle import JobStatus, Lifecycle
 from moorline.protocol.lowering import lower
@@ -107,6 +108,7 @@ class _Attempt:
     #: The size of the snapshot it started from, and how much of it each subtask has read.
     snapshot_bytes: int = 0
     read_bytes: dict[SubtaskId, int] = field(default_factory=dict)
+    addresses: dict[SubtaskId, tuple[str, int]] = field(default_factory=dict)
     #: Why it is being cancelled.
     failure: str | None = None
     user_error: str | None = None
@@ -414,10 +416,12 @@ class Supervision:
 
     def _take(self, current: _Attempt, subtask: SubtaskId, report: Report, now_ms: int) -> None:
         match report:
-            case Running(pid=pid, read_bytes=read_bytes):
+            case Running(pid=pid, read_bytes=read_bytes, address=address):
                 current.running.add(subtask)
                 current.pids[subtask] = pid
                 current.read_bytes[subtask] = read_bytes
+                if address is not None:
+                    current.addresses[subtask] = address
                 self._maybe_running(current, now_ms)
             case Acknowledged():
                 current.checkpoints.acknowledged(subtask, report, now_ms)
@@ -445,6 +449,7 @@ class Supervision:
                 log.info("attempt %d runs: read %d bytes of a snapshot of %d", current.deployment.attempt, read, size)
             if self._autoscaler is not None:
                 self._autoscaler.began(now_ms, self._rescale is not None)
+            self._tell_addresses(current)
             if self._rescale is not None and self._rescale.has_begun:
                 self._rescale.answer.set_result(current.deployment.attempt)
                 self._rescale = None
@@ -452,6 +457,15 @@ class Supervision:
             for request in waiting:
                 self.request(request, now_ms)
             self._maybe_stop(now_ms)
+
+    def _tell_addresses(self, current: _Attempt) -> None:
+        """Where to send what goes back round a loop."""
+        order = SendBackTo(addresses=[(s.vertex, s.index, *address) for s, address in current.addresses.items()])
+        plan = current.deployment.plan
+        senders = {link.source for link in plan.links if link.feedback}
+        for subtask in plan.subtasks() if order.addresses else ():
+            if subtask.vertex in senders:
+                self._cluster.send(subtask, order)
 
     def _maybe_stop(self, now_ms: int) -> None:
         if self._stop_wanted and self.status is JobStatus.RUNNING and self._attempt is not None:

@@ -12,11 +12,14 @@ A frame is one row of the exchange: a head that says where it goes and where it 
                  1 stamped     pickle of a list and of the timestamps' bytes
                  2 watermark   i64, milliseconds: nothing earlier follows on this channel, or so it is hoped
                  3 idle        nothing: do not wait for this channel's watermark until it says something again
-    2 barrier  checkpoint u64, triggered at (ms) i64, final u8 (2: a pause), completed u64, savepoint: text
+    2 barrier  checkpoint u64, triggered at (ms) i64, flags u8, completed u64, savepoint: text
+                 flags: 1 final, 2 pause, 4 drain
     3 end      nothing: no more records on this channel
     4 result   records for the driver: u16 length + name, pickle of a list; passed on to the last stage
+    5 mark     round u32, clean u8: goes round a loop to find out whether it is empty
 
-Pickle is for records between subtasks of one job only: the bytes never leave Spark's own shuffle.
+Pickle is for records between subtasks of one job only: the bytes never leave Spark's own shuffle, or the lines that
+lead back in a loop, where nothing is unpickled that does not bear the attempt's seal (``subtask/feedback_lines.py``).
 """
 
 from __future__ import annotations
@@ -38,7 +41,10 @@ _NAME = struct.Struct(">H")
 _PART = struct.Struct(">BI")
 _WATERMARK = struct.Struct(">q")
 
-BATCH, BARRIER, END, RESULT = 1, 2, 3, 4
+_MARK = struct.Struct(">I?")
+
+BATCH, BARRIER, END, RESULT, MARK = 1, 2, 3, 4, 5
+_FINAL, _PAUSE, _DRAIN = 1, 2, 4
 RECORDS, STAMPED, WATERMARK, IDLE = 0, 1, 2, 3
 
 #: A result has no slot: it goes on until there is no further stage.
@@ -70,6 +76,8 @@ class Barrier:
     savepoint: str = ""
     #: After this one no record follows until the attempt ends, and nothing fires.
     pause: bool = False
+    #: Before it time has ended, in the middle of the stream.
+    drain: bool = False
 
 
 def head(frame: bytes) -> Head:
@@ -140,15 +148,25 @@ def record_parts(frame: bytes) -> Iterator[bytes]:
 
 
 def pack_barrier(head: bytes, barrier: Barrier) -> bytes:
-    end = barrier.final | barrier.pause << 1
-    fixed = _BARRIER.pack(barrier.checkpoint, barrier.triggered_ms, end, barrier.completed)
+    flags = _FINAL * barrier.final | _PAUSE * barrier.pause | _DRAIN * barrier.drain
+    fixed = _BARRIER.pack(barrier.checkpoint, barrier.triggered_ms, flags, barrier.completed)
     return head + fixed + barrier.savepoint.encode()
 
 
 def unpack_barrier(frame: bytes) -> Barrier:
-    checkpoint, triggered_ms, end, completed = _BARRIER.unpack_from(frame, HEAD.size)
+    checkpoint, triggered_ms, flags, completed = _BARRIER.unpack_from(frame, HEAD.size)
     savepoint = frame[HEAD.size + _BARRIER.size :].decode()
-    return Barrier(CheckpointId(checkpoint), triggered_ms, bool(end & 1), completed, savepoint, bool(end & 2))
+    final, pause, drain = (bool(flags & flag) for flag in (_FINAL, _PAUSE, _DRAIN))
+    return Barrier(CheckpointId(checkpoint), triggered_ms, final, completed, savepoint, pause, drain)
+
+
+def pack_mark(head: bytes, number: int, clean: bool) -> bytes:
+    return head + _MARK.pack(number, clean)
+
+
+def unpack_mark(frame: bytes) -> tuple[int, bool]:
+    number, clean = _MARK.unpack_from(frame, HEAD.size)
+    return number, clean
 
 
 def pack_result(attempt: int, sender: int, name: str, records: list[Any]) -> bytes:

@@ -7,17 +7,37 @@ The logical :class:`Graph` is built by ``api``; ``protocol/lowering.py`` turns i
     stage      all vertices on one level; stages form one chain, because Spark joins them so
     slot       a place in a stage: one Spark task, one subtask
     link       an edge between two vertices; it has a channel from every sender to every receiver
+    loop       an operator that gets back some of what becomes of its output (its head), and all operators on the way
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from moorline.model.ids import SubtaskId
+
+T = TypeVar("T", bound=Hashable)
+
+
+def between(edges: set[tuple[T, T]], first: T, last: set[T]) -> frozenset[T]:
+    """Everything on a way from ``first`` to one of ``last``, both included; empty if there is none.
+
+    >>> sorted(between({(1, 2), (2, 3), (2, 4), (5, 3)}, 1, {3}))
+    [1, 2, 3]
+    """
+
+    def reached(start: set[T], steps: set[tuple[T, T]]) -> set[T]:
+        found, fresh = set(start), set(start)
+        while fresh:
+            fresh = {b for a, b in steps if a in fresh} - found
+            found |= fresh
+        return found
+
+    return frozenset(reached({first}, edges) & reached(last, {(b, a) for a, b in edges}))
 
 
 class Partitioning(Enum):
@@ -42,6 +62,14 @@ class Input:
     side: int = 0
     #: The declared type of the key, if any: so that keys of the user's own classes can be made again from a snapshot.
     key_type: Any = None
+    #: What comes in here has been through the operator before: the edge closes a loop.
+    feedback: bool = False
+    #: For feedback: may a snapshot hold its records as pickles, if they are not plain data?
+    pickled: bool = False
+
+    def __str__(self) -> str:
+        how = self.partitioning.value + (", feedback" if self.feedback else "")
+        return f"{self.upstream}{'#' + self.tag if self.tag else ''} ({how})"
 
 
 @dataclass(frozen=True)
@@ -71,6 +99,10 @@ class Operator:
         """What makes the key of a record on one of its inputs."""
         return next((i.key for i in self.inputs if i.side == side), None)
 
+    def may_unpickle(self, upstream: str, tag: str | None) -> bool:
+        """Has the user said that a snapshot may hold what comes back on this input as pickles?"""
+        return any(i.feedback and i.pickled and (i.upstream, i.tag) == (upstream, tag) for i in self.inputs)
+
     @property
     def key_type(self) -> Any:
         return next((i.key_type for i in self.inputs if i.key_type is not None), None)
@@ -90,6 +122,19 @@ class Graph:
     def by_uid(self) -> dict[str, Operator]:
         return {o.uid: o for o in self.operators}
 
+    @cached_property
+    def loops(self) -> dict[str, frozenset[str]]:
+        """By the uid of its head, the operators of each loop: those on a way from the head back to it."""
+        return {
+            o.uid: between(
+                {(i.upstream, p.uid) for p in self.operators for i in p.inputs if not i.feedback},
+                o.uid,
+                {i.upstream for i in o.inputs if i.feedback},
+            )
+            for o in self.operators
+            if any(i.feedback for i in o.inputs)
+        }
+
 
 @dataclass(frozen=True)
 class Link:
@@ -104,6 +149,8 @@ class Link:
     partitioning: Partitioning
     #: Which of the target's inputs it feeds, by its place among them.
     input: int = 0
+    #: It leads back, and so not through Spark's exchange.
+    feedback: bool = False
 
 
 @dataclass(frozen=True)
@@ -153,11 +200,34 @@ class Plan:
         return vertex.stage, vertex.first_slot + subtask.index
 
     def channels_into(self, subtask: SubtaskId) -> list[tuple[int, int]]:
-        """The channels that end at ``subtask``: pairs of link and sending subtask's index."""
+        """The channels of the exchange that end at ``subtask``: pairs of link and sending subtask's index."""
+        return self._into(subtask, feedback=False)
+
+    def feedback_into(self, subtask: SubtaskId) -> list[tuple[int, int]]:
+        """The channels that lead back to ``subtask``."""
+        return self._into(subtask, feedback=True)
+
+    def _into(self, subtask: SubtaskId, *, feedback: bool) -> list[tuple[int, int]]:
         return [
             (link.id, sender)
             for link in self.links
-            if link.target == subtask.vertex
+            if link.target == subtask.vertex and link.feedback is feedback
             for sender in range(self.vertices[link.source].parallelism)
             if link.partitioning is not Partitioning.FORWARD or sender == subtask.index
         ]
+
+    def heads(self) -> list[SubtaskId]:
+        """The subtasks that something leads back to."""
+        heads = {link.target for link in self.links if link.feedback}
+        return [subtask for subtask in self.subtasks() if subtask.vertex in heads]
+
+    @cached_property
+    def loop_of(self) -> dict[int, frozenset[int]]:
+        """For each vertex of a loop all vertices of that loop. None belongs to two of them."""
+        edges = {(link.source, link.target) for link in self.links if not link.feedback}
+        found: dict[int, frozenset[int]] = {}
+        for head in {link.target for link in self.links if link.feedback}:
+            tails = {link.source for link in self.links if link.feedback and link.target == head}
+            body = between(edges, head, tails)
+            found.update(dict.fromkeys(body, body))
+        return found

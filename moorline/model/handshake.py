@@ -8,7 +8,8 @@ Both hold the attempt's secret, which Spark delivers with the task. Neither ever
 
 Then every message is a frame: u32 length, 16-byte MAC, payload, where the MAC covers the direction, a
 sequence number and the payload under a key made from the secret and both nonces: a frame cannot be forged,
-replayed, reordered or reflected. Pure: ``driver/control.py`` and ``subtask/control.py`` move the bytes.
+replayed, reordered or reflected. Pure: ``driver/control.py`` and ``subtask/control.py`` move the bytes. The lines of a
+loop (``subtask/feedback_lines.py``) begin in the same way; there the receiver stands in the driver's place.
 """
 
 from __future__ import annotations
@@ -69,6 +70,11 @@ def read(data: bytes, kind: type[T]) -> T:
 
 def new_secret() -> bytes:
     return secrets.token_bytes(32)
+
+
+def feedback_secret(secret: bytes, receiver: SubtaskId) -> bytes:
+    """The secret of the lines that lead back to a subtask of a loop: what is sealed for one is of no use elsewhere."""
+    return hmac.digest(secret, b"feedback" + msgspec.msgpack.encode((receiver.vertex, receiver.index)), "sha256")
 
 
 def hello(job: str, attempt: Attempt, subtask: SubtaskId) -> Hello:

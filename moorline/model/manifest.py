@@ -90,7 +90,10 @@ class ElementsHandle(msgspec.Struct, frozen=True):
 
 
 class InFlightHandle(msgspec.Struct, frozen=True):
-    """Records that had come in at one input of an operator, in one subtask, and were not processed yet."""
+    """Records that had come in at one input of an operator, in one subtask, and were not processed yet.
+
+    Also those that went round a loop: they had not come back yet when the head took its snapshot.
+    """
 
     #: Which input: the operator that sent them, by which of its outputs, and the side they came in on.
     upstream: str
@@ -108,6 +111,8 @@ class InFlightHandle(msgspec.Struct, frozen=True):
     pickled: bool = False
     inline: list[bytes] = []
     file: SnapshotFile | None = None
+    #: They were on their way round a loop.
+    loop: bool = False
 
 
 class OperatorHandles(msgspec.Struct, frozen=True):
@@ -154,8 +159,8 @@ class Manifest(msgspec.Struct, frozen=True, tag="checkpoint", tag_field="kind"):
 
     @property
     def in_flight(self) -> int:
-        """How many records it holds that were on their way."""
-        return sum(h.records for o in self.operators for s in o.subtasks for h in s.in_flight)
+        """How many records it holds because barriers have overtaken them. What goes round a loop does not count."""
+        return sum(h.records for o in self.operators for s in o.subtasks for h in s.in_flight if not h.loop)
 
 
 class Claim(msgspec.Struct, frozen=True, tag="claim", tag_field="kind"):

@@ -1,7 +1,7 @@
 """What subtasks and the driver tell each other. A closed set of typed messages, as msgpack.
 
     subtask to driver: Running, Acknowledged, Declined, InputEnded, Progress, Answer, Failed
-    driver to subtask: Trigger, Overtake, Hold, Confirm, Abort, Query
+    driver to subtask: SendBackTo, Trigger, Overtake, Hold, Confirm, Abort, Query
 
 Reports are past tense, orders imperative. Every line is opened by a handshake that settles job, attempt and
 subtask (``model/handshake.py``), so a message need not repeat them; a message of another attempt has no line
@@ -23,6 +23,8 @@ class Running(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     pid: int = 0
     #: What it has read of the snapshot that it was restored from.
     read_bytes: int = 0
+    #: Where it receives what comes back round a loop, if it is of the head of one.
+    address: tuple[str, int] | None = None
 
 
 class Acknowledged(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -92,6 +94,12 @@ class Failed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     corrupt: str = ""
 
 
+class SendBackTo(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Where the subtasks of loops' heads receive what comes back: vertex, index, host and port of each."""
+
+    addresses: list[tuple[int, int, str, int]]
+
+
 class Trigger(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Sources: emit the barrier of this checkpoint now."""
 
@@ -147,7 +155,7 @@ class Query(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 T = TypeVar("T")
 Report = Running | Acknowledged | Declined | InputEnded | Progress | Answer | Failed
-Order = Trigger | Overtake | Hold | Confirm | Abort | Query
+Order = SendBackTo | Trigger | Overtake | Hold | Confirm | Abort | Query
 
 _encoder = msgspec.msgpack.Encoder()
 _reports: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)

@@ -7,6 +7,7 @@ Spark joins the stages of a pipelined job into one chain, so every vertex is giv
   and everything else as late as it can: a source stands right before its first reader, and no frame is relayed
   without need.
 - A stage's slots hold the subtasks of all vertices on its level, in the order of the vertices.
+- A link that leads back, closing a loop, has no say in this: what it carries does not go through Spark's exchange.
 
 ``spark/run.py`` and ``testing/simulator.py`` call :func:`lower`; both run the plan it returns.
 """
@@ -84,13 +85,23 @@ def _links(graph: Graph, root_of: dict[str, str], number: dict[str, int]) -> lis
                 partitioning = Partitioning.REBALANCE
             source = number[root_of[edge.upstream]]
             links.append(
-                Link(len(links), edge.upstream, edge.tag, source, number[operator.uid], partitioning, place),
+                Link(
+                    len(links),
+                    edge.upstream,
+                    edge.tag,
+                    source,
+                    number[operator.uid],
+                    partitioning,
+                    place,
+                    edge.feedback,
+                ),
             )
     return links
 
 
 def _stages(count: int, links: tuple[Link, ...]) -> list[int]:
-    # Vertices are numbered in the order of their operators, so a link always leads to a higher number.
+    # Vertices are numbered in the order of their operators, so a link always leads to a higher number, or back.
+    links = tuple(link for link in links if not link.feedback)
     earliest = [0] * count
     for link in sorted(links, key=lambda link: link.target):
         earliest[link.target] = max(earliest[link.target], earliest[link.source] + 1)

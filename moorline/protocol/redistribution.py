@@ -11,7 +11,7 @@
   whose keys are. Only for state that belongs to keys.
 - Records in flight: of a keyed input, to the new owners of their keys, which pick theirs out; of a broadcast input,
   like broadcast state, so that a subtask gets what its copy of the state has not seen; of any other input they stay
-  where they were, or are dealt out if the parallelism is another.
+  where they were, or are dealt out if the parallelism is another. What went round a loop is no different.
 
 Agrees with Flink 2.3 (``tests/golden``). ``driver/restore.py`` calls it.
 """
@@ -99,10 +99,10 @@ def _operator(entry: OperatorEntry, operator: Operator, max_parallelism: int) ->
 
 def check_inputs(entry: OperatorEntry, inputs: tuple[Input, ...], snapshot: str) -> None:
     """Whether records in flight still find the input that they were on their way to."""
-    joined = {(i.upstream, i.tag, i.side, _kind(i.partitioning.value)) for i in inputs}
+    joined = {(i.upstream, i.tag, i.side, _kind(i.partitioning.value), i.feedback) for i in inputs}
     for handle in (h for subtask in entry.subtasks for h in subtask.in_flight):
-        if (handle.upstream, handle.tag, handle.side, _kind(handle.partitioning)) not in joined:
-            raise InFlightNowhere(entry.uid, handle.upstream, snapshot)
+        if (handle.upstream, handle.tag, handle.side, _kind(handle.partitioning), handle.loop) not in joined:
+            raise InFlightNowhere(entry.uid, handle.upstream, snapshot, handle.loop)
 
 
 def _kind(partitioning: str) -> str:

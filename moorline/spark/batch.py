@@ -33,7 +33,7 @@ from pyspark.sql import DataFrame, SparkSession
 from moorline.api.job import Job
 from moorline.api.sinks import Sink
 from moorline.api.watermarks import WatermarkStrategy
-from moorline.errors import InvalidArgument, JobFailed
+from moorline.errors import InvalidArgument, InvalidLoop, JobFailed
 from moorline.model.config import StateConfig
 from moorline.model.deployment import Deployment
 from moorline.model.graph import Graph, Operator, Plan, Vertex
@@ -57,11 +57,12 @@ Taken = Callable[[bool], list[pa.RecordBatch]]
 
 
 def is_batch(job: Job, mode: str, options: dict[str, Any]) -> bool:
-    """Is the job to run as a batch? ``"auto"``: if all sources say that they end, and nothing is to be restored."""
+    """Is the job to run as a batch? ``"auto"``: if all sources say that they end, without loops and restores."""
     if mode not in MODES:
         raise InvalidArgument("mode", mode, f"It is one of {', '.join(MODES)}.")
     if mode == "auto":
-        wanted = options.get("restore") is None and all(_is_bounded(o) for o in _sources(job.graph()))
+        graph = job.graph()
+        wanted = options.get("restore") is None and all(_is_bounded(o) for o in _sources(graph)) and not graph.loops
         if wanted:
             for name in options.keys() - OPTIONS:
                 del options[name]  # meant for the case that it streams
@@ -143,6 +144,9 @@ def _commit(sinks: list[Operator], found: list[tuple[str, str, list[Any]]]) -> N
 
 def plan_of(graph: Graph) -> Plan:
     """How a graph runs as a batch: as when it streams, but time does not come before the end."""
+    for head in graph.loops:
+        cause = "a batch works off one key after the other, so nothing can come back to a key that it is through with"
+        raise InvalidLoop(head, cause, "run the job with mode='streaming'")
     for operator in _sources(graph):
         if getattr(operator.function, "is_bounded", None) is False:
             advice = "A batch job reads its sources to the end. Bound it, such as by count=, or let it stream."

@@ -3,6 +3,7 @@
     Spark's batches --reader thread--> mailbox (bounded)   --+
     the driver's orders --control thread--> mailbox        --+--> the task's generator: Subtask, then yield rows
     finished uploads --upload thread--> mailbox            --+
+    what comes back round a loop --its own threads--> mailbox (on disk, if it is much)
     progress thread --> the driver: also the sign of life
 
 The generator is the only thread that touches the subtask. Yielding blocks when the next stage does not keep up, the
@@ -26,12 +27,16 @@ from pyspark import TaskContext
 
 from moorline import failpoints
 from moorline.failpoints import failpoint
+from moorline.model.ids import SubtaskId
 from moorline.model.messages import Order
 from moorline.spark import shipping
 from moorline.spark.exchange import ARROW_SCHEMA
 from moorline.storage.open import open_store, remember_options
 from moorline.subtask.control import ControlLine
 from moorline.subtask.environment import Environment
+from moorline.subtask.feedback import MEMORY_BUDGET
+from moorline.subtask.feedback_lines import FeedbackLost, FeedbackReceiver, FeedbackSender
+from moorline.subtask.held import HeldFrames
 from moorline.subtask.loop import Subtask
 from moorline.subtask.output import Rows
 from moorline.subtask.spent import BUSY, HELD_BACK, IDLE
@@ -72,6 +77,7 @@ class Mailbox:
         self._changed = threading.Condition()
         self._frames: deque[bytes] = deque()
         self._calls: deque[Callable[[], None]] = deque()
+        self._feedback = HeldFrames()
         self.input_ended = False
         self._error: BaseException | None = None
         self._closed = False
@@ -89,6 +95,18 @@ class Mailbox:
         with self._changed:
             self._calls.append(call)
             self._changed.notify_all()
+
+    def put_feedback(self, frame: bytes) -> None:
+        """Never waits: see ``subtask/feedback_lines.py``."""
+        with self._changed:
+            self._feedback.append(frame, to_disk=self._feedback.memory_bytes + len(frame) > MEMORY_BUDGET)
+            self._changed.notify_all()
+
+    def take_feedback(self) -> Iterator[bytes]:
+        while self._feedback:
+            with self._changed:
+                frame = self._feedback.popleft()
+            yield frame
 
     def end_input(self, error: BaseException | None) -> None:
         with self._changed:
@@ -118,18 +136,19 @@ class Mailbox:
     def wait(self, seconds: float) -> None:
         """Wait until there is something to take, but no longer than ``seconds``."""
         with self._changed:
-            if not self._frames and not self._calls and not self.input_ended:
+            if not self._frames and not self._calls and not self._feedback and not self.input_ended:
                 self._changed.wait(seconds)
 
     def wait_for_calls(self, seconds: float) -> None:
         with self._changed:
-            if not self._calls:
+            if not self._calls and not self._feedback:
                 self._changed.wait(seconds)
 
     def close(self) -> None:
         with self._changed:
             self._closed = True
             self._frames.clear()
+            self._feedback.close()
             self._changed.notify_all()
 
 
@@ -150,6 +169,9 @@ def run_task(spec: TaskSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> I
     ended = threading.Event()
     line: ControlLine | None = None
     subtask: Subtask | None = None
+    job, attempt, plan = deployment.plan.graph.job, deployment.attempt, deployment.plan
+    receiver: FeedbackReceiver | None = None
+    sender = FeedbackSender(job, attempt, spec.secret, subtask_id)
 
     def ordered(order: Order) -> None:
         mailbox.put_call(lambda: subtask.order(order) if subtask else None)
@@ -157,6 +179,12 @@ def run_task(spec: TaskSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> I
     def lost() -> None:
         def fail() -> None:
             raise DriverLost("the control line to the driver is broken")
+
+        mailbox.put_call(fail)
+
+    def loop_broken() -> None:
+        def fail() -> None:
+            raise FeedbackLost("a line that leads back to this subtask is broken")
 
         mailbox.put_call(fail)
 
@@ -169,25 +197,39 @@ def run_task(spec: TaskSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> I
         uploads.submit(work).add_done_callback(finished)
 
     try:
-        line = ControlLine(
-            spec.address, spec.secret, deployment.plan.graph.job, deployment.attempt, subtask_id, ordered, lost
-        )
+        line = ControlLine(spec.address, spec.secret, job, attempt, subtask_id, ordered, lost)
+        if back := plan.feedback_into(subtask_id):
+            senders = {SubtaskId(plan.links[link].source, index) for link, index in back}
+            receiver = FeedbackReceiver(
+                line.host, job, attempt, spec.secret, subtask_id, senders, mailbox.put_feedback, loop_broken
+            )
         store = open_store(deployment.location) if deployment.location else None
-        environment = Environment(_now_ms, line.report, background, store, spec.flush_ms, is_wanted=mailbox.has_calls)
+        environment = Environment(
+            _now_ms,
+            line.report,
+            background,
+            store,
+            spec.flush_ms,
+            is_wanted=mailbox.has_calls,
+            send_back_to=sender.connect,
+        )
         subtask = Subtask(deployment, subtask_id, environment)
-        subtask.start(os.getpid())
+        subtask.start(os.getpid(), receiver.address if receiver is not None else None)
         reader.start()
         threading.Thread(target=_report_progress, args=(subtask, line, ended), daemon=True).start()
-        yield from _drive(subtask, mailbox)
+        yield from _drive(subtask, mailbox, sender)
         yield from _drain(subtask, mailbox)
     except Exception as error:
-        if line is not None and subtask is not None and not isinstance(error, DriverLost):
+        if line is not None and subtask is not None and not isinstance(error, (DriverLost, FeedbackLost)):
             line.report(subtask.describe_failure(error))
         raise
     finally:
         ended.set()
         mailbox.close()
         uploads.shutdown(wait=False, cancel_futures=True)
+        sender.close()
+        if receiver is not None:
+            receiver.close()
         if subtask is not None:
             subtask.close()
         if line is not None:
@@ -218,7 +260,7 @@ def _report_progress(subtask: Subtask, line: ControlLine, ended: threading.Event
         line.report(subtask.progress())
 
 
-def _drive(subtask: Subtask, mailbox: Mailbox) -> Iterator[pa.RecordBatch]:
+def _drive(subtask: Subtask, mailbox: Mailbox, sender: FeedbackSender) -> Iterator[pa.RecordBatch]:
     """Until the job is done: orders first, then input, then whatever the subtask has to do of its own."""
     output, spent = subtask.output, subtask.spent
     while True:
@@ -226,15 +268,20 @@ def _drive(subtask: Subtask, mailbox: Mailbox) -> Iterator[pa.RecordBatch]:
             call()
         if subtask.is_done:
             return
+        for returned in mailbox.take_feedback():
+            subtask.feedback(returned)
         frame = None if subtask.holds_input_back else mailbox.take_frame()
+        worked = frame is not None
         if frame is not None:
             subtask.frame(frame)
             failpoint("frame")
-            worked = True
-        else:
-            worked = subtask.work()
+        # What comes back has its turn even if there is always more coming in.
+        if frame is None or subtask.has_feedback:
+            worked = subtask.work() or worked
         worked = subtask.tick() or worked
         rows = output.take(is_idle=not worked)
+        for head, going_back in output.take_feedback():
+            sender.send(head, going_back)
         if rows:
             spent.now(HELD_BACK)
             yield from _batches(rows)

@@ -47,6 +47,11 @@ class ControlLine:
         with self._lock, suppress(OSError):
             self._socket.sendall(self._line.seal(messages.encode(report)))
 
+    @property
+    def host(self) -> str:
+        """The address of this machine on the network that it reaches the driver by."""
+        return str(self._socket.getsockname()[0])
+
     def close(self) -> None:
         self._closed = True
         with suppress(OSError):

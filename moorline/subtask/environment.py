@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from moorline.model.ids import SubtaskId
 from moorline.model.messages import Report
 from moorline.storage.blobs import BlobStore
 from moorline.storage.counted import Reads
@@ -38,6 +39,8 @@ class Environment:
     wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     #: What was read to restore.
     reads: Reads = field(default_factory=Reads)
+    #: What goes back round a loop is to be sent to these addresses.
+    send_back_to: Callable[[dict[SubtaskId, tuple[str, int]]], None] = lambda addresses: None
     #: Has something come up that should not wait until a frame has been worked off?
     is_wanted: Callable[[], bool] = lambda: False
     #: How many records are processed at a time, to begin with; it follows from how long they take.

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from moorline.errors import InFlightPickled, InvalidKey, MoorlineError, SnapshotCorrupt
+from moorline.errors import InFlightPickled, InvalidKey, LoopRecordNotPlain, MoorlineError, SnapshotCorrupt
 from moorline.model import elements, keys
 from moorline.model.deployment import Deployment, InFlightShare
 from moorline.model.elements import BATCH, HEAD
@@ -38,16 +38,27 @@ class Origin:
     tag: str | None
     side: int
     partitioning: str
+    #: Must its records be plain data in a snapshot? So it is in a loop, unless the user says otherwise.
+    is_plain: bool = False
+    loop: bool = False
 
     @classmethod
-    def of(cls, operator: Operator, edge: Input) -> Origin:
-        return cls(operator.uid, edge.upstream, edge.tag, edge.side, edge.partitioning.value)
+    def of(cls, operator: Operator, edge: Input, is_plain: bool = False) -> Origin:
+        partitioning = edge.partitioning.value
+        return cls(operator.uid, edge.upstream, edge.tag, edge.side, partitioning, is_plain, edge.feedback)
 
 
 def origins(plan: Plan, subtask: SubtaskId) -> list[Origin]:
     """The input behind each channel of a subtask."""
     root = plan.graph.by_uid[plan.vertices[subtask.vertex].operators[0]]
     return [Origin.of(root, root.inputs[plan.links[link].input]) for link, _ in plan.channels_into(subtask)]
+
+
+def feedback_origins(plan: Plan, subtask: SubtaskId, unaligned: bool) -> list[Origin]:
+    """The input behind each channel that leads back to a subtask."""
+    root = plan.graph.by_uid[plan.vertices[subtask.vertex].operators[0]]
+    edges = [root.inputs[plan.links[link].input] for link, _ in plan.feedback_into(subtask)]
+    return [Origin.of(root, edge, is_plain=not (edge.pickled or unaligned)) for edge in edges]
 
 
 # --- into a snapshot ----------------------------------------------------------------------------
@@ -67,7 +78,9 @@ class Waiting:
         count = sum(len(records) for _, records, _, _ in unpacked)
         try:
             return [plain.encode([stamps, records]) for _, records, stamps, _ in unpacked], count, False
-        except plain.NotPlain:
+        except plain.NotPlain as error:
+            if self.origin.is_plain:
+                raise LoopRecordNotPlain(self.origin.uid, self.origin.upstream, str(error)) from None
             return parts, count, True
 
 
@@ -92,9 +105,9 @@ def restored(
         operator = graph.by_uid[uid]
         for share in restores[uid].in_flight if uid in restores else ():
             one = share.handle
-            if one.pickled and not deployment.state.unaligned:
+            if one.pickled and not deployment.state.unaligned and not operator.may_unpickle(one.upstream, one.tag):
                 raise InFlightPickled(uid, f"checkpoint {deployment.restored}")
-            origin = Origin(uid, one.upstream, one.tag, one.side, one.partitioning)
+            origin = Origin(uid, one.upstream, one.tag, one.side, one.partitioning, loop=one.loop)
             yield origin, _frames(share, operator, subtask.index, graph.max_parallelism, store)
 
 

@@ -5,6 +5,7 @@ sleeps; ``spark/entry.py`` (or the simulator) calls it and carries its rows away
 
     start()        restore, open, report Running
     frame(f)       a frame from the exchange: for a later stage, or for us through the gate
+    feedback(f)    a frame that has come back round a loop
     order(o)       from the driver
     tick()         timers and watermarks that are due by the wall clock; next_tick_ms() says when
     work()         held frames that may pass now, else a batch from the source; False: nothing to do
@@ -34,7 +35,7 @@ from moorline.errors import (
 from moorline.failpoints import failpoint
 from moorline.model import elements
 from moorline.model.deployment import Deployment
-from moorline.model.elements import BATCH, HEAD, IDLE, WATERMARK, Barrier
+from moorline.model.elements import BATCH, HEAD, IDLE, MARK, WATERMARK, Barrier
 from moorline.model.ids import CheckpointId, SubtaskId
 from moorline.model.key_groups import owned
 from moorline.model.messages import (
@@ -50,6 +51,7 @@ from moorline.model.messages import (
     Progress,
     Query,
     Running,
+    SendBackTo,
     Trigger,
 )
 from moorline.model.times import MAX_TIME
@@ -60,6 +62,7 @@ from moorline.subtask import in_flight, queries, snapshot
 from moorline.subtask.ends import ReadingOperator, SinkOperator
 from moorline.subtask.environment import Environment
 from moorline.subtask.gate import Gate, InFlight
+from moorline.subtask.looping import Found, Looping
 from moorline.subtask.operator import ChainedOperator
 from moorline.subtask.output import Output
 from moorline.subtask.restore import close_chain, open_chain, restore_store
@@ -100,6 +103,13 @@ class Subtask:
             at_least_once=deployment.state.at_least_once,
         )
         self._slices = Slices(environment.now_ms, environment.is_wanted, environment.slice_records)
+        #: If it is on a way round a loop.
+        self._loop: Looping | None = None
+        if subtask.vertex in self._plan.loop_of:
+            self._loop = Looping(
+                deployment, subtask, self.output, self._came_back, self._end_time, self._end_loop, self._give_up
+            )
+        self._is_head = self._loop is not None and self._loop.is_head
         #: Of a source: checkpoints that wait until what was in flight has been processed.
         self._deferred: list[Trigger] = []
         #: Does it pass frames on that are not for it? And for which checkpoint must these not wait for its own work?
@@ -116,20 +126,23 @@ class Subtask:
 
     # --- what the world calls --------------------------------------------------------------------
 
-    def start(self, pid: int = 0) -> None:
-        """Restore, open, and say so."""
+    def start(self, pid: int = 0, address: tuple[str, int] | None = None) -> None:
+        """Restore, open, and say so. ``address``: where what comes back round a loop is received."""
         self._operators = open_chain(self._deployment, self.id, self._env, self.output)
         if isinstance(self._operators[0], ReadingOperator):
             self._source = self._operators[0]
         if self._deployment.restored is not None:
             store = restore_store(self._deployment, self._env)
             for origin, frames in in_flight.restored(self._deployment, self.id, store):
+                if self._deployment.is_paused and self._loop is not None:
+                    self._loop.keep(origin, frames)
+                    continue
                 self._origins.append(origin)
                 self._gate.restore(frames)
             failpoint("restore.open")
         by_uid = {o.operator.uid: o for o in self._operators}
         self._targets = [(by_uid[origin.uid], origin.side) for origin in self._origins]
-        self._env.report(Running(pid=pid, read_bytes=self._env.reads.bytes))
+        self._env.report(Running(pid=pid, read_bytes=self._env.reads.bytes, address=address))
 
     def frame(self, frame: bytes) -> None:
         """A frame has come in from the stage before."""
@@ -140,6 +153,11 @@ class Subtask:
             self._pass_on(head.slot, frame)
         else:
             self._gate.take(self._channel[head.link, head.sender], frame)
+
+    def feedback(self, frame: bytes) -> None:
+        """A frame has come back round a loop. It waits until :meth:`work` is called."""
+        assert self._loop is not None
+        self._loop.take(frame)
 
     def order(self, order: Order) -> None:
         """The driver wants something."""
@@ -159,9 +177,13 @@ class Subtask:
                 self._confirmed(checkpoint, final)
             case Abort(checkpoint=checkpoint):
                 self._gate.abort(checkpoint)
+                if self._loop is not None:
+                    self._loop.abort(checkpoint)
                 self._relaying_for = 0
                 for operator in reversed(self._operators):
                     operator.aborted(checkpoint)
+            case SendBackTo(addresses=addresses):
+                self._env.send_back_to({SubtaskId(v, i): (host, port) for v, i, host, port in addresses})
             case Query():
                 self._env.report(queries.answer(self._operators, order))
             case _:
@@ -172,6 +194,9 @@ class Subtask:
         if self._gate.has_released():
             self._gate.pass_released()
             self._trigger_deferred(0)
+            return True
+        if self._loop is not None and self.has_feedback:
+            self._loop.pass_some()
             return True
         if self._source is None or not self.is_reading:
             return False
@@ -191,20 +216,22 @@ class Subtask:
         if order.drain and self._source is not None:
             self._source.drain()
         checkpoint = CheckpointId(order.checkpoint)
-        barrier = Barrier(checkpoint, order.triggered_ms, order.final, order.completed, order.savepoint, order.pause)
+        barrier = Barrier(
+            checkpoint, order.triggered_ms, order.final, order.completed, order.savepoint, order.pause, order.drain
+        )
         self._barrier(barrier, 0, self._gate.in_flight(checkpoint))
         failpoint("ckpt.barrier")
 
     def _finish(self) -> None:
         """All input has ended, and so has time. What is emitted from here on belongs to nobody."""
-        if self._source is None and self._watermarks.current < MAX_TIME:
+        if self._source is None and not self._is_head and self._watermarks.current < MAX_TIME:
             self._operators[0].watermark(MAX_TIME)
         self._is_finished = True
         self.output.end()
 
     def next_tick_ms(self) -> int | None:
         """By the wall clock: when :meth:`tick` has something to do."""
-        if self._has_stopped or self._is_finished:
+        if self._has_stopped or self._is_finished or self._is_time_over():
             return None
         return min((t for o in self._operators if (t := o.next_tick_ms()) is not None), default=None)
 
@@ -242,7 +269,14 @@ class Subtask:
     @property
     def holds_input_back(self) -> bool:
         """Are held frames to be worked off before new input is taken?"""
-        return self._gate.has_released() and not self._relaying_for
+        is_crowded = self._loop is not None and self._loop.is_crowded()
+        return (self._gate.has_released() or is_crowded) and not self._relaying_for
+
+    @property
+    def has_feedback(self) -> bool:
+        """Is there something that has come back and may be processed now?"""
+        # What was in flight in the restored checkpoint was there before it.
+        return self._loop is not None and self._loop.may_pass() and not self._gate.has_restored()
 
     def progress(self) -> Progress:
         """How far it is. Called from another thread, so it looks at numbers only."""
@@ -260,6 +294,8 @@ class Subtask:
     def close(self) -> None:
         """Called once, at the end or after a failure."""
         self._gate.close()
+        if self._loop is not None:
+            self._loop.close()
         close_chain(self._operators)
 
     def describe_failure(self, error: BaseException) -> Failed:
@@ -293,13 +329,22 @@ class Subtask:
 
     def _deliver(self, channel: int, frame: bytes) -> bytes | None:
         """Process a frame. What is returned is left of it: something more urgent has come up."""
-        if frame[0] != BATCH:
-            self._time_has_come(self._watermarks.ended(channel))
-            self._open_channels -= 1
-            if not self._open_channels:
-                self._finish()
+        if frame[0] == BATCH:
+            return self._process(frame, *self._targets[channel], channel)
+        if frame[0] == MARK:
+            assert self._loop is not None
+            self._loop.marked(channel, frame)
             return None
-        operator, side = self._targets[channel]
+        self._time_has_come(self._watermarks.ended(channel))
+        self._open_channels -= 1
+        if self._loop is not None:
+            self._loop.ended(channel)
+        # The head of a loop has input as long as something may come back to it.
+        if not self._open_channels and not self._is_head:
+            self._finish()
+        return None
+
+    def _process(self, frame: bytes, operator: ChainedOperator, side: int, channel: int) -> bytes | None:
         at = HEAD.size
         while at < len(frame):
             kind, content, stamps, at = elements.unpack_part(frame, at)
@@ -318,17 +363,44 @@ class Subtask:
 
     def _time_has_come(self, announced: int | str | None) -> None:
         if isinstance(announced, int):
-            self._operators[0].watermark(announced)
+            self._pass_time(announced)
         elif announced is not None:
             # All inputs are idle: time goes on to the furthest of them first.
             if self._watermarks.current > self._operators[0].moment.watermark:
-                self._operators[0].watermark(self._watermarks.current)
+                self._pass_time(self._watermarks.current)
             self._operators[0].idle()
+
+    def _pass_time(self, time: int) -> None:
+        # In a loop time ends when it is empty: what comes back must not come after the end.
+        if time < MAX_TIME or not self._is_head:
+            self._operators[0].watermark(time)
+
+    # --- loops -----------------------------------------------------------------------------------
+
+    def _came_back(self, frame: bytes, side: int) -> bytes | None:
+        """Process what has come back. Time does not."""
+        return self._process(frame, self._operators[0], side, -1)
+
+    def _end_time(self) -> None:
+        if not self._is_time_over():
+            self._operators[0].watermark(MAX_TIME)
+
+    def _end_loop(self) -> None:
+        self._finish()
+        self._env.report(InputEnded())
+
+    def _is_time_over(self) -> bool:
+        """Has time ended in a loop? Then nothing is sent round any more but what comes round."""
+        return bool(self._loop and self._operators) and self._operators[0].moment.watermark >= MAX_TIME
+
+    # --- snapshots -------------------------------------------------------------------------------
 
     def _barrier(self, barrier: Barrier, align_ms: int, found: InFlight) -> None:
         """Every record before the barrier has been processed, or is in flight: take the snapshot."""
         for operator in self._operators:
             operator.before_barrier()
+        if barrier.drain and self._is_head:
+            self._end_time()
         try:
             self._snapshot(barrier, align_ms, found)
         finally:
@@ -339,8 +411,10 @@ class Subtask:
         self.output.broadcast(barrier)
         # What fires after the last barrier would be committed by nobody; after a pause, by us and by who goes on.
         self._has_stopped = self._has_stopped or barrier.final or barrier.pause
+        if self._loop is not None and self._has_stopped:
+            self._loop.freeze()
         checkpoint = barrier.checkpoint
-        waiting = in_flight.waiting((self._origins[channel], copy) for channel, copy in found)
+        waiting = [(self._origins[channel], copy) for channel, copy in found]
         if waiting and self._is_relay:
             # Others' barriers come through here too, and must not wait until we have worked off what was in flight.
             self._relaying_for = checkpoint
@@ -357,9 +431,17 @@ class Subtask:
         # A savepoint goes where the user wants it; nothing will ever be built on it.
         store = open_store(barrier.savepoint) if barrier.savepoint else self._env.store
         assert store is not None
-        write = snapshot.Writer(store, taken, checkpoint, self.id.index, self._deployment.attempt, mine, waiting)
-        work = snapshot.acknowledging(write, self._env.report, checkpoint, align_ms, sync_ms)
-        self._env.background(work, partial(self._written, barrier, taken))
+
+        def write(found: Found) -> None:
+            in_it = in_flight.waiting(found)
+            writer = snapshot.Writer(store, taken, checkpoint, self.id.index, self._deployment.attempt, mine, in_it)
+            work = snapshot.acknowledging(writer, self._env.report, checkpoint, align_ms, sync_ms)
+            self._env.background(work, partial(self._written, barrier, taken))
+
+        if self._loop is None:
+            write(waiting)
+        else:
+            self._loop.snapshot(checkpoint, taken, waiting, write)
 
     def _written(
         self, barrier: Barrier, taken: list[snapshot.Taken], handles: Any, error: BaseException | None

@@ -6,6 +6,9 @@ The loop takes the rows (slot, frame) that are ready and yields them to Spark.
 
 Spark hands a row to the next worker only when another row follows it, so a row with an empty frame, a *chaser*,
 follows the last frame to each slot, unless more frames are coming anyway.
+
+What goes back to the head of a loop is batched and flushed in the same way, but taken by :meth:`Output.take_feedback`:
+it does not go through Spark's exchange.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import numpy as np
 
 from moorline.errors import InvalidKey, MoorlineError
 from moorline.model import elements, keys
-from moorline.model.elements import BATCH, END, HEAD, Barrier
+from moorline.model.elements import BATCH, END, HEAD, MARK, Barrier
 from moorline.model.graph import Link, Operator, Partitioning, Plan
 from moorline.model.ids import SubtaskId
 from moorline.model.key_groups import owner
@@ -42,13 +45,16 @@ Rows = list[tuple[int, bytes]]
 class Channel:
     """The way to one receiving subtask."""
 
-    __slots__ = ("head", "parts", "records", "size", "slot", "stamps")
+    __slots__ = ("head", "is_feedback", "parts", "receiver", "records", "size", "slot", "stamps")
 
     def __init__(self, plan: Plan, link: Link, sender: SubtaskId, receiver: int, attempt: int) -> None:
         stage, here = plan.slot(sender)
-        target_stage, target = plan.slot(SubtaskId(link.target, receiver))
+        self.receiver = SubtaskId(link.target, receiver)
+        target_stage, target = plan.slot(self.receiver)
+        self.is_feedback = link.feedback
         # A receiver further on is reached through the stages between, by the same slots every time.
-        self.slot = target if target_stage == stage + 1 else relay_slot(here, target, plan.widths[stage + 1])
+        is_direct = link.feedback or target_stage == stage + 1
+        self.slot = target if is_direct else relay_slot(here, target, plan.widths[stage + 1])
         self.head = HEAD.pack(0, attempt, target_stage, target, link.id, sender.index)[1:]
         self.records: list[Any] = []
         #: The timestamps of :attr:`records`: one each, or none at all.
@@ -61,8 +67,12 @@ class Channel:
 class LinkOutput:
     """One link's sending end in one subtask. It is given batches and watermarks, like an operator."""
 
+    #: The vertex it leads to.
+    target = -1
+
     def __init__(self, channels: list[Channel], output: Output) -> None:
         self.channels, self._output = channels, output
+        self._is_feedback = channels[0].is_feedback
 
     def process(self, records: list[Any], timestamps: list[int] | None = None, side: int = 0) -> None:
         # Records with and without timestamps do not share a part.
@@ -82,7 +92,9 @@ class LinkOutput:
         self._mark(elements.PACKED_IDLE)
 
     def _mark(self, packed: bytes) -> None:
-        """Something that must not overtake the records before it."""
+        """Something that must not overtake the records before it. Time does not go back."""
+        if self._is_feedback:
+            return
         for channel in self.channels:
             if channel.records:
                 self._output.pack(channel)
@@ -224,6 +236,8 @@ class Output:
         self._part_records = 8
         self.has_buffered = False
         self._rows: Rows = []
+        #: Frames that go back round a loop, and to whom.
+        self._feedback: list[tuple[SubtaskId, bytes]] = []
         self._unchased: set[int] = set()
         self._flushed_ms = 0.0
 
@@ -247,7 +261,7 @@ class Output:
 
     def send(self, channel: Channel) -> None:
         """Make a frame of what is packed for one receiver."""
-        self._rows.append((channel.slot, b"".join((bytes((BATCH,)), channel.head, *channel.parts))))
+        self._add(channel, b"".join((bytes((BATCH,)), channel.head, *channel.parts)))
         channel.parts.clear()
         channel.size = 0
 
@@ -267,14 +281,27 @@ class Output:
         for link in self.links:
             for channel in link.channels:
                 head = bytes((elements.BARRIER,)) + channel.head
-                self._rows.append((channel.slot, elements.pack_barrier(head, barrier)))
+                self._add(channel, elements.pack_barrier(head, barrier))
+
+    def mark(self, targets: frozenset[int], number: int, clean: bool) -> None:
+        """Everything so far, then a mark, on every channel to these vertices."""
+        self.send_all()
+        for link in self.links:
+            for channel in link.channels if link.target in targets else ():
+                self._add(channel, elements.pack_mark(bytes((MARK,)) + channel.head, number, clean))
 
     def end(self) -> None:
         """Everything so far, then the end, on every channel."""
         self.send_all()
         for link in self.links:
             for channel in link.channels:
-                self._rows.append((channel.slot, bytes((END,)) + channel.head))
+                self._add(channel, bytes((END,)) + channel.head)
+
+    def _add(self, channel: Channel, frame: bytes) -> None:
+        if channel.is_feedback:
+            self._feedback.append((channel.receiver, frame))
+        else:
+            self._rows.append((channel.slot, frame))
 
     def pass_on(self, slot: int, frame: bytes) -> None:
         """A frame for a later stage."""
@@ -299,6 +326,11 @@ class Output:
             self._unchased.update([slot for slot, _ in rows])
             return rows
         return []
+
+    def take_feedback(self) -> list[tuple[SubtaskId, bytes]]:
+        """The frames that go back now: to be taken after :meth:`take`, which flushes."""
+        frames, self._feedback = self._feedback, []
+        return frames
 
     def take_rest(self) -> Rows:
         """All rows there are: nothing follows them, and the end of the stream carries them over."""
@@ -330,5 +362,6 @@ def link_output(plan: Plan, link: Link, sender: SubtaskId, output: Output, attem
             made = HashOutput(channels, output, key, root, sender.index, graph.max_parallelism)
         case Partitioning.BROADCAST:
             made = BroadcastOutput(channels, output)
+    made.target = link.target
     output.links.append(made)
     return made

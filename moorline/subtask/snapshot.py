@@ -160,6 +160,7 @@ class Writer:
                 pickled=pickled,
                 inline=[] if file else encoded,
                 file=file,
+                loop=origin.loop,
             )
 
     def _raw(self, uid: str, groups: dict[int, bytes]) -> KeyedHandle:

@@ -51,8 +51,8 @@ def copied(
                 chain = Chain(state, mine, key_groups_of(entry))
                 handles += _keyed(chain, source, natives, store, target(state, chain.kind, chain.type, index))
         kept = [_elements(e, source, store, target, index) for e in subtask.elements if e.state in elements]
-        moving = [_in_flight(h, source, store, target, index) for h in subtask.in_flight]
-        parts.append(OperatorHandles(entry.uid, handles, kept, moving))
+        going_round = [_going_round(h, source, store, target, index) for h in subtask.in_flight]
+        parts.append(OperatorHandles(entry.uid, handles, kept, going_round))
     return parts
 
 
@@ -86,19 +86,20 @@ def _keyed(
             yield target.write(store, table)
 
 
+def _going_round(
+    handle: InFlightHandle, source: BlobStore, store: BlobStore, target: Targets, index: int
+) -> InFlightHandle:
+    """What was on its way round a loop. Nothing else is in flight in a snapshot that may be copied."""
+    if handle.file is None:
+        return handle
+    path = target("in-flight", "elements", "plain", index).path()
+    return msgspec.structs.replace(handle, file=copy_file(source, handle.file, store, path))
+
+
 def _elements(
     handle: ElementsHandle, source: BlobStore, store: BlobStore, target: Targets, index: int
 ) -> ElementsHandle:
     if handle.file is None:
         return handle
     path = target(handle.state, "elements", handle.type, index).path()
-    return msgspec.structs.replace(handle, file=copy_file(source, handle.file, store, path))
-
-
-def _in_flight(
-    handle: InFlightHandle, source: BlobStore, store: BlobStore, target: Targets, index: int
-) -> InFlightHandle:
-    if handle.file is None:
-        return handle
-    path = target("in-flight", "elements", "plain", index).path()
     return msgspec.structs.replace(handle, file=copy_file(source, handle.file, store, path))

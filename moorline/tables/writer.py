@@ -261,8 +261,12 @@ class SnapshotWriter:
         for index, part in enumerate(parts):
             own = [self._elements(uid, s, made, index, len(parts)) for s, made in draft.made_elements.items()]
             mine = [*part.elements, *(e for e in own if e is not None)]
-            moving = [msgspec.structs.replace(h, upstream=renamed.get(h.upstream, h.upstream)) for h in part.in_flight]
-            handles.append(OperatorHandles(uid, [*part.keyed, *(made if index == 0 else [])], mine, moving))
+            # Those that went round a loop: nothing else is in flight in a savepoint.
+            round_it = [
+                msgspec.structs.replace(h, upstream=renamed.get(h.upstream, h.upstream)) for h in part.in_flight
+            ]
+            keyed_handles = [*part.keyed, *(made if index == 0 else [])]
+            handles.append(OperatorHandles(uid, keyed_handles, mine, round_it))
         return OperatorEntry(uid, draft.name, len(handles), self._groups, handles, draft.rekeyed)
 
     def _elements(

@@ -53,6 +53,7 @@ from moorline.testing.ledger import Ledger
 from moorline.testing.simulated_features import Maker, broadcast_job, operator_state_job, timers_job, ttl_job
 from moorline.testing.simulated_jobs import LostOrDoubled, SimulatedJob, counting_job
 from moorline.testing.simulated_loads import QUICK, Loads
+from moorline.testing.simulated_loops import loop_job
 from moorline.testing.simulated_modes import at_least_once, at_least_once_job, consistency
 from moorline.testing.simulated_queries import Curiosity
 from moorline.testing.simulated_upgrades import join_job, source_function_job, upgrade_job
@@ -69,6 +70,7 @@ FEATURES: list[Maker] = [
     source_function_job,
     join_job,
     at_least_once_job,
+    loop_job,
 ]
 
 
@@ -131,6 +133,8 @@ class _Attempt:
         self.world, self.driver, self.deployment = world, driver, deployment
         self.plan = deployment.plan
         self.links: dict[tuple[int, int, int], deque[bytes]] = {}
+        #: What goes back round a loop: from whom and to whom.
+        self.feedback: dict[tuple[SubtaskId, SubtaskId], deque[bytes]] = {}
         self.results: list[bytes] = []
         self.is_over = False
         shipped = cloudpickle.dumps(deployment)
@@ -184,6 +188,8 @@ class _Attempt:
         self._carry(worker, subtask.output.take(is_idle=chance.random() < 0.5))
         if self.world.loads is not None and chance.random() < 0.2:
             worker.reports.append(self.world.loads.progress(worker.id, self.world.now_ms))
+        for head, frame in subtask.output.take_feedback():
+            self.feedback.setdefault((worker.id, head), deque()).append(frame)
 
     def _upload(self, worker: _Worker) -> None:
         work, done = worker.uploads.popleft()
@@ -198,10 +204,19 @@ class _Attempt:
     def _input_or_work(self, worker: _Worker) -> None:
         stage, slot = self.plan.slot(worker.id)
         ready = [q for (s, _, to), q in self.links.items() if (s, to) == (stage, slot) and q]
-        if ready and not worker.subtask.holds_input_back:
+        self._bring_back(worker)
+        if worker.subtask.has_feedback and self.world.chance.random() < 0.5:
+            worker.subtask.work()
+        elif ready and not worker.subtask.holds_input_back:
             worker.subtask.frame(self.world.chance.choice(ready).popleft())
         else:
             worker.subtask.work()
+
+    def _bring_back(self, worker: _Worker) -> None:
+        """Some of what goes round a loop reaches its head: from any sender, in the order in which it was sent."""
+        for (_, to), queue in self.feedback.items():
+            while to == worker.id and queue and self.world.chance.random() < 0.6:
+                worker.subtask.feedback(queue.popleft())
 
     def _carry(self, worker: _Worker, rows: list[tuple[int, bytes]]) -> None:
         stage, slot = self.plan.slot(worker.id)

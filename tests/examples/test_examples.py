@@ -40,7 +40,15 @@ FUNCTIONS = {
     "ttl_sessions": ("Visits", "CLICKS", "visits"),
 }
 #: Tested in files of their own beside this one.
-ELSEWHERE = {"windowed_counts", "interval_join", "buffering_sink", "counting_source", "broadcast_rules", "timers"}
+ELSEWHERE = {
+    "connected_components",
+    "windowed_counts",
+    "interval_join",
+    "buffering_sink",
+    "counting_source",
+    "broadcast_rules",
+    "timers",
+}
 
 EXPECTED = {
     "ttl_sessions": [

@@ -1,0 +1,138 @@
+"""The lines of a loop: whole frames in order, and strangers are turned away before anything of theirs is looked at."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import time
+
+import msgspec
+import pytest
+
+from moorline.model import handshake
+from moorline.model.handshake import LENGTH, Challenge, Line
+from moorline.model.ids import Attempt, SubtaskId
+from moorline.subtask.feedback_lines import PIECE_BYTES, FeedbackLost, FeedbackReceiver, FeedbackSender
+
+SECRET, HEAD, TAIL = b"s" * 32, SubtaskId(1, 0), SubtaskId(2, 1)
+
+
+def eventually(condition, seconds=10.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def receiver():
+    got, lost = [], []
+    made = FeedbackReceiver("127.0.0.1", "job", Attempt(3), SECRET, HEAD, {TAIL}, got.append, lambda: lost.append(True))
+    made.got, made.lost = got, lost
+    yield made
+    made.close()
+
+
+def sender(receiver, *, job="job", attempt=3, secret=SECRET, subtask=TAIL):
+    made = FeedbackSender(job, Attempt(attempt), secret, subtask)
+    made.connect({HEAD: receiver.address})
+    return made
+
+
+def test_frames_arrive_whole_and_in_order_however_large(receiver):
+    frames = [b"a", b"b" * (3 * PIECE_BYTES + 1), b"c" * PIECE_BYTES, b"d"]
+    line = sender(receiver)
+    for frame in frames:
+        line.send(HEAD, frame)
+    eventually(lambda: len(receiver.got) == len(frames))
+    assert receiver.got == frames
+
+
+def test_what_is_sent_before_the_address_is_known_waits(receiver):
+    line = FeedbackSender("job", Attempt(3), SECRET, TAIL)
+    line.send(HEAD, b"early")
+    line.connect({HEAD: receiver.address})
+    line.send(HEAD, b"late")
+    eventually(lambda: receiver.got == [b"early", b"late"])
+
+
+def test_a_line_that_breaks_is_lost(receiver):
+    broken = sender(receiver)
+    broken.send(HEAD, b"x")
+    broken._lines[HEAD][0].close()
+    eventually(lambda: receiver.lost)
+
+
+def test_a_line_that_says_farewell_is_not_lost(receiver):
+    line = sender(receiver)
+    line.send(HEAD, b"x")
+    line.close()
+    eventually(lambda: receiver.got)
+    time.sleep(0.05)
+    assert not receiver.lost
+
+
+@pytest.mark.parametrize(
+    "who",
+    [
+        {"job": "another"},
+        {"attempt": 2},
+        {"secret": b"t" * 32},
+        {"subtask": SubtaskId(2, 0)},
+    ],
+)
+def test_who_does_not_belong_to_the_loop_gets_no_line(receiver, who):
+    with pytest.raises(FeedbackLost):
+        sender(receiver, **who).send(HEAD, b"x")
+    eventually(lambda: receiver.refused)
+    assert not receiver.got
+    assert not receiver.lost
+
+
+def test_nobody_gets_a_second_line(receiver):
+    sender(receiver).send(HEAD, b"x")
+    eventually(lambda: receiver.got)
+    again = sender(receiver)
+    again.send(HEAD, b"y")  # its handshake is over before it is turned away
+    eventually(lambda: receiver.refused)
+    assert receiver.got == [b"x"]
+
+
+class Bomb:
+    exploded = False
+
+    def __reduce__(self):
+        return setattr, (Bomb, "exploded", True)
+
+
+def test_a_frame_without_a_seal_is_never_handed_on(receiver):
+    """Somebody who can write into a line that is open, but does not hold the secret."""
+    line = sender(receiver)
+    line.send(HEAD, b"good")
+    eventually(lambda: receiver.got)
+    payload = b"\1" + pickle.dumps(Bomb())
+    line._lines[HEAD][0].sendall(LENGTH.pack(len(payload)) + b"\0" * 16 + payload)
+    eventually(lambda: receiver.lost)
+    assert receiver.got == [b"good"]
+    assert not Bomb.exploded
+
+
+def test_what_is_sealed_for_a_control_line_is_of_no_use_here(receiver):
+    """The driver's secret itself opens no line: each receiver has one that is made from it."""
+    with socket.create_connection(receiver.address) as line:
+        hello = handshake.hello("job", Attempt(3), TAIL)
+        encoded = msgspec.msgpack.encode(hello)
+        line.sendall(LENGTH.pack(len(encoded)) + encoded)
+        (length,) = LENGTH.unpack(line.recv(LENGTH.size))
+        challenge = msgspec.msgpack.decode(line.recv(length), type=Challenge)
+        with pytest.raises(handshake.Refused):
+            handshake.answer(SECRET, hello, challenge)
+    assert Line(SECRET, hello, challenge.nonce, is_driver=False).seal(b"x")
+    eventually(lambda: receiver.refused)
+
+
+def test_strangers_that_say_nothing_or_too_much_are_turned_away(receiver):
+    with socket.create_connection(receiver.address) as line:
+        line.sendall(LENGTH.pack(1 << 30))
+        assert line.recv(1) == b""
+    assert receiver.refused == 1
