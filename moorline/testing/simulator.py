@@ -38,7 +38,7 @@ from moorline.model.elements import unpack_results
 from moorline.model.graph import Graph
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import Claim, Manifest
-from moorline.model.messages import Confirm, Hold, Order, Report
+from moorline.model.messages import Confirm, Hold, Order, Progress, Report
 from moorline.protocol import pacing
 from moorline.protocol.lifecycle import JobStatus
 from moorline.protocol.recovery import Found, lineage
@@ -178,12 +178,16 @@ class _Attempt:
         elif chance.random() < 0.2 and subtask.tick():
             pass
         elif chance.random() < 0.05:
-            worker.reports.append(subtask.progress())
+            worker.reports.append(self._progress(worker))
         else:
             self._input_or_work(worker)
         self._carry(worker, subtask.output.take(is_idle=chance.random() < 0.5))
         if self.world.loads is not None and chance.random() < 0.2:
-            worker.reports.append(self.world.loads.progress(worker.id, self.world.now_ms))
+            worker.reports.append(self._progress(worker))
+
+    def _progress(self, worker: _Worker) -> Progress:
+        progress, loads = worker.subtask.progress(), self.world.loads
+        return progress if loads is None else loads.made_up(progress, worker.id, self.world.now_ms)
 
     def _upload(self, worker: _Worker) -> None:
         work, done = worker.uploads.popleft()
