@@ -81,9 +81,10 @@ def start_from_storage(
 ) -> Start:
     """Claim the next attempt and restore the newest whole checkpoint. ``refused``: see ``recovery.choose``.
 
-    ``stopped_at``: the number of the savepoint that the job was stopped with. What is older does not count.
+    ``stopped_at``: the number of the savepoint that the job was stopped with, which is ``config.savepoint`` then. What
+    is older does not count, for us and for whoever takes over.
     """
-    attempt = history.claim(fresh, now_ms, config.savepoint or "")
+    attempt = history.claim(fresh, now_ms, config.savepoint or "", stopped_at)
     history.sweep(attempt)
     refused = dict(refused)
     while True:
@@ -103,11 +104,9 @@ def start_from_storage(
     given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
     log.info("attempt %d: %s", attempt, decision)
     url = history.store.url
-    if isinstance(decision, RestoreFrom) and decision.manifest.checkpoint < stopped_at:
-        return _from_savepoint(graph, attempt, url, config, next_number, completed)
-    if isinstance(decision, StartEmpty) and (config.savepoint or decision.savepoint):
-        if config.savepoint is None:  # another driver has begun with it, and got no further
-            config = replace(config, restore=decision.savepoint)
+    if isinstance(decision, StartEmpty) and decision.savepoint:
+        # Ours, or that of another driver that has begun or stopped with it and got no further.
+        config = replace(config, restore=decision.savepoint)
         return _from_savepoint(graph, attempt, url, config, next_number, completed)
     if isinstance(decision, StartEmpty):
         return Start(Deployment(lower(graph), attempt, location=url, state=config.state), next_number, completed)

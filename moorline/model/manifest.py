@@ -172,8 +172,12 @@ class Claim(msgspec.Struct, frozen=True, tag="claim", tag_field="kind"):
     #: be restored any more, even if they could be read the next time.
     given_up: list[int] = []
     format: int = FORMAT
-    #: If fresh: the snapshot that it starts from after all. Whoever takes over before its first checkpoint needs it.
+    #: The snapshot that it starts from, if that is not a checkpoint of this history. Whoever takes over before the next
+    #: checkpoint needs it.
     savepoint: str = ""
+    #: The number of that snapshot, if it is the savepoint that the job was stopped with: its output is committed, so
+    #: checkpoints before it do not count any more.
+    stopped_at: int = 0
     #: With several drivers standing ready: what one of them began and its successors go on with.
     run: str = ""
     #: Of the leader that made it, see ``protocol/leadership.py``; 0 without one.

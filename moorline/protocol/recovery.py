@@ -3,6 +3,7 @@
 The facts are the records of the history, oldest first: claims, manifests, and what could not be read.
 
     no manifest since the last fresh claim           -> start empty, or from the savepoint that the claim names
+    stopped with a savepoint, and none after it      -> that savepoint, whichever are older
     the newest that is whole                         -> restore it
     newer ones that are damaged or were refused      -> restore the next older whole one, and say so loudly
     given up by an earlier attempt                   -> as if it were not there
@@ -30,7 +31,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class StartEmpty:
-    #: Unless this is named: the snapshot of another history that this one began with.
+    #: Unless this is named: the snapshot of another history that this one began with, or that it was stopped with.
     savepoint: str = ""
 
     def __str__(self) -> str:
@@ -70,9 +71,13 @@ def choose(records: Sequence[Found], refused: dict[int, str]) -> Decision:
     """The decision. ``refused``: checkpoints that turned out to be damaged when they were read, and why."""
     passed_over: list[tuple[str, str]] = []
     given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
-    for record in reversed(lineage(records)):
+    ours = lineage(records)
+    stops = [r.entry for r in ours if isinstance(r.entry, Claim) and r.entry.stopped_at]
+    for record in reversed(ours):
         if isinstance(record.entry, Manifest) and record.entry.checkpoint in given_up:
             continue
+        if stops and isinstance(record.entry, Manifest) and record.entry.checkpoint < stops[-1].stopped_at:
+            break
         if record.damage is not None:
             passed_over.append((record.path, record.damage))
         elif isinstance(record.entry, Manifest):
@@ -84,4 +89,4 @@ def choose(records: Sequence[Found], refused: dict[int, str]) -> Decision:
     if passed_over:
         return Refuse(tuple(passed_over))
     fresh = [r.entry for r in records if isinstance(r.entry, Claim) and r.entry.fresh]
-    return StartEmpty(fresh[-1].savepoint if fresh else "")
+    return StartEmpty((stops or fresh)[-1].savepoint if stops or fresh else "")

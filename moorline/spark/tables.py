@@ -5,7 +5,8 @@
 
     option       meaning
     path         a savepoint, or the folder of a job's checkpoints; what load() is given
-    table        metadata (if there is no uid), keyed (if there is one), windows, timers, operator, broadcast, raw
+    table        metadata (if there is no uid), keyed (if there is one), windows, timers, operator, broadcast, raw,
+                 in_flight
     uid, state   which operator and state
     checkpoint   which of a job's checkpoints; the newest if it is left out
 
@@ -232,7 +233,10 @@ def _only(manifest: Manifest, uid: str, states: set[str] | None, piece: KeyGroup
 
     def cut(entry: OperatorEntry) -> OperatorEntry:
         # Of elements, only those that have no key group of their own are read by these tasks.
-        parts = [OperatorHandles(s.uid, keyed(s), s.elements if piece is None else []) for s in entry.subtasks]
+        parts = [
+            OperatorHandles(s.uid, keyed(s), *((s.elements, s.in_flight) if piece is None else ()))
+            for s in entry.subtasks
+        ]
         return msgspec.structs.replace(entry, subtasks=parts)
 
     return msgspec.structs.replace(manifest, operators=[cut(o) for o in manifest.operators if o.uid == uid])

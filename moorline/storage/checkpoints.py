@@ -36,6 +36,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from moorline.errors import BlobMissing, Fenced, InvalidTransition, SnapshotCorrupt, StorageError
 from moorline.failpoints import failpoint
@@ -143,14 +144,15 @@ class History:
 
     # --- writing ------------------------------------------------------------------------------
 
-    def claim(self, fresh: bool, now_ms: int, savepoint: str = "") -> Attempt:
+    def claim(self, fresh: bool, now_ms: int, savepoint: str = "", stopped_at: int = 0) -> Attempt:
         """Take over this job's storage: from here on, what older attempts publish is refused.
 
         Raises Fenced if a leader of the same run that came after us has claimed already.
         The first claim of a driver takes over from whoever was there. A later one only goes on with what is its
         own: if another driver has come since our first look, it is Fenced, or two drivers would take the job from
         each other for ever. A fresh start is one only for the first driver of a run: who comes after it goes on.
-        ``savepoint``: what a fresh one starts from, if it does not start empty.
+        ``savepoint``: what a fresh one starts from, if it does not start empty; or, with its number in ``stopped_at``,
+        the savepoint that the job was stopped with.
         """
         first = self._known is None
         while True:
@@ -171,7 +173,9 @@ class History:
                 # A damaged entry may have been a claim. Its attempt was not above its number, so ours is new.
                 attempt = number
             used = next_checkpoint([r.entry for r in records if r.entry is not None])
-            claim = self._claim(attempt, now_ms, fresh and not of_this_run, used, savepoint=savepoint)
+            is_fresh = fresh and not of_this_run
+            origin = savepoint if is_fresh or stopped_at else ""
+            claim = self._claim(attempt, now_ms, is_fresh, used, savepoint=origin, stopped_at=stopped_at)
             data = entries.encode(claim, self._writer, after)
             if not self._append(number, data):
                 continue
@@ -182,12 +186,9 @@ class History:
             return self._attempt
 
     def _claim(
-        self, attempt: int, now_ms: int, fresh: bool, used: int, given_up: Iterable[int] = (), savepoint: str = ""
+        self, attempt: int, now_ms: int, fresh: bool, used: int, given_up: Iterable[int] = (), **origin: Any
     ) -> Claim:
-        savepoint = savepoint if fresh else ""
-        return Claim(
-            self._job, attempt, now_ms, fresh, used, [*given_up], savepoint=savepoint, run=self.run, term=self.term
-        )
+        return Claim(self._job, attempt, now_ms, fresh, used, [*given_up], run=self.run, term=self.term, **origin)
 
     def give_up(self, checkpoints: list[int], now_ms: int) -> None:
         """Put on record, durably, that these are never to be restored again."""

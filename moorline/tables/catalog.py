@@ -6,6 +6,7 @@ timers     timers:event, timers:processing                       one per timer
 raw        raw keyed state, raw operator state                   one per key group or piece
 operator   split and union lists; positions; committables        one per element
 broadcast  broadcast maps                                        one per entry, of one copy
+in_flight  what was on its way to the operator                   one per record
 files      files of a backend's own kind                         none: they are read through ``keyed``
 """
 
@@ -98,6 +99,12 @@ def _states(operator: OperatorEntry) -> Iterator[StateInfo]:
         size = sum(f.size for f in found) + sum(len(e) for p in parts for e in p.inline)
         count = sum(p.count for p in parts)
         yield _info(operator, state, table, mode, parts[-1].type, None, count, size, len(found))
+    moving = [h for subtask in operator.subtasks for h in subtask.in_flight]
+    if moving:
+        found = [h.file for h in moving if h.file is not None]
+        size = sum(f.size for f in found) + sum(len(e) for h in moving for e in h.inline)
+        kind = "pickled" if any(h.pickled for h in moving) else "plain"
+        yield _info(operator, "", "in_flight", kind, "", None, sum(h.records for h in moving), size, len(found))
 
 
 def _keyed(operator: OperatorEntry, state: str, chain: list[KeyedHandle]) -> StateInfo:

@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from moorline.model.manifest import ElementsHandle, KeyedHandle, OperatorEntry, OperatorHandles, SnapshotFile
+from moorline.model.manifest import (
+    ElementsHandle,
+    InFlightHandle,
+    KeyedHandle,
+    OperatorEntry,
+    OperatorHandles,
+    SnapshotFile,
+)
 from moorline.storage import snapshots
 from moorline.storage.blobs import BlobStore
 from moorline.tables.catalog import key_groups_of
@@ -31,7 +38,10 @@ def copied(
     keyed: frozenset[str],
     elements: frozenset[str],
 ) -> list[OperatorHandles]:
-    """What each subtask has, of these keyed states and these operator states, with its files copied to ``store``."""
+    """What each subtask has, of these keyed states and these operator states, with its files copied to ``store``.
+
+    Records in flight come along: they are part of the operator's past, whichever states are kept.
+    """
     parts = []
     for index, subtask in enumerate(entry.subtasks):
         handles: list[KeyedHandle] = []
@@ -41,7 +51,8 @@ def copied(
                 chain = Chain(state, mine, key_groups_of(entry))
                 handles += _keyed(chain, source, natives, store, target(state, chain.kind, chain.type, index))
         kept = [_elements(e, source, store, target, index) for e in subtask.elements if e.state in elements]
-        parts.append(OperatorHandles(entry.uid, handles, kept))
+        moving = [_in_flight(h, source, store, target, index) for h in subtask.in_flight]
+        parts.append(OperatorHandles(entry.uid, handles, kept, moving))
     return parts
 
 
@@ -81,4 +92,13 @@ def _elements(
     if handle.file is None:
         return handle
     path = target(handle.state, "elements", handle.type, index).path()
+    return msgspec.structs.replace(handle, file=copy_file(source, handle.file, store, path))
+
+
+def _in_flight(
+    handle: InFlightHandle, source: BlobStore, store: BlobStore, target: Targets, index: int
+) -> InFlightHandle:
+    if handle.file is None:
+        return handle
+    path = target("in-flight", "elements", "plain", index).path()
     return msgspec.structs.replace(handle, file=copy_file(source, handle.file, store, path))

@@ -80,7 +80,7 @@ def _is_empty(reader: SnapshotReader, info: StateInfo | None) -> bool:
 
 
 def _by_name(reader: SnapshotReader) -> dict[tuple[str, str, str], StateInfo]:
-    return {(i.uid, i.table, i.state): i for i in reader.states if i.table != "files"}
+    return {(i.uid, i.table, i.state): i for i in reader.states if i.table not in ("files", "in_flight")}
 
 
 def _said(info: StateInfo | None) -> str | None:

@@ -27,11 +27,11 @@ from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import KeyedHandle, Manifest, OperatorEntry
 from moorline.storage.blobs import BlobStore
 from moorline.storage.snapshot_folders import open_snapshot
-from moorline.tables import elements
+from moorline.tables import elements, in_flight
 from moorline.tables.catalog import METADATA, RAW_ELEMENTS, StateInfo, key_groups_of, metadata_table, states_of
 from moorline.tables.chains import Chain, Natives, Shape, columns_of, rows_of, shape_of
 
-TABLES = ("metadata", "keyed", "windows", "timers", "operator", "broadcast", "raw")
+TABLES = ("metadata", "keyed", "windows", "timers", "operator", "broadcast", "raw", "in_flight")
 #: Those whose rows belong to key groups.
 BY_KEY_GROUP = ("keyed", "windows", "timers", "raw")
 #: How the states of timers begin.
@@ -123,6 +123,9 @@ class SnapshotReader:
             case "raw":
                 self.operator(uid)
                 return _RAW
+            case "in_flight":
+                self.operator(uid)
+                return in_flight.COLUMNS
         raise InvalidArgument("table", table, f"It is one of {', '.join(TABLES)}.")
 
     def read(
@@ -144,6 +147,8 @@ class SnapshotReader:
                 yield from elements.broadcast_rows(*self._elements(uid, state, table), self.store)
             case "raw":
                 yield from self.raw(uid, key_groups)
+            case "in_flight":
+                yield from in_flight.in_flight_rows(self.operator(uid), self.store)
             case _:
                 raise InvalidArgument("table", table, f"It is one of {', '.join(TABLES)}.")
 

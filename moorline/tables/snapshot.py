@@ -71,6 +71,10 @@ class Snapshot:
         """Raw state: bytes by key group or by subtask."""
         return self._table("raw", uid, "")
 
+    def in_flight(self, uid: str) -> Any:
+        """What was on its way to an operator: of unaligned checkpoints, and of loops."""
+        return self._table("in_flight", uid, "")
+
     def _arrow(self, table: str, uid: str, state: str) -> pa.Table:
         columns = self.reader.columns(table, uid, state)
         return pa.concat_tables([columns.empty_table(), *self.reader.read(table, uid, state)])

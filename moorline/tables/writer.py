@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from moorline.api.states import MapStateDescriptor, State, StateDescriptor
@@ -255,11 +256,13 @@ class SnapshotWriter:
             keyed, elements = frozenset(draft.keyed), frozenset(draft.elements)
             parts = copied(entry, reader.store, Natives(reader.store), self._store, target, keyed, elements)
         made = [handle for order in draft.made.values() for handle in order()]
+        renamed = {d.origin[1].uid: new for new, d in self._drafts.items() if d.origin is not None}
         handles = []
         for index, part in enumerate(parts):
             own = [self._elements(uid, s, made, index, len(parts)) for s, made in draft.made_elements.items()]
             mine = [*part.elements, *(e for e in own if e is not None)]
-            handles.append(OperatorHandles(uid, [*part.keyed, *(made if index == 0 else [])], mine))
+            moving = [msgspec.structs.replace(h, upstream=renamed.get(h.upstream, h.upstream)) for h in part.in_flight]
+            handles.append(OperatorHandles(uid, [*part.keyed, *(made if index == 0 else [])], mine, moving))
         return OperatorEntry(uid, draft.name, len(handles), self._groups, handles, draft.rekeyed)
 
     def _elements(

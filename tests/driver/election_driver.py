@@ -63,7 +63,7 @@ class Driver:
 
 def main() -> None:
     folder, *zookeeper = sys.argv[1:]
-    ha = mo.ZooKeeper(zookeeper[0], path=zookeeper[1], ttl="800ms") if zookeeper else mo.StorageLease(ttl="600ms")
+    ha = mo.ZooKeeper(zookeeper[0], path=zookeeper[1], ttl="2s") if zookeeper else mo.StorageLease(ttl="2s")
     driver = Driver(LocalStore(folder), ha)
     told, leads = None, False
     while told is None or not told.is_terminal:

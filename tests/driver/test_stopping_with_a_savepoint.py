@@ -89,3 +89,17 @@ def test_a_driver_that_takes_over_before_the_first_checkpoint_starts_from_the_sa
     assert fresh.deployment.restored is None
     after = World(store=store, restore="latest").start()
     assert after.deployment.restored is None, "the savepoint belongs to an earlier life of the job"
+
+
+def test_a_driver_that_takes_over_from_a_stop_goes_on_where_its_savepoint_is():
+    store = MemoryStore()
+    world, savepoint, number = stopped(store=store)
+    fail(world)  # the attempt after this one commits what the savepoint covers
+    second = World(store=store, restore="latest").start()
+    assert (second.deployment.restored, second.deployment.restore_location) == (number, savepoint)
+    assert not second.deployment.is_paused, "the wish to stop has died with the driver"
+    second.all_report(Running(pid=7))
+    mine = second.complete()
+    assert mine > number
+    third = World(store=store, restore="latest").start()
+    assert (third.deployment.restored, third.deployment.restore_location) == (mine, None)

@@ -47,6 +47,9 @@ def test_the_kind_tells_a_manifest_from_a_claim():
         "given_up": [],
         "format": FORMAT,
         "savepoint": "",
+        "stopped_at": 0,
+        "run": "",
+        "term": 0,
     }
     manifest = msgspec.json.decode(msgspec.json.encode(Manifest("j", 2, 7, 5, [])))
     assert manifest["kind"] == "checkpoint"
