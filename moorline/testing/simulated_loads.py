@@ -29,7 +29,9 @@ class Loads:
     days: dict[int, tuple[float, float]] = field(default_factory=dict)
 
     def share(self, vertex: int, now_ms: float) -> float:
-        length, start = self.days.setdefault(vertex, (self.chance.uniform(100, 600), self.chance.uniform(0, 600)))
+        if vertex not in self.days:
+            self.days[vertex] = self.chance.uniform(100, 600), self.chance.uniform(0, 600)
+        length, start = self.days[vertex]
         return 0.5 + 0.5 * math.sin(2 * math.pi * (now_ms + start) / length)
 
     def made_up(self, progress: Progress, subtask: SubtaskId, now_ms: float) -> Progress:

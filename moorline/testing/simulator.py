@@ -46,6 +46,7 @@ from moorline.state import heap
 from moorline.storage import fsck
 from moorline.storage.checkpoints import History
 from moorline.storage.memory import MemoryStore
+from moorline.storage.open import open_store
 from moorline.subtask.environment import Environment
 from moorline.subtask.loop import Subtask
 from moorline.testing.faults import Faults, UnsureStore, WorkerDied
@@ -293,7 +294,9 @@ class _Driver:
             self.world.give_up(self, self.attempt)
 
     def has_room(self, slots: int) -> bool:
-        return self.world.chance.random() < 0.8
+        has_room = self.world.chance.random() < 0.8
+        self.world.injected["rescale by itself"] += has_room
+        return has_room
 
     def step(self) -> None:
         """Deliver one report, or let time pass for the supervision."""
@@ -343,7 +346,7 @@ class Simulation:
         self.attempts: list[_Attempt] = []
         self.key_groups = 8
         #: Some jobs rescale themselves.
-        self.loads = Loads(random.Random(seed)) if self.settings.random() < 0.2 else None
+        self.loads = Loads(random.Random(seed)) if self.settings.random() < self.faults.autoscale else None
         #: A real RocksDB on a real disk: slow, so only now and then.
         self.uses_rocksdb = self.settings.random() < rocksdb
         self.folder = tempfile.mkdtemp(prefix=f"moorline-sim-{seed}-") if self.uses_rocksdb else None
@@ -500,7 +503,10 @@ class Simulation:
             self.injected["swept files"] += len(fsck.sweep(self.store, now_ms=1 << 60, grace_ms=0))
 
     def _savepoint(self) -> str:
-        return f"memory://sim-{self.seed}-{sum(self.injected.values())}"
+        url = f"memory://sim-{self.seed}-{sum(self.injected.values())}"
+        left_over = open_store(url)  # by an earlier run of the same seed in this process
+        left_over.delete([blob.path for blob in left_over.list()])
+        return url
 
     def _goes_on(self) -> bool:
         """Has the job been stopped with a savepoint, and goes on from it?"""
