@@ -65,10 +65,10 @@ def _load(
     busy = held_back = idle = records = 0
     for index in range(vertex.parallelism):
         old, new = before[SubtaskId(vertex.id, index)], now[SubtaskId(vertex.id, index)]
-        busy += new.busy_ms - old.busy_ms
-        held_back += new.backpressured_ms - old.backpressured_ms
-        idle += new.idle_ms - old.idle_ms
-        records += new.records_in - old.records_in
+        busy += max(0, new.busy_ms - old.busy_ms)
+        held_back += max(0, new.backpressured_ms - old.backpressured_ms)
+        idle += max(0, new.idle_ms - old.idle_ms)
+        records += max(0, new.records_in - old.records_in)
     time_spent = max(1, busy + held_back + idle)
     operators = [plan.graph.by_uid[uid] for uid in vertex.operators]
     upstream = {plan.vertices[link.source].operators[0] for link in plan.links if link.target == vertex.id}

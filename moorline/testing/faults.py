@@ -39,6 +39,8 @@ class Faults:
     sweep: float = 0.002
     #: Whoever takes over, or rescales, also wants another number of key groups.
     key_groups: float = 0.3
+    #: The job rescales itself, by loads that are made up.
+    autoscale: float = 0.2
 
 
 class UnsureStore:

@@ -10,6 +10,8 @@ import math
 import random
 from dataclasses import dataclass, field
 
+import msgspec
+
 from moorline.model.config import Autoscale
 from moorline.model.ids import SubtaskId
 from moorline.model.messages import Progress
@@ -27,17 +29,18 @@ class Loads:
     days: dict[int, tuple[float, float]] = field(default_factory=dict)
 
     def share(self, vertex: int, now_ms: float) -> float:
-        length, start = self.days.setdefault(vertex, (self.chance.uniform(100, 600), self.chance.uniform(0, 600)))
+        if vertex not in self.days:
+            self.days[vertex] = self.chance.uniform(100, 600), self.chance.uniform(0, 600)
+        length, start = self.days[vertex]
         return 0.5 + 0.5 * math.sin(2 * math.pi * (now_ms + start) / length)
 
-    def progress(self, subtask: SubtaskId, now_ms: float) -> Progress:
-        """What a subtask would report."""
-        # Sums, as if it had been so busy ever since; what they differ by is as busy as it is now, more or less.
+    def made_up(self, progress: Progress, subtask: SubtaskId, now_ms: float) -> Progress:
+        """What a subtask reports, as if it had been so busy ever since."""
         busy = sum(self.share(subtask.vertex, t) for t in range(0, int(now_ms), 10)) * 10
         held_back = (now_ms - busy) * 0.3
-        return Progress(
+        return msgspec.structs.replace(
+            progress,
             records_in=int(busy),
-            records_out=int(busy),
             busy_ms=int(busy),
             backpressured_ms=int(held_back),
             idle_ms=int(now_ms - busy - held_back),

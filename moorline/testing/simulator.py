@@ -38,7 +38,7 @@ from moorline.model.elements import unpack_results
 from moorline.model.graph import Graph
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import Claim, Manifest
-from moorline.model.messages import Confirm, Hold, Order, Report
+from moorline.model.messages import Confirm, Hold, Order, Progress, Report
 from moorline.protocol import pacing
 from moorline.protocol.lifecycle import JobStatus
 from moorline.protocol.recovery import Found, lineage
@@ -46,6 +46,7 @@ from moorline.state import heap
 from moorline.storage import fsck
 from moorline.storage.checkpoints import History
 from moorline.storage.memory import MemoryStore
+from moorline.storage.open import open_store
 from moorline.subtask.environment import Environment
 from moorline.subtask.loop import Subtask
 from moorline.testing.faults import Faults, UnsureStore, WorkerDied
@@ -182,14 +183,18 @@ class _Attempt:
         elif chance.random() < 0.2 and subtask.tick():
             pass
         elif chance.random() < 0.05:
-            worker.reports.append(subtask.progress())
+            worker.reports.append(self._progress(worker))
         else:
             self._input_or_work(worker)
         self._carry(worker, subtask.output.take(is_idle=chance.random() < 0.5))
         if self.world.loads is not None and chance.random() < 0.2:
-            worker.reports.append(self.world.loads.progress(worker.id, self.world.now_ms))
+            worker.reports.append(self._progress(worker))
         for head, frame in subtask.output.take_feedback():
             self.feedback.setdefault((worker.id, head), deque()).append(frame)
+
+    def _progress(self, worker: _Worker) -> Progress:
+        progress, loads = worker.subtask.progress(), self.world.loads
+        return progress if loads is None else loads.made_up(progress, worker.id, self.world.now_ms)
 
     def _upload(self, worker: _Worker) -> None:
         work, done = worker.uploads.popleft()
@@ -304,7 +309,9 @@ class _Driver:
             self.world.give_up(self, self.attempt)
 
     def has_room(self, slots: int) -> bool:
-        return self.world.chance.random() < 0.8
+        has_room = self.world.chance.random() < 0.8
+        self.world.injected["rescale by itself"] += has_room
+        return has_room
 
     def step(self) -> None:
         """Deliver one report, or let time pass for the supervision."""
@@ -354,7 +361,7 @@ class Simulation:
         self.attempts: list[_Attempt] = []
         self.key_groups = 8
         #: Some jobs rescale themselves.
-        self.loads = Loads(random.Random(seed)) if self.settings.random() < 0.2 else None
+        self.loads = Loads(random.Random(seed)) if self.settings.random() < self.faults.autoscale else None
         #: A real RocksDB on a real disk: slow, so only now and then.
         self.uses_rocksdb = self.settings.random() < rocksdb
         self.folder = tempfile.mkdtemp(prefix=f"moorline-sim-{seed}-") if self.uses_rocksdb else None
@@ -511,7 +518,10 @@ class Simulation:
             self.injected["swept files"] += len(fsck.sweep(self.store, now_ms=1 << 60, grace_ms=0))
 
     def _savepoint(self) -> str:
-        return f"memory://sim-{self.seed}-{sum(self.injected.values())}"
+        url = f"memory://sim-{self.seed}-{sum(self.injected.values())}"
+        left_over = open_store(url)  # by an earlier run of the same seed in this process
+        left_over.delete([blob.path for blob in left_over.list()])
+        return url
 
     def _goes_on(self) -> bool:
         """Has the job been stopped with a savepoint, and goes on from it?"""

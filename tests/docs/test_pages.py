@@ -16,6 +16,7 @@ from moorline.connectors.redis_state import RedisState
 from moorline.endpoint.server import Console
 from moorline.errors import FailureReason
 from moorline.model.config import (
+    Autoscale,
     Checkpoints,
     ExponentialDelay,
     FailureRate,
@@ -97,7 +98,7 @@ def test_every_failure_reason_is_documented():
     assert rows == [(r.name, r.sentence, "yes" if r.counts else "no") for r in FailureReason]
 
 
-CONFIGURED = [Checkpoints, FixedDelay, FailureRate, ExponentialDelay, RunConfig, RocksDb]
+CONFIGURED = [Checkpoints, FixedDelay, FailureRate, ExponentialDelay, RunConfig, RocksDb, Autoscale]
 CONFIGURED += [StorageLease, ZooKeeper, Console, StateTtlConfig, WatermarkStrategy, PostgresState, RedisState]
 
 

@@ -52,6 +52,9 @@ def test_thousands_of_seeds_lose_and_double_nothing():
     assert seen["checkpoints"] > SEEDS
     assert sum(n for fault, n in seen.items() if fault.startswith("damaged")) > SEEDS / 60
     assert seen["runs that restored a checkpoint"] > SEEDS / 3
+    assert seen["rescale"] > SEEDS / 4
+    assert seen["rescale by itself"] > SEEDS / 40
+    assert seen["other key groups"] > SEEDS / 20
     assert seen["restored with records in flight"] > SEEDS / 20
 
 

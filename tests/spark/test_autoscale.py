@@ -46,6 +46,7 @@ def test_a_step_that_cannot_keep_up_is_made_wider_by_the_job_itself(spark, tmp_p
             autoscale=mo.Autoscale(maximum=4, window="3s", cool_down="8s"),
         )
         eventually(lambda: sum(name.startswith("1/") for name in handle.worker_pids) > 1, "it is wider")
+        eventually(lambda: "slow" in handle.progress["operators"], "it reports how it spends its time")
         shares = handle.progress["operators"]
         assert handle.wait(150) is not None
     assert handle.failures == []
