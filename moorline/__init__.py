@@ -118,7 +118,8 @@ from moorline.state.types import RenamedFrom
 
 if TYPE_CHECKING:
     from moorline.spark.dataframes import from_dataframe, to_dataframe
-    from moorline.spark.run import Handle, Result, run, start
+    from moorline.spark.handle import Handle, Result
+    from moorline.spark.run import run, start
     from moorline.spark.session import spark_config
     from moorline.spark.tables import read_snapshot, register
     from moorline.tables.writer import SnapshotWriter
@@ -127,8 +128,8 @@ __version__ = "0.1.0"
 
 #: Loaded at first use: everything else, the test kit above all, works without loading Spark.
 _ON_SPARK = {
-    "Handle": "moorline.spark.run",
-    "Result": "moorline.spark.run",
+    "Handle": "moorline.spark.handle",
+    "Result": "moorline.spark.handle",
     "from_dataframe": "moorline.spark.dataframes",
     "run": "moorline.spark.run",
     "start": "moorline.spark.run",

@@ -4,7 +4,7 @@
                  for a job that is restarting
     checkpoint   what the newest complete checkpoint has, read from storage: the running job is not touched
 
-``spark/run.py`` gives this to the user as ``handle.query``.
+``spark/handle.py`` gives this to the user as ``handle.query``.
 """
 
 from __future__ import annotations

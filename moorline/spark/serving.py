@@ -9,7 +9,7 @@ from moorline.driver.asking import Level
 from moorline.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from moorline.spark.run import Handle
+    from moorline.spark.handle import Handle
 
 #: Of each failure so much is told, and of those the last ones.
 TOLD, FAILURES = 500, 10

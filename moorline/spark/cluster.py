@@ -1,0 +1,122 @@
+"""Attempts of a job as Spark jobs: launched, sent orders, cancelled."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+import uuid
+
+from pyspark.sql import SparkSession
+
+from moorline import failpoints
+from moorline.driver.control import ControlServer
+from moorline.driver.loop import DriverLoop
+from moorline.errors import SparkUnsuitable
+from moorline.model.config import Checkpoints
+from moorline.model.deployment import Deployment
+from moorline.model.elements import unpack_results
+from moorline.model.handshake import new_secret
+from moorline.model.ids import SubtaskId
+from moorline.model.messages import Order
+from moorline.spark import exchange, session, shipping
+from moorline.spark.entry import TaskSpec, run_task
+
+#: How long an attempt waits for Spark to have enough executors, after one has died for example.
+SLOTS_SECONDS = 120.0
+
+
+class SparkCluster:
+    """Runs attempts as Spark jobs."""
+
+    def __init__(
+        self, spark: SparkSession, loop: DriverLoop, job: str, flush_ms: int, checkpoints: Checkpoints | None = None
+    ) -> None:
+        self._spark, self._loop, self._job, self._flush_ms = spark, loop, job, flush_ms
+        self._storage = (checkpoints.location, checkpoints.storage_options) if checkpoints else ("", None)
+        self._session = session.own_session(spark)
+        self._server: ControlServer | None = None
+        self._group = ""
+        self._cancelled = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def launch(self, deployment: Deployment) -> None:
+        attempt = deployment.attempt
+        secret = new_secret()
+        bind, advertise = session.control_host(self._spark)
+        loop = self._loop
+        self._server = ControlServer(
+            bind,
+            self._job,
+            attempt,
+            secret,
+            set(deployment.plan.subtasks()),
+            lambda subtask, report: loop.post(lambda s, now: s.reported(attempt, subtask, report, now)),
+            lambda subtask: loop.post(lambda s, now: s.line_lost(attempt, subtask)),
+        )
+        spec = TaskSpec(
+            (advertise, self._server.address[1]),
+            secret,
+            self._flush_ms,
+            shipping.pack(deployment),
+            failpoints.current,
+            self._storage,
+        )
+        self._group = f"moorline-{self._job}-{attempt}-{uuid.uuid4().hex[:8]}"
+        self._cancelled = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run,
+            args=(deployment, spec, self._server, self._group, self._cancelled),
+            name=f"moorline-spark-{attempt}",
+            daemon=True,
+        )
+        self._thread.start()
+
+    def send(self, subtask: SubtaskId, order: Order) -> None:
+        if self._server is not None:
+            self._server.send(subtask, order)
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+        exchange.cancel(self._spark, self._group)
+
+    def has_room(self, slots: int) -> bool:
+        return exchange.free_slots(self._spark) >= slots
+
+    def check_slots(self, wanted: int) -> None:
+        """Raises if Spark cannot run so many subtasks at once."""
+        free = exchange.free_slots(self._spark)
+        if free < wanted:
+            raise SparkUnsuitable([f"the job would need {wanted} slots at the same time, and Spark has {free}"])
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._thread.join(timeout=60)
+
+    def _run(
+        self, deployment: Deployment, spec: TaskSpec, server: ControlServer, group: str, cancelled: threading.Event
+    ) -> None:
+        results, error = None, None
+        try:
+            self._wait_for_slots(sum(deployment.plan.widths), cancelled)
+            # Threads of py4j are pinned, so the group holds for this thread's job alone.
+            self._spark.sparkContext.setJobGroup(group, f"moorline job {self._job}, attempt {deployment.attempt}")
+            stages = [functools.partial(run_task, spec, stage) for stage in range(len(deployment.plan.widths))]
+            frames = exchange.pipeline(self._session, deployment.plan.widths, stages)
+            if cancelled.is_set():
+                raise RuntimeError("cancelled before it started")
+            rows = frames.collect()
+            results = unpack_results([bytes(row.frame) for row in rows if row.frame])
+        except Exception as failure:  # whatever Spark, py4j or the plan raises: the attempt has ended
+            error = exchange.in_short(failure)
+        finally:
+            server.close()
+            attempt = deployment.attempt
+            self._loop.post(lambda s, now: s.attempt_ended(attempt, results, error, now))
+
+    def _wait_for_slots(self, wanted: int, cancelled: threading.Event) -> None:
+        deadline = time.monotonic() + SLOTS_SECONDS
+        while (free := exchange.free_slots(self._spark)) < wanted and not cancelled.is_set():
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the job needs {wanted} slots and Spark has {free}")
+            time.sleep(0.1)

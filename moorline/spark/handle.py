@@ -1,0 +1,245 @@
+"""The handle to a running job, and the result that a finished one leaves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from contextlib import ExitStack
+from typing import Any, Literal
+
+from moorline.api.job import Job
+from moorline.driver.asking import Asking
+from moorline.driver.checkpoints import CheckpointStats
+from moorline.driver.lookup import encoded_key
+from moorline.driver.loop import DriverLoop
+from moorline.driver.requests import SnapshotRequest
+from moorline.driver.supervision import Supervision
+from moorline.endpoint.server import Console, ConsoleServer
+from moorline.errors import InvalidArgument, ParallelismTooHigh
+from moorline.model.durations import Duration, milliseconds
+from moorline.protocol.lifecycle import JobStatus
+from moorline.protocol.lowering import lower
+from moorline.spark.cluster import SparkCluster
+from moorline.spark.serving import ServedJob
+from moorline.storage.snapshot_folders import new_folder
+
+#: What :attr:`Handle.progress` adds up for every operator.
+_SUMS = ("records_in", "records_out", "keys", "held_bytes", "busy", "held_back", "idle")
+
+
+class Result:
+    """What a finished job leaves behind in the driver."""
+
+    def __init__(self, results: dict[str, list[Any]], supervision: Supervision | None = None) -> None:
+        self._results = results
+        #: Every complete checkpoint of the run. A batch job has none.
+        self.checkpoints: list[CheckpointStats] = supervision.checkpoints if supervision else []
+        #: One line per failed attempt.
+        self.failures: list[str] = supervision.history_of_failures if supervision else []
+        #: The checkpoint each attempt started from; 0: empty.
+        self.restored_from: list[int] = supervision.restored_from if supervision else [0]
+
+    def collected(self, name: str) -> list[Any]:
+        """What the sink ``mo.collect(name)`` got."""
+        if name not in self._results:
+            raise InvalidArgument("collected", name, f"The job's collect sinks are {sorted(self._results)}.")
+        return self._results[name]
+
+    def all_collected(self) -> dict[str, list[Any]]:
+        """The same for all collect sinks of the job, by name."""
+        return dict(self._results)
+
+
+class Handle:
+    """A running job.
+
+    ``status`` says where it stands, ``wait()`` gives its result, ``stop()`` ends it well (a final checkpoint,
+    everything committed), ``cancel()`` ends it at once.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        parallelism: int | None,
+        loop: DriverLoop,
+        cluster: SparkCluster,
+        resources: ExitStack,
+        location: str | None = None,
+        console: Console | str | bool = False,
+    ) -> None:
+        self._job, self._loop, self._cluster, self._resources = job, loop, cluster, resources
+        self._parallelism, self._of_each = parallelism, dict[str, int]()
+        self._asking = Asking(job.graph(parallelism), loop, location)
+        #: Where other processes can ask: its ``url``, ``token`` and ``token_file``. None if it is off.
+        self.console: ConsoleServer | None = None
+        if console:
+            self.console = ConsoleServer(ServedJob(self), console)
+            resources.callback(self.console.close)
+        self._closed = threading.Event()
+        threading.Thread(target=self._close_at_end, name="moorline-handle", daemon=True).start()
+
+    @property
+    def job(self) -> str:
+        return self._job.name
+
+    @property
+    def status(self) -> JobStatus:
+        return self._loop.status
+
+    @property
+    def is_active(self) -> bool:
+        return not self.status.is_terminal
+
+    @property
+    def attempt(self) -> int:
+        """The number of the running attempt; 0 between two."""
+        return self._loop.supervision.attempt
+
+    @property
+    def checkpoints(self) -> list[CheckpointStats]:
+        """The checkpoints completed so far."""
+        return list(self._loop.supervision.checkpoints)
+
+    @property
+    def failures(self) -> list[str]:
+        """One line per failed attempt."""
+        return list(self._loop.supervision.history_of_failures)
+
+    @property
+    def restored_from(self) -> list[int]:
+        """The checkpoint each attempt started from; 0: empty."""
+        return list(self._loop.supervision.restored_from)
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        """Records in and out per operator of this attempt, how it has spent its time, and how many keys have state.
+
+        ``restored``: how many bytes were read to restore it, by all subtasks together, and the size of the snapshot.
+        """
+        running = self._loop.supervision.progress
+        if running is None:
+            return {"operators": {}, "records_in": 0, "keys": 0, "restored": {"read_bytes": 0, "snapshot_bytes": 0}}
+        plan, reports = running
+        operators: dict[str, dict[str, Any]] = {}
+        for subtask, report in reports.items():
+            root = plan.vertices[subtask.vertex].operators[0]
+            sums = operators.setdefault(root, dict.fromkeys(_SUMS, 0))
+            sums["records_in"] += report.records_in
+            sums["records_out"] += report.records_out
+            sums["keys"] += report.keys
+            sums["held_bytes"] += report.blocked_bytes
+            sums["busy"] += report.busy_ms
+            sums["held_back"] += report.backpressured_ms
+            sums["idle"] += report.idle_ms
+        for sums in operators.values():
+            spent = max(1, sums["busy"] + sums["held_back"] + sums["idle"])
+            for share in ("busy", "held_back", "idle"):
+                sums[share] = round(sums[share] / spent, 3)
+        sources = {plan.vertices[s.vertex].operators[0] for s in plan.source_subtasks()}
+        return {
+            "operators": operators,
+            "records_in": sum(o["records_in"] for uid, o in operators.items() if uid in sources),
+            "keys": sum(o["keys"] for o in operators.values()),
+            "restored": dict(zip(("read_bytes", "snapshot_bytes"), self._loop.supervision.restored_bytes, strict=True)),
+        }
+
+    @property
+    def worker_pids(self) -> dict[str, int]:
+        """The process of each subtask of the running attempt, by ``vertex/index``."""
+        return {str(s): pid for s, pid in self._loop.supervision.pids.items()}
+
+    def query(
+        self,
+        uid: str,
+        state: str,
+        key: Any,
+        *,
+        level: Literal["live", "checkpoint"] = "live",
+        timeout: Duration = "10s",
+    ) -> Any:
+        """What is stored under a key: the value, list or dict, or None. The job goes on.
+
+        ``level="live"`` shows what the subtask has now. A job that is restarting or a subtask that is busy is waited
+        for, up to ``timeout``; then :class:`QueryUnavailable` says what it was. ``level="checkpoint"`` shows what the
+        newest complete checkpoint has, from storage. Values come as plain data: a dict for a dataclass.
+        """
+        return self._asking.query(uid, state, encoded_key(key), level, milliseconds(timeout, "timeout"))
+
+    def wait(self, timeout: float | None = None) -> Result | None:
+        """Wait for the end and return the result; ``None`` if ``timeout`` seconds were not enough.
+
+        Raises what the job failed of, or :class:`JobCancelled`.
+        """
+        if not self._loop.wait(timeout):
+            return None
+        self._closed.wait(60)
+        error = self._loop.error
+        if error is not None:
+            raise error
+        return Result(self._loop.supervision.results, self._loop.supervision)
+
+    def savepoint(self, path: str, timeout: float | None = None) -> str:
+        """Take a savepoint at ``path`` while the job goes on, wait for it, and return where it is.
+
+        Raises :class:`SavepointFailed` if there is none; the job goes on all the same.
+        """
+        request = SnapshotRequest(savepoint=new_folder(path))
+        self._loop.post(lambda supervision, now: supervision.request(request, now))
+        request.answer.result(timeout)
+        return request.savepoint
+
+    def stop(self, timeout: float | None = None, *, savepoint: str | None = None, drain: bool = False) -> Result | None:
+        """End well: a final checkpoint, everything committed, then the result.
+
+        With ``savepoint`` one is taken there first. ``drain`` ends time before that: all timers and windows fire, so
+        what is restored from the savepoint has none of them left.
+        """
+        self._stop(savepoint, drain, timeout)
+        return self.wait(timeout)
+
+    def _stop(self, savepoint: str | None, drain: bool, timeout: float | None) -> None:
+        """Wait for the savepoint, and not for the end."""
+        if savepoint is None:
+            if drain:
+                raise InvalidArgument("drain", drain, "It is for stop(savepoint=...).")
+            self._loop.post(lambda supervision, now: supervision.stop(now))
+            return
+        request = SnapshotRequest(savepoint=new_folder(savepoint), drain=drain)
+        self._loop.post(lambda supervision, now: supervision.stop_with_savepoint(request, now))
+        request.answer.result(timeout)
+
+    def rescale(self, parallelism: int | Mapping[str, int], timeout: float | None = None) -> None:
+        """Go on with other parallelism: of the job, or of some operators by uid. No record is lost or done twice.
+
+        Takes a checkpoint and starts again from it, which takes a few seconds. Returns when all subtasks run.
+        """
+        plan = self._loop.supervision.plan
+        of_all, of_each = self._parallelism, dict[str, int]()
+        if isinstance(parallelism, int):
+            of_all = parallelism
+        else:
+            # What the others have by now, by an earlier rescale or because the job has rescaled itself.
+            by_now = {o.uid: o.parallelism for o in plan.graph.operators} if plan is not None else self._of_each
+            of_each = {**by_now, **parallelism}
+        graph = self._job.graph(of_all, of_each)
+        for operator in graph.operators:
+            if plan is not None and graph.max_parallelism_is_set and operator.parallelism > plan.graph.max_parallelism:
+                raise ParallelismTooHigh(operator.uid, operator.parallelism, plan.graph.max_parallelism)
+        self._cluster.check_slots(sum(lower(graph).widths))
+        answer: Future[int] = Future()
+        self._loop.post(lambda supervision, now: supervision.rescale(graph, answer, now))
+        answer.result(timeout)
+        self._parallelism, self._of_each = of_all, of_each
+
+    def cancel(self) -> None:
+        """End at once, and wait for it. What no checkpoint covers is not committed."""
+        self._loop.post(lambda supervision, now: supervision.cancel(now))
+        self._loop.wait()
+        self._closed.wait(60)
+
+    def _close_at_end(self) -> None:
+        self._loop.wait()
+        self._cluster.close()
+        self._resources.close()
+        self._closed.set()
