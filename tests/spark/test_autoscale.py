@@ -15,9 +15,10 @@ pytestmark = pytest.mark.spark
 
 def eventually(condition, what, seconds=120.0):
     deadline = time.monotonic() + seconds
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
         time.sleep(0.05)
+    return found
 
 
 def test_a_step_that_cannot_keep_up_is_made_wider_by_the_job_itself(spark, tmp_path, caplog):
@@ -46,12 +47,11 @@ def test_a_step_that_cannot_keep_up_is_made_wider_by_the_job_itself(spark, tmp_p
             autoscale=mo.Autoscale(maximum=4, window="3s", cool_down="8s"),
         )
         eventually(lambda: sum(name.startswith("1/") for name in handle.worker_pids) > 1, "it is wider")
-        eventually(lambda: "slow" in handle.progress["operators"], "it reports how it spends its time")
-        shares = handle.progress["operators"]
+        shares = eventually(lambda: handle.progress["operators"].get("slow"), "it tells how it spends its time")
         assert handle.wait(150) is not None
     assert handle.failures == []
     assert "rescale: slow from 1 to 2" in caplog.text
-    assert set(shares["slow"]) >= {"busy", "held_back", "idle"}
+    assert set(shares) >= {"busy", "held_back", "idle"}
     rows = [json.loads(line) for path in sorted(out.glob("part-*.jsonl")) for line in path.read_text().splitlines()]
     assert sorted(row["n"] for row in rows) == list(range(count))
     assert Counter((row["n"] % 50, row["seen"]) for row in rows) == Counter(

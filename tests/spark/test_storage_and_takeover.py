@@ -67,7 +67,7 @@ def test_a_job_with_its_checkpoints_on_s3_recovers_and_leaves_nothing_unneeded(
 ):
     location = f"s3://{s3_server.new_bucket()}/checkpoints"
     config = mo.Checkpoints(location, interval="200ms", retained=2, storage_options=s3_server.options)
-    handle = mo.start(counts(tmp_path / "out", 8_000, 2_500), spark, checkpoints=config)
+    handle = mo.start(counts(tmp_path / "out", 8_000, 800), spark, checkpoints=config)
     eventually(lambda: len(handle.checkpoints) >= 3, "checkpoints")
     # In the bucket of the checkpoints: its options are known.
     savepoint = handle.savepoint(f"{location}-kept/one")
