@@ -41,7 +41,7 @@ def query_snapshot(path: str, uid: str, state: str, key: Any) -> Any:
     >>> import tempfile
     >>> query_snapshot(tempfile.mkdtemp(), "count", "total", "a")
     Traceback (most recent call last):
-    moorline.errors.StorageError: could not find a snapshot in ...
+    moorline.errors.SnapshotNotFound: there is no snapshot to use in ...
     """
     return look_up(look_at(path), uid, state, encoded_key(key))
 

@@ -10,7 +10,7 @@ from moorline.errors import StorageError
 from moorline.storage.blobs import Blob, BlobStore
 
 if TYPE_CHECKING:
-    from moorline.testing.simulator import Simulation
+    from moorline.testing.simulated_cluster import World
 
 
 class WorkerDied(BaseException):
@@ -46,7 +46,7 @@ class Faults:
 class UnsureStore:
     """A store that fails now and then, before or after having done what it was asked."""
 
-    def __init__(self, store: BlobStore, world: Simulation, may_kill: bool) -> None:
+    def __init__(self, store: BlobStore, world: World, may_kill: bool) -> None:
         self._store, self._world, self._may_kill = store, world, may_kill
 
     @property

@@ -20,14 +20,12 @@ import logging
 import random
 import shutil
 import tempfile
-from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
-
-import cloudpickle
 
 from moorline.driver.requests import SnapshotRequest
 from moorline.driver.supervision import Supervision
@@ -38,7 +36,7 @@ from moorline.model.elements import unpack_results
 from moorline.model.graph import Graph
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import Claim, Manifest
-from moorline.model.messages import Confirm, Hold, Order, Progress, Report
+from moorline.model.messages import Confirm, Hold, Order
 from moorline.protocol import pacing
 from moorline.protocol.lifecycle import JobStatus
 from moorline.protocol.recovery import Found, lineage
@@ -47,10 +45,10 @@ from moorline.storage import fsck
 from moorline.storage.checkpoints import History
 from moorline.storage.memory import MemoryStore
 from moorline.storage.open import open_store
-from moorline.subtask.environment import Environment
-from moorline.subtask.loop import Subtask
 from moorline.testing.faults import Faults, UnsureStore, WorkerDied
 from moorline.testing.ledger import Ledger
+from moorline.testing.simulated_audit import audit
+from moorline.testing.simulated_cluster import Attempt, Worker
 from moorline.testing.simulated_features import Maker, broadcast_job, operator_state_job, timers_job, ttl_job
 from moorline.testing.simulated_jobs import LostOrDoubled, SimulatedJob, counting_job
 from moorline.testing.simulated_loads import QUICK, Loads
@@ -113,143 +111,6 @@ def chains_of_large_tables(length: int) -> Iterator[None]:
         vars(heap).update(is_fold_due=rule, REBASE_ENTRIES=entries)
 
 
-@dataclass
-class _Worker:
-    """One simulated Spark task."""
-
-    id: SubtaskId
-    subtask: Subtask
-    orders: deque[Order] = field(default_factory=deque)
-    #: Slow work that was handed to another thread, and results on their way back.
-    uploads: deque[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]] = field(default_factory=deque)
-    finished: deque[Callable[[], None]] = field(default_factory=deque)
-    reports: deque[Report] = field(default_factory=deque)
-    has_started: bool = False
-
-
-class _Attempt:
-    """One simulated Spark job."""
-
-    def __init__(self, world: Simulation, driver: _Driver, deployment: Deployment) -> None:
-        self.world, self.driver, self.deployment = world, driver, deployment
-        self.plan = deployment.plan
-        self.links: dict[tuple[int, int, int], deque[bytes]] = {}
-        #: What goes back round a loop: from whom and to whom.
-        self.feedback: dict[tuple[SubtaskId, SubtaskId], deque[bytes]] = {}
-        self.results: list[bytes] = []
-        self.is_over = False
-        shipped = cloudpickle.dumps(deployment)
-        self.workers: dict[SubtaskId, _Worker] = {}
-        for subtask in self.plan.subtasks():
-            self.workers[subtask] = self._worker(cloudpickle.loads(shipped), subtask)
-        self.alive = set(self.workers)
-
-    def _worker(self, deployment: Deployment, subtask: SubtaskId) -> _Worker:
-        worker: _Worker
-
-        def report(message: Report) -> None:
-            worker.reports.append(message)
-
-        def background(work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
-            worker.uploads.append((work, done))
-
-        store = UnsureStore(self.world.store, self.world, may_kill=True) if deployment.location else None
-        environment = Environment(
-            lambda: self.world.now_ms,
-            report,
-            background,
-            store,
-            flush_ms=2,
-            wall_ms=lambda: int(self.world.now_ms),
-            # Frames are left half done now and then, whatever it is that has come up.
-            is_wanted=lambda: self.world.chance.random() < 0.2,
-            slice_records=2,
-        )
-        worker = _Worker(subtask, Subtask(deployment, subtask, environment))
-        return worker
-
-    def step(self, worker: _Worker) -> None:
-        """Let one worker do one thing. Raises what it dies of."""
-        chance, subtask = self.world.chance, worker.subtask
-        if not worker.has_started:
-            worker.has_started = True
-            subtask.start()
-        elif worker.finished and chance.random() < 0.6:
-            worker.finished.popleft()()
-        elif worker.uploads and chance.random() < 0.3:
-            self._upload(worker)
-        elif worker.orders and chance.random() < 0.5:
-            subtask.order(worker.orders.popleft())
-        elif chance.random() < 0.2 and subtask.tick():
-            pass
-        elif chance.random() < 0.05:
-            worker.reports.append(self._progress(worker))
-        else:
-            self._input_or_work(worker)
-        self._carry(worker, subtask.output.take(is_idle=chance.random() < 0.5))
-        if self.world.loads is not None and chance.random() < 0.2:
-            worker.reports.append(self._progress(worker))
-        for head, frame in subtask.output.take_feedback():
-            self.feedback.setdefault((worker.id, head), deque()).append(frame)
-
-    def _progress(self, worker: _Worker) -> Progress:
-        progress, loads = worker.subtask.progress(), self.world.loads
-        return progress if loads is None else loads.made_up(progress, worker.id, self.world.now_ms)
-
-    def _upload(self, worker: _Worker) -> None:
-        work, done = worker.uploads.popleft()
-        try:
-            result = work()
-        except Exception as error:
-            failure = error
-            worker.finished.append(lambda: done(None, failure))
-        else:
-            worker.finished.append(lambda: done(result, None))
-
-    def _input_or_work(self, worker: _Worker) -> None:
-        stage, slot = self.plan.slot(worker.id)
-        ready = [q for (s, _, to), q in self.links.items() if (s, to) == (stage, slot) and q]
-        self._bring_back(worker)
-        if worker.subtask.has_feedback and self.world.chance.random() < 0.5:
-            worker.subtask.work()
-        elif ready and not worker.subtask.holds_input_back:
-            worker.subtask.frame(self.world.chance.choice(ready).popleft())
-        else:
-            worker.subtask.work()
-
-    def _bring_back(self, worker: _Worker) -> None:
-        """Some of what goes round a loop reaches its head: from any sender, in the order in which it was sent."""
-        for (_, to), queue in self.feedback.items():
-            while to == worker.id and queue and self.world.chance.random() < 0.6:
-                worker.subtask.feedback(queue.popleft())
-
-    def _carry(self, worker: _Worker, rows: list[tuple[int, bytes]]) -> None:
-        stage, slot = self.plan.slot(worker.id)
-        for target, frame in rows:
-            if not frame:
-                continue
-            if stage + 1 == len(self.plan.widths):
-                self.results.append(frame)
-            else:
-                self.links.setdefault((stage + 1, slot, target), deque()).append(frame)
-
-    def bury(self) -> None:
-        """All its processes are gone, and with them what they held."""
-        for worker in self.workers.values():
-            for operator in worker.subtask._operators:
-                if operator.backend is not None:
-                    operator.backend.close()
-
-    def finish_done(self) -> None:
-        """Workers whose subtask is done pass on what is left and go, stage by stage."""
-        for worker in sorted(self.workers.values(), key=lambda w: self.plan.slot(w.id)):
-            stage, slot = self.plan.slot(worker.id)
-            for (s, _, to), queue in list(self.links.items()):
-                while (s, to) == (stage, slot) and queue:
-                    worker.subtask.frame(queue.popleft())
-            self._carry(worker, worker.subtask.output.take_rest())
-
-
 class _Driver:
     """One simulated driver: a supervision and the cluster it commands."""
 
@@ -279,8 +140,8 @@ class _Driver:
         self.expected, self.audits = simulated.expected, simulated.audits
         self.retained = config.checkpoints.retained if config.checkpoints else 0
         self.operators = list(simulated.job.graph().operators)
-        self.attempt: _Attempt | None = None
-        self.zombies: list[_Attempt] = []
+        self.attempt: Attempt | None = None
+        self.zombies: list[Attempt] = []
         self.supervision = Supervision(
             world.with_key_groups(simulated.job.graph()), config, history, self, world.chance, lambda: int(world.now_ms)
         )
@@ -288,7 +149,7 @@ class _Driver:
     # What a Cluster does.
 
     def launch(self, deployment: Deployment) -> None:
-        self.attempt = _Attempt(self.world, self, deployment)
+        self.attempt = Attempt(self.world, deployment)
         self.world.attempts.append(self.attempt)
 
     def send(self, subtask: SubtaskId, order: Order) -> None:
@@ -358,7 +219,7 @@ class Simulation:
         self.zombie_drivers: list[_Driver] = []
         self.zombie_steps = 0
         self.damaged: set[str] = set()
-        self.attempts: list[_Attempt] = []
+        self.attempts: list[Attempt] = []
         self.key_groups = 8
         #: Some jobs rescale themselves.
         self.loads = Loads(random.Random(seed)) if self.settings.random() < self.faults.autoscale else None
@@ -416,7 +277,7 @@ class Simulation:
                         f"seed {self.seed}: still {self.driver.supervision.status} after 100,000 steps"
                     )
             self._note(self.driver)
-            self._audit()
+            audit(self)
         finally:
             logging.disable(previous)
             for ledger in (*self.driver.expected, *self.driver.audits):
@@ -450,7 +311,7 @@ class Simulation:
         else:
             self.driver.step()
 
-    def _move(self, attempt: _Attempt, worker: _Worker) -> None:
+    def _move(self, attempt: Attempt, worker: Worker) -> None:
         try:
             attempt.step(worker)
         except WorkerDied:
@@ -464,13 +325,13 @@ class Simulation:
             if "LostOrDoubled" in worker.reports[-1].error:  # type: ignore[union-attr]
                 raise LostOrDoubled(f"seed {self.seed}: {error}") from error
 
-    def _kill(self, attempt: _Attempt, worker: _Worker) -> None:
+    def _kill(self, attempt: Attempt, worker: Worker) -> None:
         self.injected["worker"] += 1
         attempt.alive.discard(worker.id)
         self.driver.supervision.line_lost(attempt.deployment.attempt, worker.id)
         attempt.is_over = True  # Spark ends the job at the first lost task, whatever the supervision thinks
 
-    def give_up(self, driver: _Driver, attempt: _Attempt) -> None:
+    def give_up(self, driver: _Driver, attempt: Attempt) -> None:
         """An attempt was cancelled. Some of its workers may not have noticed yet."""
         if self.happens(self.faults.zombie):
             self.injected["zombie workers"] += 1
@@ -580,47 +441,3 @@ class Simulation:
         self.checkpoints += len(driver.supervision.checkpoints)
         self.unaligned.update(c.checkpoint for c in driver.supervision.checkpoints if c.in_flight)
         self.restored += [n for n in driver.supervision.restored_from if n]
-
-    def _audit(self) -> None:
-        status = self.driver.supervision.status
-        if status is not JobStatus.FINISHED:
-            raise AssertionError(f"seed {self.seed}: ended as {status}: {self.driver.supervision.error}")
-        for name, audit in self.driver.audits.items():
-            wrong = audit(Ledger.of(name).records())
-            if wrong is not None:
-                raise LostOrDoubled(f"seed {self.seed}: {name}: {wrong}")
-        self._audit_files()
-        for name, expected in self.driver.expected.items():
-            found = Counter(_hashable(r) for r in Ledger.of(name).records())
-            if found != expected:
-                raise LostOrDoubled(
-                    f"seed {self.seed}: {name}: missing {expected - found}, too many {found - expected}"
-                )
-
-    def _audit_files(self) -> None:
-        """What checkpoints name is there, but for what was damaged on purpose; nothing else is; none is left over."""
-        there = {blob.path: blob.size for blob in self.store.list("data/")}
-        records = History(self.store, f"sim-{self.seed}").read()
-        named = set()
-        for record in records:
-            for file in record.entry.files() if isinstance(record.entry, Manifest) else ():
-                named.add(file.path)
-                if there.get(file.path) != file.size and file.path not in self.damaged:
-                    raise AssertionError(f"seed {self.seed}: {file.path} of {record.entry} is gone")
-        if not self.driver.supervision.is_tidy:
-            # Storage failed each time, and the driver has said so: what it left is found from outside.
-            swept = {left.path for left in fsck.sweep(self.store, now_ms=1 << 60, grace_ms=0)}
-            there = {path: size for path, size in there.items() if path not in swept}
-        if there.keys() - named:
-            raise AssertionError(f"seed {self.seed}: no checkpoint names {sorted(there.keys() - named)}")
-        mine = lineage([Found(r.path, r.entry, r.damage) for r in records])
-        given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
-        kept = {r.entry.checkpoint for r in mine if isinstance(r.entry, Manifest)} - given_up
-        enough = len(self.driver.supervision.checkpoints) >= self.driver.retained
-        too_many = len(kept) > self.driver.retained and self.driver.supervision.is_tidy
-        if too_many or (enough and len(kept) < self.driver.retained):
-            raise AssertionError(f"seed {self.seed}: {sorted(kept)} are kept instead of {self.driver.retained}")
-
-
-def _hashable(record: Any) -> Any:
-    return tuple(map(_hashable, record)) if isinstance(record, (list, tuple)) else record
