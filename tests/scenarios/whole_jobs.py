@@ -20,7 +20,7 @@ from moorline.storage.checkpoints import History
 from moorline.storage.memory import MemoryStore
 from moorline.testing.faults import Faults
 from moorline.testing.ledger import Ledger
-from moorline.testing.simulator import _Attempt
+from moorline.testing.simulated_cluster import Attempt
 
 NUMBERS = itertools.count(1)
 
@@ -44,7 +44,7 @@ class WholeJob:
         config.setdefault("restart", mo.FixedDelay(10, "5ms"))
         history = History(self.store, job.name) if config["checkpoints"] is not None else None
         self.job = job
-        self.attempt: _Attempt | None = None
+        self.attempt: Attempt | None = None
         self.supervision = Supervision(
             job.graph(), RunConfig(**config), history, self, self.chance, lambda: int(self.now_ms)
         )
@@ -56,7 +56,7 @@ class WholeJob:
         return False
 
     def launch(self, deployment: Any) -> None:
-        self.attempt = _Attempt(self, self, deployment)  # type: ignore[arg-type]
+        self.attempt = Attempt(self, deployment)
 
     def send(self, subtask: Any, order: Any) -> None:
         if self.attempt is not None:
