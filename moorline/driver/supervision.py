@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import logging
 import random
-import re
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, assert_never
+from dataclasses import dataclass, replace
+from typing import Any, assert_never
 
 from moorline.api.sinks import Sink
+from moorline.driver.attempt import RunningAttempt
 from moorline.driver.autoscaler import Autoscaler
 from moorline.driver.checkpoints import AttemptCheckpoints, CheckpointStats
+from moorline.driver.cluster import Cluster
 from moorline.driver.queries import LiveQuery, Queries, Refused
 from moorline.driver.requests import SnapshotRequest
 from moorline.driver.restore import Start, own_checkpoints, start_from_storage, start_without_storage
@@ -36,7 +37,6 @@ from moorline.errors import (
 )
 from moorline.failpoints import failpoint
 from moorline.model.config import RunConfig
-from moorline.model.deployment import Deployment
 from moorline.model.durations import milliseconds
 from moorline.model.graph import Graph, Plan
 from moorline.model.ids import Attempt, SubtaskId
@@ -46,11 +46,9 @@ from moorline.model.messages import (
     Declined,
     Failed,
     InputEnded,
-    Order,
     Progress,
     Report,
     Running,
-    SendBackTo,
 )
 from moorline.protocol.lifecycle import JobStatus, Lifecycle
 from moorline.protocol.lowering import lower
@@ -60,28 +58,6 @@ from moorline.storage.checkpoints import History
 log = logging.getLogger("moorline")
 
 _AT_WORK = (JobStatus.RUNNING, JobStatus.STOPPING)
-#: What differs between two messages about the same thing: addresses, counters, times.
-_VARYING = re.compile(r"(0x)?[0-9a-fA-F]*[0-9][0-9a-fA-F]*")
-
-
-class Cluster(Protocol):
-    """Whoever runs attempts: Spark, or a simulation."""
-
-    def launch(self, deployment: Deployment) -> None:
-        """Start all subtasks. Its end is reported to :meth:`Supervision.attempt_ended`."""
-        ...
-
-    def send(self, subtask: SubtaskId, order: Order) -> None:
-        """Send an order to a subtask of the running attempt. One that is gone will be noticed otherwise."""
-        ...
-
-    def cancel(self) -> None:
-        """End the running attempt."""
-        ...
-
-    def has_room(self, slots: int) -> bool:
-        """Could it run so many subtasks at once, if the running attempt were gone?"""
-        ...
 
 
 @dataclass
@@ -94,26 +70,6 @@ class _Rescale:
     request: SnapshotRequest
     #: The job goes on with the new graph from the next attempt on, whatever ended the one before.
     has_begun: bool = False
-
-
-@dataclass
-class _Attempt:
-    deployment: Deployment
-    checkpoints: AttemptCheckpoints
-    started_ms: int
-    running: set[SubtaskId] = field(default_factory=set)
-    heard_ms: dict[SubtaskId, int] = field(default_factory=dict)
-    progress: dict[SubtaskId, Progress] = field(default_factory=dict)
-    pids: dict[SubtaskId, int] = field(default_factory=dict)
-    #: The size of the snapshot it started from, and how much of it each subtask has read.
-    snapshot_bytes: int = 0
-    read_bytes: dict[SubtaskId, int] = field(default_factory=dict)
-    addresses: dict[SubtaskId, tuple[str, int]] = field(default_factory=dict)
-    #: Why it is being cancelled.
-    failure: str | None = None
-    user_error: str | None = None
-    #: It has been ended for a rescale, and not by a failure.
-    gives_way: bool = False
 
 
 class Supervision:
@@ -132,7 +88,7 @@ class Supervision:
         self._wall_ms = wall_ms
         self._restarts = Restarts(config.restart_strategy, chance)
         self._lifecycle = Lifecycle()
-        self._attempt: _Attempt | None = None
+        self._attempt: RunningAttempt | None = None
         #: Of the last attempt, for the tidying up at the end.
         self._checkpoints: AttemptCheckpoints | None = None
         self._restart_at_ms: int | None = None
@@ -316,7 +272,7 @@ class Supervision:
     def line_lost(self, attempt: int, subtask: SubtaskId) -> None:
         """The control line to a subtask has broken before the job's end."""
         current = self._attempt
-        if current is not None and attempt == current.deployment.attempt and not self._is_over(current):
+        if current is not None and attempt == current.deployment.attempt and not current.is_over:
             self._fail(current, f"subtask {subtask} was lost")
 
     def attempt_ended(self, attempt: int, results: dict[str, list[Any]] | None, error: str | None, now_ms: int) -> None:
@@ -351,7 +307,7 @@ class Supervision:
             return
         if self.status in _AT_WORK:
             for subtask, heard in current.heard_ms.items():
-                if now_ms - heard > self._heartbeat_ms and not self._is_over(current):
+                if now_ms - heard > self._heartbeat_ms and not current.is_over:
                     self._fail(current, f"subtask {subtask} has not been heard of for {now_ms - heard} ms")
                     return
             try:
@@ -393,7 +349,7 @@ class Supervision:
             start.given_up,
             deployment.restore_location if self._config.restore_mode == "claim" and not self._stopped_with else None,
         )
-        self._attempt = _Attempt(deployment, checkpoints, now_ms, snapshot_bytes=start.snapshot_bytes)
+        self._attempt = RunningAttempt(deployment, checkpoints, now_ms, snapshot_bytes=start.snapshot_bytes)
         self._checkpoints = checkpoints
         self._cluster.launch(deployment)
 
@@ -414,14 +370,10 @@ class Supervision:
         self._has_claimed = True
         return start
 
-    def _take(self, current: _Attempt, subtask: SubtaskId, report: Report, now_ms: int) -> None:
+    def _take(self, current: RunningAttempt, subtask: SubtaskId, report: Report, now_ms: int) -> None:
         match report:
-            case Running(pid=pid, read_bytes=read_bytes, address=address):
-                current.running.add(subtask)
-                current.pids[subtask] = pid
-                current.read_bytes[subtask] = read_bytes
-                if address is not None:
-                    current.addresses[subtask] = address
+            case Running():
+                current.runs(subtask, report)
                 self._maybe_running(current, now_ms)
             case Acknowledged():
                 current.checkpoints.acknowledged(subtask, report, now_ms)
@@ -439,8 +391,8 @@ class Supervision:
             case _:
                 assert_never(report)
 
-    def _maybe_running(self, current: _Attempt, now_ms: int) -> None:
-        if self.status is JobStatus.STARTING and len(current.running) == len(list(current.deployment.plan.subtasks())):
+    def _maybe_running(self, current: RunningAttempt, now_ms: int) -> None:
+        if self.status is JobStatus.STARTING and current.is_complete:
             self._lifecycle.move(JobStatus.RUNNING, f"all subtasks of attempt {current.deployment.attempt} run")
             for subtask in current.running:
                 current.heard_ms[subtask] = now_ms
@@ -449,7 +401,8 @@ class Supervision:
                 log.info("attempt %d runs: read %d bytes of a snapshot of %d", current.deployment.attempt, read, size)
             if self._autoscaler is not None:
                 self._autoscaler.began(now_ms, self._rescale is not None)
-            self._tell_addresses(current)
+            for subtask, order in current.ways_back():
+                self._cluster.send(subtask, order)
             if self._rescale is not None and self._rescale.has_begun:
                 self._rescale.answer.set_result(current.deployment.attempt)
                 self._rescale = None
@@ -457,15 +410,6 @@ class Supervision:
             for request in waiting:
                 self.request(request, now_ms)
             self._maybe_stop(now_ms)
-
-    def _tell_addresses(self, current: _Attempt) -> None:
-        """Where to send what goes back round a loop."""
-        order = SendBackTo(addresses=[(s.vertex, s.index, *address) for s, address in current.addresses.items()])
-        plan = current.deployment.plan
-        senders = {link.source for link in plan.links if link.feedback}
-        for subtask in plan.subtasks() if order.addresses else ():
-            if subtask.vertex in senders:
-                self._cluster.send(subtask, order)
 
     def _maybe_stop(self, now_ms: int) -> None:
         if self._stop_wanted and self.status is JobStatus.RUNNING and self._attempt is not None:
@@ -479,7 +423,7 @@ class Supervision:
         if self._attempt is not None:
             self._fail(self._attempt, str(error))
 
-    def _after(self, current: _Attempt, now_ms: int) -> None:
+    def _after(self, current: RunningAttempt, now_ms: int) -> None:
         if current.checkpoints.failure is not None and current.failure is None:
             self._fail(current, current.checkpoints.failure)
         stop, rescale = self._stop_after, self._rescale
@@ -496,7 +440,7 @@ class Supervision:
             current.gives_way = rescale.has_begun = True
             self._cluster.cancel()
 
-    def _autoscale(self, current: _Attempt, now_ms: int) -> None:
+    def _autoscale(self, current: RunningAttempt, now_ms: int) -> None:
         is_going_on = self.status is JobStatus.RUNNING and current.failure is None and not current.checkpoints.is_ending
         if self._autoscaler is None or not is_going_on or self._rescale is not None or self._stop_after is not None:
             return
@@ -514,29 +458,18 @@ class Supervision:
         if self._stop_after is not None and self._stop_after.answer.done():
             self._stop_after = None
 
-    def _is_over(self, current: _Attempt) -> bool:
-        """Is the final checkpoint complete? Then subtasks may go as they like."""
-        stats = current.checkpoints.stats
-        return bool(stats) and stats[-1].final
-
-    def _subtask_failed(self, current: _Attempt, subtask: SubtaskId, report: Failed) -> None:
-        where = f" in operator {report.uid!r} ({report.name})" if report.uid else ""
-        at = f", record {report.position} of the attempt: {report.record}" if report.position >= 0 else ""
-        if not at and report.record:
-            at = f", record {report.record}"
+    def _subtask_failed(self, current: RunningAttempt, subtask: SubtaskId, report: Failed) -> None:
         if report.corrupt and current.deployment.restored is not None:
             self._refused[current.deployment.restored] = report.error
-        if report.user:
-            current.user_error = f"{report.uid} {_VARYING.sub('#', report.error)}"
-        self._fail(current, f"{report.error}{where}, subtask {subtask.index}{at}\n{report.traceback}")
+        self._fail(current, current.failed(subtask, report))
 
-    def _fail(self, current: _Attempt, why: str) -> None:
+    def _fail(self, current: RunningAttempt, why: str) -> None:
         if current.failure is None and self.status is not JobStatus.CANCELLING:
             current.failure = why
             log.warning("attempt %d fails: %s", current.deployment.attempt, why)
             self._cluster.cancel()
 
-    def _consider_restart(self, ended: _Attempt, why: str, now_ms: int) -> None:
+    def _consider_restart(self, ended: RunningAttempt, why: str, now_ms: int) -> None:
         self._last_failure = why
         first_line = why.strip().splitlines()[0] if why.strip() else "unknown"
         self.history_of_failures.append(f"attempt {ended.deployment.attempt}: {first_line}")

@@ -1,0 +1,75 @@
+"""An attempt that is starting or running: what its subtasks have reported, and why it ends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from moorline.driver.checkpoints import AttemptCheckpoints
+from moorline.model.deployment import Deployment
+from moorline.model.ids import SubtaskId
+from moorline.model.messages import Failed, Order, Progress, Running, SendBackTo
+
+#: What differs between two messages about the same thing: addresses, counters, times.
+_VARYING = re.compile(r"(0x)?[0-9a-fA-F]*[0-9][0-9a-fA-F]*")
+
+
+@dataclass
+class RunningAttempt:
+    """One attempt, and what its subtasks have told of themselves."""
+
+    deployment: Deployment
+    checkpoints: AttemptCheckpoints
+    started_ms: int
+    running: set[SubtaskId] = field(default_factory=set)
+    heard_ms: dict[SubtaskId, int] = field(default_factory=dict)
+    progress: dict[SubtaskId, Progress] = field(default_factory=dict)
+    pids: dict[SubtaskId, int] = field(default_factory=dict)
+    #: The size of the snapshot it started from, and how much of it each subtask has read.
+    snapshot_bytes: int = 0
+    read_bytes: dict[SubtaskId, int] = field(default_factory=dict)
+    addresses: dict[SubtaskId, tuple[str, int]] = field(default_factory=dict)
+    #: Why it is being cancelled.
+    failure: str | None = None
+    user_error: str | None = None
+    #: It has been ended for a rescale, and not by a failure.
+    gives_way: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Do all subtasks run?"""
+        return len(self.running) == len(list(self.deployment.plan.subtasks()))
+
+    @property
+    def is_over(self) -> bool:
+        """Is the final checkpoint complete? Then subtasks may go as they like."""
+        stats = self.checkpoints.stats
+        return bool(stats) and stats[-1].final
+
+    def runs(self, subtask: SubtaskId, report: Running) -> None:
+        """A subtask has its state back."""
+        self.running.add(subtask)
+        self.pids[subtask] = report.pid
+        self.read_bytes[subtask] = report.read_bytes
+        if report.address is not None:
+            self.addresses[subtask] = report.address
+
+    def ways_back(self) -> Iterator[tuple[SubtaskId, Order]]:
+        """To whom it is to be told where to send what goes back round a loop."""
+        order = SendBackTo(addresses=[(s.vertex, s.index, *address) for s, address in self.addresses.items()])
+        plan = self.deployment.plan
+        senders = {link.source for link in plan.links if link.feedback}
+        for subtask in plan.subtasks() if order.addresses else ():
+            if subtask.vertex in senders:
+                yield subtask, order
+
+    def failed(self, subtask: SubtaskId, report: Failed) -> str:
+        """A subtask has failed: why, for people."""
+        where = f" in operator {report.uid!r} ({report.name})" if report.uid else ""
+        at = f", record {report.position} of the attempt: {report.record}" if report.position >= 0 else ""
+        if not at and report.record:
+            at = f", record {report.record}"
+        if report.user:
+            self.user_error = f"{report.uid} {_VARYING.sub('#', report.error)}"
+        return f"{report.error}{where}, subtask {subtask.index}{at}\n{report.traceback}"

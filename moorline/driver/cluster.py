@@ -1,0 +1,29 @@
+"""What the supervision asks of whoever runs attempts."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from moorline.model.deployment import Deployment
+from moorline.model.ids import SubtaskId
+from moorline.model.messages import Order
+
+
+class Cluster(Protocol):
+    """Whoever runs attempts: Spark, or a simulation."""
+
+    def launch(self, deployment: Deployment) -> None:
+        """Start all subtasks. Its end is reported to :meth:`Supervision.attempt_ended`."""
+        ...
+
+    def send(self, subtask: SubtaskId, order: Order) -> None:
+        """Send an order to a subtask of the running attempt. One that is gone will be noticed otherwise."""
+        ...
+
+    def cancel(self) -> None:
+        """End the running attempt."""
+        ...
+
+    def has_room(self, slots: int) -> bool:
+        """Could it run so many subtasks at once, if the running attempt were gone?"""
+        ...
