@@ -9,6 +9,7 @@ from test_operator_state_examples import OVER, SENT, SILENCES
 from test_window_examples import COUNTS, PAIRS
 
 import moorline as mo
+from moorline.errors import InvalidLoop
 
 pytestmark = pytest.mark.spark
 
@@ -20,7 +21,7 @@ MULTISETS = {
     "timers": ("silences", SILENCES),
 }
 #: With a test of its own below.
-SPECIAL = {"online_model", "word_count_files", "buffering_sink", "counting_source"}
+SPECIAL = {"online_model", "word_count_files", "buffering_sink", "counting_source", "connected_components"}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -67,6 +68,11 @@ def test_the_counting_source_as_a_batch(spark):
     module = load("counting_source")
     module.FailOnce.open = lambda self, ctx: setattr(self, "attempt", 0)  # this Spark tries a task once
     assert mo.run(module.build(5000), spark, mode="batch").collected("numbers") == list(range(5000))
+
+
+def test_an_example_with_a_loop_is_no_batch():
+    with pytest.raises(InvalidLoop):
+        mo.run(load("connected_components").build(), mode="batch")
 
 
 def test_every_example_is_tested_here():

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from noticing import notices
 
 from moorline.errors import MoorlineError
 from moorline.protocol import redistribution
@@ -44,6 +45,12 @@ def run(
             seen["in flight"] += len(done.unaligned)
             seen["in flight and restored"] += len(set(done.restored) & set(done.unaligned))
     return broken, seen
+
+
+def breaks(monkeypatch: pytest.MonkeyPatch, job: Callable, mode: dict[str, Any], faults: Faults = ROUGH) -> bool:
+    monkeypatch.setattr(simulator, "job_of", lambda seed: job)
+    monkeypatch.setattr(simulator, "mode_of", lambda seed, settings: mode)
+    return notices(lambda seed: Simulation(seed, records=150, faults=faults, fault_steps=10_000, rocksdb=0).run())
 
 
 @pytest.mark.parametrize("job", [counting_job, timers_job, broadcast_job])
@@ -96,17 +103,17 @@ def one_channel_job(seed, chance, parallelism, records, version=0):
 @pytest.mark.parametrize("mode", [{}, {"aligned_timeout": 0.02}, UNALIGNED], ids=["aligned", "timeout", "unaligned"])
 def test_it_notices_when_nothing_is_held_back(monkeypatch, mode):
     monkeypatch.setattr(Gate, "take", lambda gate, channel, frame: gate._pass(channel, frame))
-    assert run(monkeypatch, counting_job, mode, 12)[0] > 4
+    assert breaks(monkeypatch, counting_job, mode)
 
 
 def test_it_notices_when_what_is_in_flight_is_dropped(monkeypatch):
     monkeypatch.setattr(Gate, "in_flight", lambda gate, checkpoint: [])
-    assert run(monkeypatch, counting_job, UNALIGNED, 12)[0] > 6
+    assert breaks(monkeypatch, counting_job, UNALIGNED)
 
 
 def test_it_notices_when_what_was_in_flight_is_not_restored(monkeypatch):
     monkeypatch.setattr(in_flight, "restored", lambda *args: iter(()))
-    assert run(monkeypatch, counting_job, UNALIGNED, 12)[0] > 6
+    assert breaks(monkeypatch, counting_job, UNALIGNED)
 
 
 def test_it_notices_when_restored_records_are_forgotten_by_the_next_checkpoint(monkeypatch):
@@ -116,7 +123,7 @@ def test_it_notices_when_restored_records_are_forgotten_by_the_next_checkpoint(m
         return [(channel, copy) for channel, copy in original(gate, checkpoint) if channel < gate._channels]
 
     monkeypatch.setattr(Gate, "in_flight", forgetful)
-    assert run(monkeypatch, counting_job, UNALIGNED, 16)[0] > 4
+    assert breaks(monkeypatch, counting_job, UNALIGNED)
 
 
 def test_it_notices_when_frames_behind_the_barrier_are_taken_for_in_flight(monkeypatch):
@@ -129,7 +136,7 @@ def test_it_notices_when_frames_behind_the_barrier_are_taken_for_in_flight(monke
         return original(gate, checkpoint)
 
     monkeypatch.setattr(Gate, "in_flight", greedy)
-    assert run(monkeypatch, counting_job, UNALIGNED, 12)[0] > 4
+    assert breaks(monkeypatch, counting_job, UNALIGNED)
 
 
 def test_it_notices_when_in_flight_records_go_to_everybody_after_a_rescale(monkeypatch):
@@ -141,4 +148,4 @@ def test_it_notices_when_in_flight_records_go_to_everybody_after_a_rescale(monke
 
     monkeypatch.setattr(redistribution, "_in_flight", unfiltered)
     rescaling = Faults(worker_death=0.002, driver_death=0.004, damage=0)
-    assert run(monkeypatch, counting_job, UNALIGNED, 12, rescaling)[0] > 4
+    assert breaks(monkeypatch, counting_job, UNALIGNED, rescaling)

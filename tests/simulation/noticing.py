@@ -1,0 +1,21 @@
+"""Does the simulator notice that a rule is broken? It must, and not only by one lucky seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from moorline.errors import MoorlineError
+from moorline.testing.simulated_jobs import LostOrDoubled
+
+
+def notices(run: Callable[[int], object], *, times: int = 3, seeds: int = 80) -> bool:
+    """Do so many seeds fail? Stops when they have."""
+    noticed = 0
+    for seed in range(seeds):
+        try:
+            run(seed)
+        except (LostOrDoubled, AssertionError, MoorlineError):
+            noticed += 1
+        if noticed == times:
+            return True
+    return False
