@@ -42,6 +42,7 @@ class ZooKeeperLease:
         self._path = f"{config.path.rstrip('/')}/{safe_name(job)}"
         self._node = f"{self._path}/leader"
         self._client: Any = None
+        self._is_closed = False
         self.leader = ""
 
     def look(self) -> Term | None:
@@ -83,6 +84,7 @@ class ZooKeeperLease:
         self._asking("give up the lead in", lambda client: self._replace(client, term, delete=True))
 
     def close(self) -> None:
+        self._is_closed = True
         if self._client is not None:
             self._client.stop()
             self._client.close()
@@ -127,6 +129,8 @@ class ZooKeeperLease:
             raise StorageError(where, operation, told) from error
 
     def _connected(self) -> Any:
+        if self._is_closed:
+            raise StorageError(f"zookeeper {self._config.hosts}", "reach", "the driver has closed its connection")
         if self._client is None:
             config, seconds = self._config, self._config.ttl_ms / 1000
             client = KazooClient(
@@ -137,11 +141,12 @@ class ZooKeeperLease:
             )
             try:
                 client.start(timeout=max(seconds, 5.0))
-            except BaseException:
-                client.stop()
-                client.close()
-                raise
-            self._client = client
+                self._client = client
+            finally:
+                # Whoever closes us while we connect, from another thread, finds no client to stop.
+                if self._client is None or self._is_closed:
+                    client.stop()
+                    client.close()
         if not self._client.connected:
             # A request would wait for the line to come back, and nobody knows for how long.
             raise StorageError(f"zookeeper {self._config.hosts}", "reach", "there is no connection at the moment")
