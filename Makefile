@@ -36,12 +36,7 @@ demo: setup java
 
 test: setup java lint types
 	$(BIN)/python -m pytest --doctest-modules moorline
-	@# Simulated jobs need no Spark, and tests on Spark mostly wait: both at the same time.
-	@nice -n 10 $(BIN)/python -m pytest tests/simulation > .simulation.log 2>&1 & simulation=$$!; \
-	trap 'kill $$simulation 2>/dev/null' INT TERM; \
-	$(BIN)/python -m pytest --ignore=tests/simulation; rest=$$?; \
-	echo "waiting for the simulated jobs ..."; wait $$simulation; seeds=$$?; cat .simulation.log; \
-	test $$rest -eq 0 && test $$seeds -eq 0
+	$(BIN)/python -m pytest
 
 test-fast: setup
 	$(BIN)/python -m pytest -m "not spark and not chaos"

@@ -2,7 +2,9 @@
 
 A frame may hold thousands of records, and a function may take a tenth of a second for each. Between slices the
 subtask looks whether the driver wants something; what is left of the frame is in flight then, like any other frame.
-How many records make a slice follows from how long the last one took. A function that is not slow never notices.
+How many records make a slice follows from how long the last one took. A function that is not slow never notices. Nor
+does one that takes as long for a few records as for many, like a sink that sends what it gets in one request: smaller
+slices would only make more requests of it.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from moorline.subtask.operator import ChainedOperator
 
 #: A slice should take about so long at most.
 SLICE_MS = 20
+#: After so many slices it is tried again whether smaller ones are quicker.
+TRY_AGAIN = 64
 
 
 class Slices:
@@ -22,6 +26,10 @@ class Slices:
     def __init__(self, now_ms: Callable[[], float], is_wanted: Callable[[], bool], records: int) -> None:
         self._now_ms, self._is_wanted = now_ms, is_wanted
         self._records = self._most = records
+        #: The last slice that took too long: its records and milliseconds.
+        self._slow = (0, 0.0)
+        #: For so many slices the size stays: smaller ones took as long.
+        self._stays = 0
 
     def process(self, operator: ChainedOperator, records: list[Any], stamps: list[int] | None, side: int) -> int:
         """How many were processed: all of them, or fewer if something is wanted."""
@@ -40,6 +48,13 @@ class Slices:
 
     def _adapt(self, records: int, took_ms: float) -> None:
         if took_ms > SLICE_MS:
-            self._records = max(1, int(records * SLICE_MS / took_ms))
+            before, before_ms = self._slow
+            if 2 * records <= before and took_ms > 0.7 * before_ms:
+                self._records, self._stays, self._slow = before, TRY_AGAIN, (0, 0.0)
+            elif self._stays:
+                self._stays -= 1
+            else:
+                self._slow = records, took_ms
+                self._records = max(1, int(records * SLICE_MS / took_ms))
         elif took_ms < SLICE_MS / 4 and self._records < self._most:
             self._records *= 2

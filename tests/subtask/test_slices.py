@@ -1,0 +1,54 @@
+"""How many records are processed at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from moorline.subtask.slices import SLICE_MS, Slices
+
+
+class Operator:
+    """Takes as long as it says for so many records."""
+
+    def __init__(self, takes_ms: Callable[[int], float]) -> None:
+        self.takes_ms, self.now_ms, self.calls = takes_ms, 0.0, []
+
+    def process(self, records: list[int], stamps: list[int] | None, side: int = 0) -> None:
+        self.calls.append(len(records))
+        self.now_ms += self.takes_ms(len(records))
+
+
+def run(takes_ms: Callable[[int], float], frames: int = 20, records: int = 2_000) -> list[int]:
+    operator = Operator(takes_ms)
+    slices = Slices(lambda: operator.now_ms, lambda: False, 4_096)
+    for _ in range(frames):
+        assert slices.process(operator, list(range(records)), None, 0) == records
+    assert sum(operator.calls) == frames * records
+    return operator.calls
+
+
+def test_a_quick_function_gets_whole_frames():
+    assert run(lambda count: count * 0.001) == [2_000] * 20
+
+
+def test_a_slow_function_gets_a_few_at_a_time():
+    calls = run(lambda count: count * 2.0)
+    assert max(calls[1:]) * 2.0 <= SLICE_MS
+
+
+def test_a_function_that_takes_as_long_for_a_few_gets_whole_frames_but_for_a_try_now_and_then():
+    calls = run(lambda count: 200.0, frames=400)
+    whole = calls.count(2_000)
+    assert whole > 380
+    assert len(calls) < 1.2 * 400
+
+
+def test_what_was_slow_for_a_while_gets_more_again():
+    slow_until = 10
+    seen: list[int] = []
+
+    def takes_ms(count: int) -> float:
+        seen.append(count)
+        return count * 2.0 if len(seen) < slow_until else count * 0.0001
+
+    assert run(takes_ms)[-1] == 2_000
