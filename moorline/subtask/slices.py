@@ -28,8 +28,8 @@ class Slices:
         self._records = self._most = records
         #: The last slice that took too long: its records and milliseconds.
         self._slow = (0, 0.0)
-        #: For so many slices the size stays: smaller ones took as long.
-        self._stays = 0
+        #: What a call takes if it is slow by itself, and for how many slices that is believed.
+        self._call_ms, self._grows = 0.0, 0
 
     def process(self, operator: ChainedOperator, records: list[Any], stamps: list[int] | None, side: int) -> int:
         """How many were processed: all of them, or fewer if something is wanted."""
@@ -47,14 +47,19 @@ class Slices:
                 return done
 
     def _adapt(self, records: int, took_ms: float) -> None:
-        if took_ms > SLICE_MS:
-            before, before_ms = self._slow
-            if 2 * records <= before and took_ms > 0.7 * before_ms:
-                self._records, self._stays, self._slow = before, TRY_AGAIN, (0, 0.0)
-            elif self._stays:
-                self._stays -= 1
-            else:
-                self._slow = records, took_ms
-                self._records = max(1, int(records * SLICE_MS / took_ms))
-        elif took_ms < SLICE_MS / 4 and self._records < self._most:
-            self._records *= 2
+        if took_ms <= SLICE_MS:
+            if took_ms < SLICE_MS / 4:
+                self._records = min(2 * self._records, self._most)
+            return
+        before, before_ms = self._slow
+        if 2 * records <= before and took_ms > 0.7 * before_ms:
+            # Fewer records took as long: it is the call that is slow. More records then, as long as that costs nothing.
+            self._call_ms, self._grows, self._slow = max(took_ms, before_ms), TRY_AGAIN, (0, 0.0)
+            self._records = min(2 * before, self._most)
+        elif self._grows:
+            self._grows -= 1
+            costs_nothing = took_ms <= 1.4 * self._call_ms
+            self._records = min(2 * self._records, self._most) if costs_nothing else max(1, self._records // 2)
+        else:
+            self._slow = records, took_ms
+            self._records = max(1, int(records * SLICE_MS / took_ms))

@@ -18,9 +18,12 @@ class Operator:
         self.now_ms += self.takes_ms(len(records))
 
 
-def run(takes_ms: Callable[[int], float], frames: int = 20, records: int = 2_000) -> list[int]:
+def run(takes_ms: Callable[[int], float], frames: int = 20, records: int = 2_000, first: int = 0) -> list[int]:
     operator = Operator(takes_ms)
     slices = Slices(lambda: operator.now_ms, lambda: False, 4_096)
+    if first:
+        slices.process(operator, list(range(first)), None, 0)
+        operator.calls.clear()
     for _ in range(frames):
         assert slices.process(operator, list(range(records)), None, 0) == records
     assert sum(operator.calls) == frames * records
@@ -41,6 +44,18 @@ def test_a_function_that_takes_as_long_for_a_few_gets_whole_frames_but_for_a_try
     whole = calls.count(2_000)
     assert whole > 380
     assert len(calls) < 1.2 * 400
+
+
+def test_it_does_not_matter_that_the_first_frame_was_small():
+    calls = run(lambda count: 200.0, frames=400, first=8)
+    assert calls.count(2_000) > 380
+
+
+def test_a_call_that_is_slow_and_records_that_are_slow_too_find_a_measure():
+    calls = run(lambda count: 100.0 + count * 1.0, frames=30)
+    # Most are neither single records, which cost a hundred times as much, nor so many that a checkpoint would wait.
+    usual = [count for count in calls if 20 <= count <= 200]
+    assert sum(usual) > 0.6 * sum(calls)
 
 
 def test_what_was_slow_for_a_while_gets_more_again():
