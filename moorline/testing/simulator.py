@@ -400,7 +400,10 @@ class Simulation:
         given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
         # What was there before the job was started anew, from a savepoint, is not for it to go back to.
         mine = lineage([Found(r.path, r.entry, r.damage) for r in records])
-        manifests = [r.entry for r in mine if isinstance(r.entry, Manifest) and r.entry.checkpoint not in given_up]
+        # Nor is what came before a savepoint that it was stopped with.
+        stopped_at = max([r.entry.stopped_at for r in mine if isinstance(r.entry, Claim)], default=0)
+        kept = [r.entry for r in mine if isinstance(r.entry, Manifest) and r.entry.checkpoint > stopped_at]
+        manifests = [manifest for manifest in kept if manifest.checkpoint not in given_up]
         # A file that older checkpoints share would take them with it, and there would be nothing to go back to.
         shared = {file.path for manifest in manifests[:-1] for file in manifest.files()}
         there = {blob.path for blob in self.store.list("data/")}  # some may be gone since another driver died
