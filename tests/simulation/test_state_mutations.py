@@ -14,6 +14,7 @@ from moorline.driver.checkpoints import AttemptCheckpoints
 from moorline.protocol import redistribution
 from moorline.protocol.watermarks import Watermarks
 from moorline.storage import checkpoints as history
+from moorline.subtask.loop import Subtask
 from moorline.testing import simulator
 from moorline.testing.faults import Faults
 from moorline.testing.simulated_features import FollowsTheModel, broadcast_job, operator_state_job, timers_job, ttl_job
@@ -51,7 +52,7 @@ def test_it_notices_when_a_watermark_runs_ahead_of_the_slowest_channel(monkeypat
 
 
 def test_it_notices_when_timers_are_left_out_of_snapshots(monkeypatch):
-    original = simulator.Subtask._snapshot
+    original = Subtask._snapshot
 
     def forgetful(self, barrier, align_ms, found):
         for operator in self._operators:
@@ -61,7 +62,7 @@ def test_it_notices_when_timers_are_left_out_of_snapshots(monkeypatch):
                     pass
         original(self, barrier, align_ms, found)
 
-    monkeypatch.setattr(simulator.Subtask, "_snapshot", forgetful)
+    monkeypatch.setattr(Subtask, "_snapshot", forgetful)
     assert notices(seed_of(monkeypatch, timers_job))
 
 
