@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 from collections import Counter
 from collections.abc import Callable
@@ -37,7 +38,8 @@ def run_chunk(first: int) -> tuple[list[str], Counter[str]]:
 
 
 def test_thousands_of_seeds_lose_and_double_nothing():
-    with ProcessPoolExecutor(2) as pool:
+    # Not by a fork: other tests have left threads behind, and a lock that one of them holds would be held for ever.
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         parts = list(pool.map(run_chunk, range(0, SEEDS, CHUNK)))
     failures = [f for part, _ in parts for f in part]
     assert not failures, "\n".join(failures[:20])
