@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psycopg
@@ -29,16 +29,20 @@ PASSWORD = "s3cret-word"
 class Server:
     """One server process and how to start it again."""
 
-    def __init__(self, command: list[str], port: int, folder: Path, is_ready: Callable[[], object]) -> None:
+    def __init__(
+        self, command: list[str], port: int, folder: Path, is_ready: Callable[[], object], user: Sequence[str] = ()
+    ) -> None:
         self.command, self.port, self.folder, self._is_ready = command, port, folder, is_ready
+        #: What makes a command another user's.
+        self._user = user
         self.process: subprocess.Popen[bytes] | None = None
         (folder / "log").touch()
         self.start()
 
     def start(self) -> None:
         with open(self.folder / "log", "ab") as log:
-            # With the tests gone, however they went, it stops too.
-            command = ["setpriv", "--pdeathsig", "INT", *self.command]
+            # With the tests gone, however they went, it stops too. After the change of user, which would undo it.
+            command = [*self._user, "setpriv", "--pdeathsig", "INT", *self.command]
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, cwd="/")
         give_up = time.monotonic() + 30
         while True:
@@ -80,9 +84,9 @@ class PostgresServer(Server):
             "max_connections": "60",
         }
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        command = [*user, str(binaries / "postgres"), "-D", str(data), "-p", str(port), *options]
+        command = [str(binaries / "postgres"), "-D", str(data), "-p", str(port), *options]
         self.url = f"postgresql://postgres:{PASSWORD}@127.0.0.1:{port}/postgres"
-        super().__init__(command, port, folder, lambda: psycopg.connect(self.url, connect_timeout=2).close())
+        super().__init__(command, port, folder, lambda: psycopg.connect(self.url, connect_timeout=2).close(), user)
 
 
 class RedisServer(Server):
