@@ -19,7 +19,7 @@ import tempfile
 import time
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,16 +35,20 @@ _SERVERS = Path(sys.prefix) / "servers"
 class Server:
     """One server process and how to start it again."""
 
-    def __init__(self, command: list[str], port: int, folder: Path, is_ready: Callable[[], object]) -> None:
+    def __init__(
+        self, command: list[str], port: int, folder: Path, is_ready: Callable[[], object], user: Sequence[str] = ()
+    ) -> None:
         self.command, self.port, self.folder, self._is_ready = command, port, folder, is_ready
+        #: What makes a command another user's.
+        self._user = user
         self.process: subprocess.Popen[bytes] | None = None
         (folder / "log").touch()
         self.start()
 
     def start(self) -> None:
         with open(self.folder / "log", "ab") as log:
-            # With the tests gone, however they went, it stops too.
-            command = ["setpriv", "--pdeathsig", "INT", *self.command]
+            # With the tests gone, however they went, it stops too. After the change of user, which would undo it.
+            command = [*self._user, "setpriv", "--pdeathsig", "INT", *self.command]
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, cwd="/")
         give_up = time.monotonic() + 60
         while True:

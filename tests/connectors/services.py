@@ -45,9 +45,9 @@ class PostgresServer(Server):
             "max_connections": "60",
         }
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        command = [*user, str(binaries / "postgres"), "-D", str(data), "-p", str(port), *options]
+        command = [str(binaries / "postgres"), "-D", str(data), "-p", str(port), *options]
         self.url = f"postgresql://postgres:{PASSWORD}@127.0.0.1:{port}/postgres"
-        super().__init__(command, port, folder, lambda: psycopg.connect(self.url, connect_timeout=2).close())
+        super().__init__(command, port, folder, lambda: psycopg.connect(self.url, connect_timeout=2).close(), user)
 
 
 class RedisServer(Server):

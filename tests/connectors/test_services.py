@@ -1,0 +1,45 @@
+"""Servers that tests have started do not outlive them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from services import postgres_server, redis_server  # noqa: F401
+
+SCRIPT = """
+import os, signal, sys
+from pathlib import Path
+from services import PostgresServer, RedisServer
+kind, folder, where = sys.argv[1:]
+made = PostgresServer(Path(where), Path(folder)) if kind == "postgres" else RedisServer(where, Path(folder))
+print(made.process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("kind", ["postgres", "redis"])
+def test_a_server_goes_when_the_tests_are_killed(kind, request):
+    command = request.getfixturevalue(f"{kind}_server").command
+    where = str(Path(command[0]).parent) if kind == "postgres" else command[0]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with tempfile.TemporaryDirectory(prefix=f"moorline-{kind}-", ignore_cleanup_errors=True) as folder:
+        script = [sys.executable, "-c", SCRIPT, kind, folder, where]
+        started = subprocess.run(script, env=environment, capture_output=True, text=True, check=False)
+        pid = int(started.stdout or pytest.fail(started.stderr))
+        deadline = time.monotonic() + 30
+        while is_there(pid):
+            assert time.monotonic() < deadline, f"{kind} has outlived whoever started it"
+            time.sleep(0.05)
