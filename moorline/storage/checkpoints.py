@@ -89,7 +89,7 @@ class History:
         self.term = 0
         self._attempt: Attempt | None = None
         #: The highest attempt of other drivers when we came.
-        self._known: int | None = None
+        self._known = 0
         #: The last number we wrote, and the digest of what we wrote there.
         self._position = 0
         self._digest = ""
@@ -148,19 +148,21 @@ class History:
         """Take over this job's storage: from here on, what older attempts publish is refused.
 
         Raises Fenced if a leader of the same run that came after us has claimed already.
-        The first claim of a driver takes over from whoever was there. A later one only goes on with what is its
-        own: if another driver has come since our first look, it is Fenced, or two drivers would take the job from
-        each other for ever. A fresh start is one only for the first driver of a run: who comes after it goes on.
+        The first claim of a driver takes over from whoever was there, also from one that came between two tries:
+        that may have been the one we were started to replace. A later claim only goes on with what is our own: if
+        another driver has come since, it is Fenced, or two would take the job from each other for ever.
+        A fresh start is one only for the first driver of a run: who comes after it goes on.
         ``savepoint``: what a fresh one starts from, if it does not start empty; or, with its number in ``stopped_at``,
         the savepoint that the job was stopped with.
         """
-        first = self._known is None
         while True:
             records = self.read()
             strangers = max((r.attempt for r in records if r.writer != self._writer), default=0)
-            if first:
+            # One whose outcome we never learned counts as well.
+            has_claimed = self._attempt is not None or any(r.writer == self._writer for r in records)
+            if not has_claimed:
                 self._known = strangers
-            elif self._known is not None and strangers > self._known:
+            elif strangers > self._known:
                 raise self._fenced(records)
             of_this_run = [
                 r.entry for r in records if isinstance(r.entry, Claim) and self.run and r.entry.run == self.run
@@ -277,7 +279,7 @@ class History:
         raise Fenced(self._store.url, self.attempt, entry.attempt)
 
     def _fenced(self, records: list[Record]) -> Fenced:
-        # Without an attempt of our own if our first claim failed and somebody came before we tried again.
+        # Without an attempt of our own if we never learned that our first claim had succeeded.
         return Fenced(self._store.url, self._attempt or 0, max((r.attempt for r in records), default=0))
 
     # --- removing -----------------------------------------------------------------------------

@@ -300,6 +300,34 @@ def test_two_unsure_claimers_do_not_take_each_others_claim_for_their_own() -> No
     assert (one.attempt, other.attempt) == (1, 2)
 
 
+def test_a_driver_whose_first_claim_failed_takes_over_from_whoever_came_meanwhile() -> None:
+    inner = MemoryStore()
+    replaced = claimed(inner)
+    store = UnsureStore(inner, "before")
+    history = History(store, JOB)
+    with pytest.raises(StorageError):
+        history.claim(False, 1)
+    replaced.claim(False, 2)
+    store.how = "fine"
+    assert history.claim(False, 3) == 3
+    with pytest.raises(Fenced):
+        replaced.claim(False, 4)
+
+
+def test_a_first_claim_that_arrived_after_all_is_not_made_again_over_a_newer_one() -> None:
+    inner = MemoryStore()
+    store = UnsureStore(inner, "late")
+    history = History(store, JOB)
+    with pytest.raises(StorageError):
+        history.claim(False, 1)
+    assert store.late is not None
+    inner.put_if_absent(*store.late)
+    newer = claimed(inner)
+    with pytest.raises(Fenced, match="from our attempt 0"):
+        history.claim(False, 2)
+    publish(newer, inner, 1)
+
+
 def test_an_error_while_looking_back_does_not_lose_the_published_checkpoint() -> None:
     inner = MemoryStore()
     store = WrappedStore(inner)
