@@ -1,0 +1,131 @@
+"""Every exception a user can meet, grouped by who has to act.
+
+    building.py    the author, before anything runs: JobError
+    running.py     the author, at run time: StateError, UserCodeFailed
+    restoring.py   the author or the operator, when a job starts from a snapshot: RestoreError
+    operating.py   the operator: StorageError, JobFailed, Fenced, SparkUnsuitable ...; whoever asked for the content
+                   of a state: QueryFailed; and us, because it is a bug: InvalidTransition
+
+Fields come first and the sentence last, so callers and tests read attributes instead of parsing text.
+What happens daily (declined, expired, a late acknowledgement) is a value, not an exception:
+see :class:`FailureReason`.
+"""
+
+from moorline.errors.building import (
+    DuplicateUid,
+    FunctionNotShippable,
+    InvalidArgument,
+    InvalidLoop,
+    JobError,
+    KeyedStateWithoutKey,
+    NothingToRun,
+    ParallelismTooHigh,
+    UnconnectedStream,
+)
+from moorline.errors.common import FailureReason, MoorlineError
+from moorline.errors.operating import (
+    BlobMissing,
+    ConsoleRefused,
+    ExternalStateTaken,
+    Fenced,
+    InvalidTransition,
+    JobCancelled,
+    JobFailed,
+    LeadershipLost,
+    QueryFailed,
+    QueryUnavailable,
+    SavepointFailed,
+    SparkUnsuitable,
+    StorageError,
+)
+from moorline.errors.restoring import (
+    ExternalStateAhead,
+    ExternalStateBehind,
+    ExternalStateLeftOver,
+    InFlightNowhere,
+    InFlightPickled,
+    KeysCollide,
+    MaxParallelismChanged,
+    MergeFailed,
+    OperatorNotFound,
+    RekeyFailed,
+    RestoreError,
+    SnapshotCorrupt,
+    SnapshotNotFound,
+    StateIncompatible,
+)
+from moorline.errors.running import (
+    InvalidKey,
+    KeyClassUnknown,
+    LoopRecordNotPlain,
+    NoCurrentKey,
+    PickleRefused,
+    ReadOnlyState,
+    StateError,
+    StateNotBound,
+    StateRegisteredLate,
+    StateTypeMismatch,
+    TimersNeedKey,
+    TimestampMissing,
+    TtlNotEnabled,
+    UnknownState,
+    UnsupportedType,
+    UserCodeFailed,
+)
+
+__all__ = [
+    "BlobMissing",
+    "ConsoleRefused",
+    "DuplicateUid",
+    "ExternalStateAhead",
+    "ExternalStateBehind",
+    "ExternalStateLeftOver",
+    "ExternalStateTaken",
+    "FailureReason",
+    "Fenced",
+    "FunctionNotShippable",
+    "InFlightNowhere",
+    "InFlightPickled",
+    "InvalidArgument",
+    "InvalidKey",
+    "InvalidLoop",
+    "InvalidTransition",
+    "JobCancelled",
+    "JobError",
+    "JobFailed",
+    "KeyClassUnknown",
+    "KeyedStateWithoutKey",
+    "KeysCollide",
+    "LeadershipLost",
+    "LoopRecordNotPlain",
+    "MaxParallelismChanged",
+    "MergeFailed",
+    "MoorlineError",
+    "NoCurrentKey",
+    "NothingToRun",
+    "OperatorNotFound",
+    "ParallelismTooHigh",
+    "PickleRefused",
+    "QueryFailed",
+    "QueryUnavailable",
+    "ReadOnlyState",
+    "RekeyFailed",
+    "RestoreError",
+    "SavepointFailed",
+    "SnapshotCorrupt",
+    "SnapshotNotFound",
+    "SparkUnsuitable",
+    "StateError",
+    "StateIncompatible",
+    "StateNotBound",
+    "StateRegisteredLate",
+    "StateTypeMismatch",
+    "StorageError",
+    "TimersNeedKey",
+    "TimestampMissing",
+    "TtlNotEnabled",
+    "UnconnectedStream",
+    "UnknownState",
+    "UnsupportedType",
+    "UserCodeFailed",
+]

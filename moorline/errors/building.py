@@ -1,0 +1,113 @@
+"""For the author, before anything runs: the job cannot be as it was written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from moorline.errors.common import MoorlineError
+
+
+class JobError(MoorlineError):
+    """The job cannot be built as written."""
+
+
+@dataclass(eq=False)
+class DuplicateUid(JobError):
+    """Two operators of a job share a uid."""
+
+    uid: str
+
+    def __str__(self) -> str:
+        return (
+            f"two operators have the uid {self.uid!r}. State is found again by uid, "
+            f"so each operator needs its own: change one of them."
+        )
+
+
+@dataclass(eq=False)
+class ParallelismTooHigh(JobError):
+    """An operator wants more subtasks than there are key groups."""
+
+    uid: str
+    parallelism: int
+    max_parallelism: int
+
+    def __str__(self) -> str:
+        return (
+            f"operator {self.uid!r} has parallelism {self.parallelism}, above the job's max parallelism "
+            f"{self.max_parallelism}. Lower it, or build the job with a higher max_parallelism."
+        )
+
+
+@dataclass(eq=False)
+class InvalidArgument(JobError):
+    """A value given to the API is of no use there."""
+
+    what: str
+    had: object
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: got {self.had!r}. {self.advice}"
+
+
+@dataclass(eq=False)
+class KeyedStateWithoutKey(JobError):
+    """A function with keyed state sits on a stream that has no key."""
+
+    uid: str
+    states: tuple[str, ...]
+
+    def __str__(self) -> str:
+        what = f"keyed state ({', '.join(self.states)})" if self.states else "a key"
+        return f"operator {self.uid!r} needs {what}, but its input is not keyed. Put .key_by(...) directly before it."
+
+
+@dataclass(eq=False)
+class UnconnectedStream(JobError):
+    """The output of an operator goes nowhere."""
+
+    uid: str
+
+    def __str__(self) -> str:
+        return (
+            f"nothing reads the output of operator {self.uid!r}. End it with .sink(...), "
+            f"or with .sink(mo.discard()) if its output is not wanted."
+        )
+
+
+@dataclass(eq=False)
+class InvalidLoop(JobError):
+    """A loop that cannot be run as it was written."""
+
+    head: str
+    cause: str
+    advice: str
+
+    def __str__(self) -> str:
+        which = f"the loop of operator {self.head!r}" if self.head else "a loop"
+        return f"{which} cannot be: {self.cause}. Please {self.advice}."
+
+
+@dataclass(eq=False)
+class NothingToRun(JobError):
+    """A job without a source."""
+
+    job: str
+
+    def __str__(self) -> str:
+        return f"job {self.job!r} has no source. Start with job.source(...)."
+
+
+@dataclass(eq=False)
+class FunctionNotShippable(JobError):
+    """A function cannot travel to the workers."""
+
+    uid: str
+    cause: str
+
+    def __str__(self) -> str:
+        return (
+            f"the function of operator {self.uid!r} cannot be sent to the workers: {self.cause}. "
+            f"Open files, locks and connections in open(), not when the function is made."
+        )

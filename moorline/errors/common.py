@@ -1,0 +1,34 @@
+"""What all errors are, and why a checkpoint is given up, which is none."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from enum import Enum
+
+
+class MoorlineError(Exception):
+    """Base of all of them."""
+
+    def __init_subclass__(cls) -> None:
+        if cls.__module__.startswith("moorline.errors."):
+            cls.__module__ = "moorline.errors"  # tracebacks name what users can import, not the file it is in
+
+    def __reduce__(self) -> tuple[type[MoorlineError], tuple[object, ...]]:
+        # Exceptions cross from Spark tasks to the driver, so they must survive pickling.
+        if is_dataclass(self):
+            return type(self), tuple(getattr(self, f.name) for f in fields(self))
+        return type(self), self.args
+
+
+class FailureReason(Enum):
+    """Why a checkpoint did not complete, and whether that counts as a failure."""
+
+    EXPIRED = ("it did not finish within the checkpoint timeout", True)
+    DECLINED = ("a subtask declined it", True)
+    OVERTAKEN = ("the barrier of a newer checkpoint arrived first at a subtask", False)
+    UPLOAD_FAILED = ("a subtask could not write its files", True)
+    PUBLISH_FAILED = ("its manifest could not be published", True)
+    SUBSUMED = ("a newer checkpoint completed first", False)
+
+    def __init__(self, sentence: str, counts: bool):
+        self.sentence, self.counts = sentence, counts

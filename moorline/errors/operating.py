@@ -1,0 +1,158 @@
+"""For the operator: storage, other drivers, Spark, questions; and, at the end, what is a bug of ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from moorline.errors.common import MoorlineError
+
+
+@dataclass(eq=False)
+class StorageError(MoorlineError):
+    """Storage did not do what was asked."""
+
+    path: str
+    operation: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"could not {self.operation} {self.path}: {self.cause}"
+
+
+@dataclass(eq=False)
+class BlobMissing(StorageError):
+    """A file that was asked for is not there."""
+
+
+@dataclass(eq=False)
+class SavepointFailed(MoorlineError):
+    """A savepoint could not be taken. A job that is running goes on."""
+
+    path: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"the savepoint {self.path} was not taken: {self.cause}. Ask again while the job is running."
+
+
+@dataclass(eq=False)
+class QueryFailed(MoorlineError):
+    """A query of state has no answer. That there is nothing under the key is an answer: None."""
+
+    uid: str
+    state: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"state {self.state!r} of operator {self.uid!r} cannot be queried: {self.cause}"
+
+
+@dataclass(eq=False)
+class QueryUnavailable(QueryFailed):
+    """The running job has not answered in time. The same query may succeed later."""
+
+
+@dataclass(eq=False)
+class ConsoleRefused(MoorlineError):
+    """A job's console has turned a request down, or cannot be reached."""
+
+    url: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"the console at {self.url}: {self.cause}"
+
+
+@dataclass(eq=False)
+class ExternalStateTaken(MoorlineError):
+    """Another attempt has taken over the state that an outside store keeps for this one."""
+
+    uid: str
+    store: str
+    ours: int
+    theirs: int
+
+    def __str__(self) -> str:
+        whose = f"attempt {self.theirs}" if self.theirs else "somebody else"
+        return (
+            f"{whose} has taken over the state of operator {self.uid!r} in {self.store} from our attempt {self.ours}. "
+            f"Nothing was written. If no other run of this job is alive and its checkpoints were removed on purpose, "
+            f"have the store forget the job (its forget() method)."
+        )
+
+
+@dataclass(eq=False)
+class Fenced(MoorlineError):
+    """Another driver has taken over this job's storage."""
+
+    location: str
+    ours: int
+    theirs: int
+
+    def __str__(self) -> str:
+        return (
+            f"attempt {self.theirs} of another driver has taken over {self.location} from our attempt {self.ours}. "
+            f"This driver stops and changes nothing; give each running job a name or a location of its own."
+        )
+
+
+@dataclass(eq=False)
+class LeadershipLost(MoorlineError):
+    """This driver may no longer lead the job: another one does, or may from now on."""
+
+    job: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"this driver no longer leads job {self.job!r}: {self.reason}. It stops and changes nothing; the driver "
+            f"that leads goes on from the newest checkpoint. Start this one again to have it stand by."
+        )
+
+
+@dataclass(eq=False)
+class SparkUnsuitable(MoorlineError):
+    """This Spark cannot carry a streaming job as it is set up."""
+
+    problems: list[str]
+
+    def __str__(self) -> str:
+        return "Spark cannot run this job:\n" + "\n".join(f"  - {p}" for p in self.problems)
+
+
+@dataclass(eq=False)
+class JobFailed(MoorlineError):
+    """The job gave up."""
+
+    job: str
+    reason: str
+    last: str
+    history: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        told = "".join(f"\n  {line}" for line in self.history)
+        return f"job {self.job!r} failed: {self.reason}{told}\n{self.last}"
+
+
+@dataclass(eq=False)
+class JobCancelled(MoorlineError):
+    """The job was cancelled while somebody waited for its result."""
+
+    job: str
+
+    def __str__(self) -> str:
+        return f"job {self.job!r} was cancelled."
+
+
+@dataclass(eq=False)
+class InvalidTransition(MoorlineError):
+    """A machine of ours met an event that cannot happen. Please report it with the story."""
+
+    machine: str
+    state: str
+    event: str
+    story: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        told = "".join(f"\n  {line}" for line in self.story)
+        return f"{self.machine} in state {self.state} cannot take: {self.event}{told}"

@@ -1,0 +1,225 @@
+"""For the author, at run time: what a function did cannot work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from moorline.errors.common import MoorlineError
+
+
+class StateError(MoorlineError):
+    """State was used in a way that cannot work."""
+
+
+@dataclass(eq=False)
+class StateNotBound(StateError):
+    """A state was used outside of a running operator."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return (
+            f"state {self.name!r} is declared but not bound: states can be used in open() and later, "
+            f"inside a running operator (or in moorline.testing.OperatorHarness)."
+        )
+
+
+@dataclass(eq=False)
+class NoCurrentKey(StateError):
+    """Keyed state was touched while no record was being processed."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return (
+            f"keyed state {self.name!r} was used with no current key. It belongs to the key of the record "
+            f"in process_element; open() and close() have none."
+        )
+
+
+@dataclass(eq=False)
+class TimersNeedKey(StateError):
+    """A timer was set where there is no key to set it for."""
+
+    uid: str
+
+    def __str__(self) -> str:
+        return (
+            f"operator {self.uid!r} set a timer with no current key. Timers belong to a key: use them in "
+            f"process_element or on_timer of a keyed stream, not in open(), on the broadcast side, or without key_by."
+        )
+
+
+@dataclass(eq=False)
+class TimestampMissing(StateError):
+    """A record without a timestamp reached something that goes by event time."""
+
+    uid: str
+    record: str
+
+    def __str__(self) -> str:
+        return (
+            f"operator {self.uid!r} goes by event time, but this record has no timestamp: {self.record}. Put "
+            f".assign_timestamps_and_watermarks(...) before it, give the source watermarks=, or use windows of "
+            f"processing time."
+        )
+
+
+@dataclass(eq=False)
+class ReadOnlyState(StateError):
+    """Broadcast state was changed on the side that may only read it."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return (
+            f"broadcast state {self.name!r} can only be changed in process_broadcast_element: every subtask must "
+            f"make the same changes, and only broadcast records reach all of them."
+        )
+
+
+@dataclass(eq=False)
+class UnknownState(StateError):
+    """A state was asked for that the operator does not have."""
+
+    uid: str
+    name: str
+    known: tuple[str, ...]
+
+    def __str__(self) -> str:
+        has = ", ".join(map(repr, self.known)) or "none"
+        return f"operator {self.uid!r} has no state {self.name!r} of that kind (it has {has}). Declare it first."
+
+
+@dataclass(eq=False)
+class KeyClassUnknown(StateError):
+    """A restored key is needed before any record has shown what class it is of."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return (
+            f"a restored key is of class {self.name!r}, and a snapshot cannot bring a class along. No record with that "
+            f"key has come yet, but it is needed now (a timer of it is due, or all keys are asked for). "
+            f"Declare the class of the keys: key_by(selector, key_type=...)."
+        )
+
+
+@dataclass(eq=False)
+class TtlNotEnabled(StateError):
+    """One write was given a time to live in a state that has none."""
+
+    name: str
+    ttl: object
+
+    def __str__(self) -> str:
+        return (
+            f"a value of state {self.name!r} was written with ttl={self.ttl!r}, but the state has no time to live, so "
+            f"nothing would remove it. Declare the state with ttl= as well; single writes may then have another length."
+        )
+
+
+@dataclass(eq=False)
+class StateRegisteredLate(StateError):
+    """A state was asked for after the first record."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"state {self.name!r} was asked for after open(). Ask for every state in open()."
+
+
+@dataclass(eq=False)
+class LoopRecordNotPlain(StateError):
+    """What goes round a loop cannot be kept in a snapshot."""
+
+    uid: str
+    upstream: str
+    had: str
+
+    def __str__(self) -> str:
+        return (
+            f"operator {self.upstream!r} sends records back to {self.uid!r} that a snapshot cannot hold: {self.had}. "
+            f"Send plain data (numbers, texts, tuples, lists, dicts ...) round the loop, or say iterate(..., "
+            f"pickled=True): then they are kept as pickles, and reading a snapshot of the job runs what is in them."
+        )
+
+
+@dataclass(eq=False)
+class StateTypeMismatch(StateError):
+    """A value does not fit the declared type of its state."""
+
+    state: str
+    type: str
+    cause: str
+
+    def __str__(self) -> str:
+        return (
+            f"a value in state {self.state!r} does not fit its declared type {self.type}: {self.cause}. "
+            f"Store values of that type, or declare the type that is stored."
+        )
+
+
+@dataclass(eq=False)
+class UnsupportedType(StateError):
+    """A state's declared type has no stored form."""
+
+    type: str
+    where: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.where}: {self.type} cannot be stored. Use int, float, bool, str, bytes, date and time types, UUID, "
+            f"Decimal, Enum, NumPy and Arrow types, and list, dict, set, tuple, dataclass or msgspec.Struct of these; "
+            f"or leave the type out; or, for classes of which none of this can be made, moorline.Pickled(allow=[...])."
+        )
+
+
+@dataclass(eq=False)
+class PickleRefused(StateError):
+    """A pickle refers to what its state's declaration does not allow."""
+
+    refused: tuple[str, ...]
+    allowed: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"a pickle refers to {', '.join(self.refused)}, which is not allowed "
+            f"(allowed: {', '.join(self.allowed) or 'nothing'}). If its unpickling can be trusted, declare the state "
+            f"with moorline.Pickled(allow=[..., {', '.join(map(repr, self.refused))}])."
+        )
+
+
+@dataclass(eq=False)
+class InvalidKey(StateError):
+    """A record has no usable key."""
+
+    uid: str
+    key: str
+    record: str
+    cause: str
+
+    def __str__(self) -> str:
+        return (
+            f"operator {self.uid!r} was given the key {self.key} by record {self.record}: {self.cause}. "
+            f"A key is an int, str, bytes, bool, float, date, datetime, time, UUID, Enum, a frozen dataclass, "
+            f"or a tuple of these, and never None."
+        )
+
+
+@dataclass(eq=False)
+class UserCodeFailed(MoorlineError):
+    """User code raised; the traceback is the user's own."""
+
+    uid: str
+    name: str
+    subtask: int
+    position: int
+    record: str
+    error: str
+    traceback: str
+
+    def __str__(self) -> str:
+        where = f"operator {self.uid!r} ({self.name}), subtask {self.subtask}"
+        at = f", record {self.position} of this attempt: {self.record}" if self.position >= 0 else ""
+        return f"{self.error} in {where}{at}\n{self.traceback}"
