@@ -34,6 +34,7 @@ from moorline.spark.exchange import ARROW_SCHEMA
 from moorline.storage.open import open_store, remember_options
 from moorline.subtask.control import ControlLine
 from moorline.subtask.environment import Environment
+from moorline.subtask.failure import describe_failure
 from moorline.subtask.feedback import MEMORY_BUDGET
 from moorline.subtask.feedback_lines import FeedbackLost, FeedbackReceiver, FeedbackSender
 from moorline.subtask.held import HeldFrames
@@ -221,7 +222,7 @@ def run_task(spec: TaskSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> I
         yield from _drain(subtask, mailbox)
     except Exception as error:
         if line is not None and subtask is not None and not isinstance(error, (DriverLost, FeedbackLost)):
-            line.report(subtask.describe_failure(error))
+            line.report(describe_failure(error))
         raise
     finally:
         ended.set()

@@ -12,25 +12,19 @@ sleeps; ``spark/entry.py`` (or the simulator) calls it and carries its rows away
     output.take()  rows to yield
     is_done        the final checkpoint is complete and committed
 
-What is raised here ends the attempt; :meth:`describe_failure` puts it into words for the driver.
+What is raised here ends the attempt; ``subtask/failure.py`` puts it into words for the driver.
 """
 
 from __future__ import annotations
 
 import math
 import time
-import traceback
 from functools import partial
-from typing import Any, assert_never
+from typing import assert_never
 
 from moorline.errors import (
     FailureReason,
-    JobError,
     MoorlineError,
-    RestoreError,
-    SnapshotCorrupt,
-    StateError,
-    UserCodeFailed,
 )
 from moorline.failpoints import failpoint
 from moorline.model import elements
@@ -43,7 +37,6 @@ from moorline.model.messages import (
     Acknowledged,
     Confirm,
     Declined,
-    Failed,
     Hold,
     InputEnded,
     Order,
@@ -54,11 +47,10 @@ from moorline.model.messages import (
     SendBackTo,
     Trigger,
 )
-from moorline.model.times import MAX_TIME
 from moorline.protocol.lowering import relay_slot, relays
-from moorline.protocol.watermarks import Watermarks
 from moorline.storage.open import open_store
 from moorline.subtask import in_flight, queries, snapshot
+from moorline.subtask.clocks import Clocks
 from moorline.subtask.ends import ReadingOperator, SinkOperator
 from moorline.subtask.environment import Environment
 from moorline.subtask.gate import Gate, InFlight
@@ -71,8 +63,6 @@ from moorline.subtask.spent import TimeSpent
 
 #: How often keys are counted.
 COUNT_MS = 500
-#: Of an error's text and of its traceback so much is told.
-TOLD = 100_000
 
 
 class Subtask:
@@ -93,7 +83,6 @@ class Subtask:
         #: For each of them the operator and its side.
         self._targets: list[tuple[ChainedOperator, int]] = []
         self._open_channels = len(channels)
-        self._watermarks = Watermarks(len(channels))
         self._gate = Gate(
             len(channels),
             self._deliver,
@@ -103,13 +92,21 @@ class Subtask:
             at_least_once=deployment.state.at_least_once,
         )
         self._slices = Slices(environment.now_ms, environment.is_wanted, environment.slice_records)
+        is_in_loop = subtask.vertex in self._plan.loop_of
+        self._is_head = bool(self._plan.feedback_into(subtask))
+        self._clocks = Clocks(len(channels), is_in_loop, self._is_head, environment.wall_ms)
         #: If it is on a way round a loop.
         self._loop: Looping | None = None
-        if subtask.vertex in self._plan.loop_of:
+        if is_in_loop:
             self._loop = Looping(
-                deployment, subtask, self.output, self._came_back, self._end_time, self._end_loop, self._give_up
+                deployment,
+                subtask,
+                self.output,
+                self._came_back,
+                self._clocks.end_of_loop,
+                self._end_loop,
+                self._give_up,
             )
-        self._is_head = self._loop is not None and self._loop.is_head
         #: Of a source: checkpoints that wait until what was in flight has been processed.
         self._deferred: list[Trigger] = []
         #: Does it pass frames on that are not for it? And for which checkpoint must these not wait for its own work?
@@ -140,6 +137,7 @@ class Subtask:
                 self._origins.append(origin)
                 self._gate.restore(frames)
             failpoint("restore.open")
+        self._clocks.start(self._operators)
         by_uid = {o.operator.uid: o for o in self._operators}
         self._targets = [(by_uid[origin.uid], origin.side) for origin in self._origins]
         self._env.report(Running(pid=pid, read_bytes=self._env.reads.bytes, address=address))
@@ -224,38 +222,25 @@ class Subtask:
 
     def _finish(self) -> None:
         """All input has ended, and so has time. What is emitted from here on belongs to nobody."""
-        if self._source is None and not self._is_head and self._watermarks.current < MAX_TIME:
-            self._operators[0].watermark(MAX_TIME)
+        if self._source is None:
+            self._clocks.end_of_input()
         self._is_finished = True
         self.output.end()
 
     def next_tick_ms(self) -> int | None:
         """By the wall clock: when :meth:`tick` has something to do."""
-        if self._has_stopped or self._is_finished or self._is_time_over():
-            return None
-        return min((t for o in self._operators if (t := o.next_tick_ms()) is not None), default=None)
+        return None if self._has_stopped or self._is_finished else self._clocks.due_ms()
 
     def tick_in_seconds(self) -> float:
         """How long until :meth:`tick` has something to do."""
-        due = self.next_tick_ms()
-        return math.inf if due is None else max(0.0, (due - self._env.wall_ms()) / 1000)
+        return self._clocks.seconds_until(self.next_tick_ms())
 
     def tick(self) -> bool:
         """Do what is due by the wall clock. False if nothing was."""
         if self._env.now_ms() - self._counted_ms >= COUNT_MS:
             self._counted_ms = self._env.now_ms()
             self._keys = sum(o.backend.entries() for o in self._operators if o.backend is not None)
-        due = self.next_tick_ms()
-        if due is None:
-            return False
-        now_ms = self._env.wall_ms()
-        if due > now_ms:
-            return False
-        for operator in self._operators:
-            at = operator.next_tick_ms()
-            if at is not None and at <= now_ms:
-                operator.tick(now_ms)
-        return True
+        return self._clocks.tick(self.next_tick_ms())
 
     @property
     def attempt(self) -> int:
@@ -298,24 +283,6 @@ class Subtask:
             self._loop.close()
         close_chain(self._operators)
 
-    def describe_failure(self, error: BaseException) -> Failed:
-        told = _told("".join(traceback.format_exception(error)))
-        if isinstance(error, UserCodeFailed):
-            return Failed(
-                error=_told(error.error),
-                traceback=_told(error.traceback),
-                uid=error.uid,
-                name=error.name,
-                position=error.position,
-                record=_told(error.record),
-                user=True,
-            )
-        if isinstance(error, SnapshotCorrupt):
-            return Failed(error=_told(str(error)), traceback=told, corrupt=error.path)
-        # What the author has to mend will not mend itself by a restart.
-        user = isinstance(error, (JobError, StateError, RestoreError))
-        return Failed(error=_told(f"{type(error).__name__}: {error}"), traceback=told, user=user)
-
     # --- records and barriers --------------------------------------------------------------------
 
     def _pass_on(self, target_slot: int, frame: bytes) -> None:
@@ -335,7 +302,7 @@ class Subtask:
             assert self._loop is not None
             self._loop.marked(channel, frame)
             return None
-        self._time_has_come(self._watermarks.ended(channel))
+        self._clocks.ended(channel)
         self._open_channels -= 1
         if self._loop is not None:
             self._loop.ended(channel)
@@ -349,9 +316,9 @@ class Subtask:
         while at < len(frame):
             kind, content, stamps, at = elements.unpack_part(frame, at)
             if kind == WATERMARK:
-                self._time_has_come(self._watermarks.advanced(channel, content))
+                self._clocks.advanced(channel, content)
             elif kind == IDLE:
-                self._time_has_come(self._watermarks.idled(channel))
+                self._clocks.idled(channel)
             else:
                 done = self._slices.process(operator, content, stamps, side)
                 if done < len(content):
@@ -361,37 +328,15 @@ class Subtask:
                 return frame[: HEAD.size] + frame[at:]
         return None
 
-    def _time_has_come(self, announced: int | str | None) -> None:
-        if isinstance(announced, int):
-            self._pass_time(announced)
-        elif announced is not None:
-            # All inputs are idle: time goes on to the furthest of them first.
-            if self._watermarks.current > self._operators[0].moment.watermark:
-                self._pass_time(self._watermarks.current)
-            self._operators[0].idle()
-
-    def _pass_time(self, time: int) -> None:
-        # In a loop time ends when it is empty: what comes back must not come after the end.
-        if time < MAX_TIME or not self._is_head:
-            self._operators[0].watermark(time)
-
     # --- loops -----------------------------------------------------------------------------------
 
     def _came_back(self, frame: bytes, side: int) -> bytes | None:
         """Process what has come back. Time does not."""
         return self._process(frame, self._operators[0], side, -1)
 
-    def _end_time(self) -> None:
-        if not self._is_time_over():
-            self._operators[0].watermark(MAX_TIME)
-
     def _end_loop(self) -> None:
         self._finish()
         self._env.report(InputEnded())
-
-    def _is_time_over(self) -> bool:
-        """Has time ended in a loop? Then nothing is sent round any more but what comes round."""
-        return bool(self._loop and self._operators) and self._operators[0].moment.watermark >= MAX_TIME
 
     # --- snapshots -------------------------------------------------------------------------------
 
@@ -400,7 +345,7 @@ class Subtask:
         for operator in self._operators:
             operator.before_barrier()
         if barrier.drain and self._is_head:
-            self._end_time()
+            self._clocks.end_of_loop()
         try:
             self._snapshot(barrier, align_ms, found)
         finally:
@@ -436,19 +381,12 @@ class Subtask:
             in_it = in_flight.waiting(found)
             writer = snapshot.Writer(store, taken, checkpoint, self.id.index, self._deployment.attempt, mine, in_it)
             work = snapshot.acknowledging(writer, self._env.report, checkpoint, align_ms, sync_ms)
-            self._env.background(work, partial(self._written, barrier, taken))
+            self._env.background(work, partial(snapshot.written, barrier, taken))
 
         if self._loop is None:
             write(waiting)
         else:
             self._loop.snapshot(checkpoint, taken, waiting, write)
-
-    def _written(
-        self, barrier: Barrier, taken: list[snapshot.Taken], handles: Any, error: BaseException | None
-    ) -> None:
-        snapshot.done(taken, None if error is not None or barrier.savepoint else handles)
-        if isinstance(error, StateError):
-            raise error  # a value that cannot be stored: every further checkpoint would meet it again
 
     def _give_up(self, checkpoint: int) -> None:
         reason = FailureReason.OVERTAKEN
@@ -471,10 +409,3 @@ class Subtask:
                     frame = elements.pack_result(self._deployment.attempt, self.id.index, *result)
                     self._pass_on(self._slot, frame)
             self.is_done = True
-
-
-def _told(text: str) -> str:
-    """``text`` as a message can carry it: user code may raise with half a character in its text, or with megabytes."""
-    if len(text) > TOLD:
-        text = f"{text[: TOLD // 2]} ... {text[-TOLD // 2 :]}"
-    return text.encode("utf-8", "backslashreplace").decode()

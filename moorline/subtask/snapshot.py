@@ -268,6 +268,16 @@ def acknowledging(
     return work
 
 
+def written(
+    barrier: Barrier, taken: list[Taken], handles: list[OperatorHandles] | None, error: BaseException | None
+) -> None:
+    """How the writing went. Called on the subtask's thread."""
+    # Nothing is ever built on a savepoint.
+    done(taken, None if error is not None or barrier.savepoint else handles)
+    if isinstance(error, StateError):
+        raise error  # a value that cannot be stored: every further checkpoint would meet it again
+
+
 def _cut(table: pa.Table, groups: KeyGroupRange) -> pa.Table:
     column = table["key_group"]
     return table.filter(pc.and_(pc.greater_equal(column, groups.first), pc.less(column, groups.end)))

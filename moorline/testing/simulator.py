@@ -45,6 +45,7 @@ from moorline.storage import fsck
 from moorline.storage.checkpoints import History
 from moorline.storage.memory import MemoryStore
 from moorline.storage.open import open_store
+from moorline.subtask.failure import describe_failure
 from moorline.testing.faults import Faults, UnsureStore, WorkerDied
 from moorline.testing.ledger import Ledger
 from moorline.testing.simulated_audit import audit
@@ -321,7 +322,7 @@ class Simulation:
         except Exception as error:
             if attempt in self.driver.zombies:
                 raise
-            worker.reports.append(worker.subtask.describe_failure(error))
+            worker.reports.append(describe_failure(error))
             if "LostOrDoubled" in worker.reports[-1].error:  # type: ignore[union-attr]
                 raise LostOrDoubled(f"seed {self.seed}: {error}") from error
 

@@ -18,6 +18,7 @@ from moorline.model.config import RunConfig
 from moorline.model.elements import unpack_results
 from moorline.storage.checkpoints import History
 from moorline.storage.memory import MemoryStore
+from moorline.subtask.failure import describe_failure
 from moorline.testing.faults import Faults
 from moorline.testing.ledger import Ledger
 from moorline.testing.simulated_cluster import Attempt
@@ -78,7 +79,7 @@ class WholeJob:
                 try:
                     attempt.step(worker)
                 except Exception as error:
-                    worker.reports.append(worker.subtask.describe_failure(error))
+                    worker.reports.append(describe_failure(error))
             return
         if attempt is not None and attempt.is_over:
             self.attempt = None

@@ -13,6 +13,7 @@ from moorline.model.deployment import ElementsSlice, OperatorRestore
 from moorline.model.manifest import ElementsHandle
 from moorline.model.messages import Acknowledged, Confirm, Trigger
 from moorline.state import plain
+from moorline.subtask.failure import describe_failure
 
 
 class Books(mo.Sink):
@@ -146,7 +147,7 @@ def test_a_commit_that_fails_ends_the_attempt_but_may_be_tried_again():
     sink.broken = True
     with pytest.raises(RuntimeError, match="books: could not commit 1: the ledger is closed") as failed:
         world.subtask.order(Confirm(checkpoint=1))
-    assert not world.subtask.describe_failure(failed.value).user
+    assert not describe_failure(failed.value).user
     sink.broken = False
     world.subtask.order(Confirm(checkpoint=1))
     assert sink.commits == [[staged(1, 1)]], "it was not forgotten"

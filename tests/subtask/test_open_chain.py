@@ -19,6 +19,7 @@ from moorline.model.manifest import ElementsHandle
 from moorline.model.messages import Acknowledged, Confirm, Running
 from moorline.state import plain
 from moorline.state.types import stored as stored_type
+from moorline.subtask.failure import describe_failure
 
 
 def chain_of(*functions, keyed: bool = True) -> mo.Job:
@@ -196,7 +197,7 @@ def test_a_damaged_file_is_named(stored):
     with pytest.raises(SnapshotCorrupt) as refused:
         world.start()
     assert refused.value.path == handle.file.path
-    failed = world.subtask.describe_failure(refused.value)
+    failed = describe_failure(refused.value)
     assert (failed.corrupt, failed.user) == (handle.file.path, False)
 
 

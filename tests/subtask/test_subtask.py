@@ -19,6 +19,7 @@ from moorline.model import elements, messages
 from moorline.model.elements import BARRIER, BATCH, END, RESULT
 from moorline.model.messages import Abort, Acknowledged, Confirm, Declined, InputEnded, Running, Trigger
 from moorline.storage.memory import MemoryStore
+from moorline.subtask.failure import describe_failure
 from moorline.subtask.snapshot import INLINE_BYTES
 
 
@@ -97,7 +98,7 @@ def test_a_value_that_cannot_be_stored_ends_the_attempt():
     world.barrier(1)
     with pytest.raises(StateTypeMismatch, match="Opaque") as failed:
         world.upload()
-    assert world.subtask.describe_failure(failed.value).user, "a restart will not mend it"
+    assert describe_failure(failed.value).user, "a restart will not mend it"
 
 
 def test_a_record_that_a_sink_cannot_keep_ends_the_attempt():
@@ -255,7 +256,7 @@ def test_an_error_of_user_code_is_the_users_with_the_place_it_happened_at():
     world.send([3, 2])
     with pytest.raises(UserCodeFailed) as failed:
         world.send([1, 0, 5])
-    told = world.subtask.describe_failure(failed.value)
+    told = describe_failure(failed.value)
     assert (told.user, told.uid, told.position, told.record) == (True, "divide", 3, "0")
     assert told.error.startswith("ZeroDivisionError")
 
@@ -269,19 +270,18 @@ def test_an_error_of_user_code_is_the_users_with_the_place_it_happened_at():
     ],
 )
 def test_what_the_author_has_to_mend_is_not_tried_for_ever(error):
-    assert World(counting(), "count").subtask.describe_failure(error).user
+    assert describe_failure(error).user
 
 
 @pytest.mark.parametrize("error", [StorageError("x", "read", "gone"), OSError("gone"), SnapshotCorrupt("x", "torn")])
 def test_what_may_mend_itself_is_tried_again(error):
-    assert not World(counting(), "count").subtask.describe_failure(error).user
+    assert not describe_failure(error).user
 
 
 @pytest.mark.parametrize("text", ["half a \ud83d smile", "x" * 40_000_000], ids=["surrogate", "40 MB"])
 def test_last_words_of_any_kind_get_through_the_line(text):
-    subtask = World(counting(), "count").subtask
     user = UserCodeFailed("count", "Count", 0, 1, text[:500], f"ValueError: {text}", f"Traceback\n{text}")
     for error in (user, RuntimeError(text), SnapshotCorrupt("x", text)):
-        sent = messages.encode(subtask.describe_failure(error))
+        sent = messages.encode(describe_failure(error))
         assert len(sent) < 1 << 20
-        assert messages.decode_report(sent) == subtask.describe_failure(error)
+        assert messages.decode_report(sent) == describe_failure(error)
