@@ -14,20 +14,19 @@ import logging
 import random
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, assert_never
 
-from moorline.api.sinks import Sink
+from moorline.driver import ending
 from moorline.driver.attempt import RunningAttempt
-from moorline.driver.autoscaler import Autoscaler
 from moorline.driver.checkpoints import AttemptCheckpoints, CheckpointStats
 from moorline.driver.cluster import Cluster
 from moorline.driver.queries import LiveQuery, Queries, Refused
 from moorline.driver.requests import SnapshotRequest
-from moorline.driver.restore import Start, own_checkpoints, start_from_storage, start_without_storage
+from moorline.driver.restore import Start, start_from_storage, start_without_storage
+from moorline.driver.wishes import Wishes
 from moorline.errors import (
     Fenced,
-    InvalidArgument,
     JobCancelled,
     JobFailed,
     LeadershipLost,
@@ -38,7 +37,7 @@ from moorline.errors import (
 from moorline.failpoints import failpoint
 from moorline.model.config import RunConfig
 from moorline.model.durations import milliseconds
-from moorline.model.graph import Graph, Plan
+from moorline.model.graph import Graph
 from moorline.model.ids import Attempt, SubtaskId
 from moorline.model.messages import (
     Acknowledged,
@@ -51,25 +50,12 @@ from moorline.model.messages import (
     Running,
 )
 from moorline.protocol.lifecycle import JobStatus, Lifecycle
-from moorline.protocol.lowering import lower
 from moorline.protocol.restarts import Failure, GiveUp, Restarts
 from moorline.storage.checkpoints import History
 
 log = logging.getLogger("moorline")
 
 _AT_WORK = (JobStatus.RUNNING, JobStatus.STOPPING)
-
-
-@dataclass
-class _Rescale:
-    """A rescale under way."""
-
-    graph: Graph
-    answer: Future[int]
-    #: The checkpoint that goes before it.
-    request: SnapshotRequest
-    #: The job goes on with the new graph from the next attempt on, whatever ended the one before.
-    has_begun: bool = False
 
 
 class Supervision:
@@ -95,14 +81,7 @@ class Supervision:
         self._attempts = 0
         self._has_claimed = False
         self._refused: dict[int, str] = {}
-        self._stop_wanted = False
-        #: Snapshots that were asked for while no attempt was running.
-        self._waiting: list[SnapshotRequest] = []
-        self._stop_after: SnapshotRequest | None = None
-        #: The savepoint that the job has been stopped with: from then on nothing may be read that it does not have.
-        self._stopped_with: SnapshotRequest | None = None
-        self._rescale: _Rescale | None = None
-        self._autoscaler = None if config.autoscale is None else Autoscaler(config.autoscale)
+        self._wishes = Wishes(graph.job, config.autoscale)
         self._last_failure = ""
         self._queries = Queries()
         self._finished_stats: list[CheckpointStats] = []
@@ -132,27 +111,9 @@ class Supervision:
         return self._finished_stats + (current.checkpoints.stats if current else [])
 
     @property
-    def progress(self) -> tuple[Plan, dict[SubtaskId, Progress]] | None:
-        """The plan of the running attempt and the last report of each of its subtasks."""
-        current = self._attempt
-        return (current.deployment.plan, dict(current.progress)) if current else None
-
-    @property
-    def restored_bytes(self) -> tuple[int, int]:
-        """How much the running attempt has read to restore its state, and the size of the snapshot."""
-        current = self._attempt
-        return (sum(dict(current.read_bytes).values()), current.snapshot_bytes) if current else (0, 0)
-
-    @property
-    def plan(self) -> Plan | None:
-        """How the running attempt is laid out."""
-        current = self._attempt
-        return current.deployment.plan if current else None
-
-    @property
-    def pids(self) -> dict[SubtaskId, int]:
-        current = self._attempt
-        return dict(current.pids) if current else {}
+    def running(self) -> RunningAttempt | None:
+        """The attempt of this moment. Other threads look at what it has, and copy what may change."""
+        return self._attempt
 
     def next_wakeup_ms(self) -> int | None:
         """When :meth:`time_passed` is due at the latest."""
@@ -201,7 +162,7 @@ class Supervision:
         """End well: a final checkpoint, everything committed."""
         if self.status is JobStatus.WAITING:
             self._end(JobStatus.FINISHED, None)  # there is nothing of ours to end
-        self._stop_wanted = True
+        self._wishes.stop = True
         self._maybe_stop(now_ms)
 
     def request(self, request: SnapshotRequest, now_ms: int) -> None:
@@ -212,24 +173,18 @@ class Supervision:
             self._attempt.checkpoints.request(request)
             self.time_passed(now_ms)
         else:
-            self._waiting.append(request)
+            self._wishes.waiting.append(request)
 
     def stop_with_savepoint(self, request: SnapshotRequest, now_ms: int) -> None:
         """A savepoint, and then the end. If there is no savepoint the job goes on, from its newest checkpoint."""
-        request.pause = True
-        self._stop_after = request
+        self._wishes.stop_after(request)
         self.request(request, now_ms)
 
     def rescale(self, graph: Graph, answer: Future[int], now_ms: int) -> None:
         """Go on with other parallelism: a checkpoint, then another attempt from it. Nothing is lost or done twice."""
-        if self._history is None:
-            answer.set_exception(InvalidArgument("rescale", graph.job, "Give checkpoints=: state moves through them."))
-            return
-        if self._rescale is not None or self._stop_wanted or self._stop_after is not None:
-            answer.set_exception(InvalidArgument("rescale", graph.job, "The job is being rescaled or stopped already."))
-            return
-        self._rescale = _Rescale(graph, answer, SnapshotRequest(pause=True))
-        self.request(self._rescale.request, now_ms)
+        before = self._wishes.rescale(graph, answer, has_storage=self._history is not None)
+        if before is not None:
+            self.request(before, now_ms)
 
     def cancel(self, now_ms: int) -> None:
         """End now. What no checkpoint covers is not committed."""
@@ -284,7 +239,7 @@ class Supervision:
         self._attempt = None
         self._queries.ended(f"attempt {attempt} has ended")
         current.checkpoints.fail_requests(current.failure or error or "the job has ended")
-        self._give_up_stop_after()
+        self._wishes.savepoint_of_stop()  # whatever became of it: this attempt will not be stopped any more
         if current.gives_way and self.status is not JobStatus.CANCELLING:
             self._lifecycle.move(JobStatus.RESTARTING, "rescaled")
             self._restart_at_ms = now_ms
@@ -293,7 +248,7 @@ class Supervision:
             self._end(JobStatus.CANCELLED, JobCancelled(self._graph.job))
         elif error is None and current.failure is None and results is not None:
             self.results = results
-            self._clean_up()
+            ending.clean_up_sinks(self._graph)
             self._end(JobStatus.FINISHED, None)
         else:
             self._consider_restart(current, current.failure or error or "the attempt ended early", now_ms)
@@ -321,10 +276,7 @@ class Supervision:
 
     def _launch(self, now_ms: int) -> None:
         self._attempts += 1
-        if self._rescale is not None:
-            # An attempt that failed before it could give way has made room as well.
-            self._rescale.has_begun, self._graph = True, self._rescale.graph
-            self._waiting = [r for r in self._waiting if r is not self._rescale.request]
+        self._graph = self._wishes.starts(self._graph)
         self._lifecycle.move(JobStatus.STARTING, f"start number {self._attempts}")
         try:
             start = self._prepare()
@@ -335,7 +287,7 @@ class Supervision:
         except MoorlineError as error:
             self._end(JobStatus.FAILED, error)
             return
-        deployment = replace(start.deployment, is_paused=self._stopped_with is not None)
+        deployment = replace(start.deployment, is_paused=self._wishes.stopped_with is not None)
         self.restored_from.append(deployment.restored or 0)
         checkpoints = AttemptCheckpoints(
             deployment,
@@ -347,7 +299,9 @@ class Supervision:
             now_ms,
             self._wall_ms,
             start.given_up,
-            deployment.restore_location if self._config.restore_mode == "claim" and not self._stopped_with else None,
+            deployment.restore_location
+            if self._config.restore_mode == "claim" and not self._wishes.stopped_with
+            else None,
         )
         self._attempt = RunningAttempt(deployment, checkpoints, now_ms, snapshot_bytes=start.snapshot_bytes)
         self._checkpoints = checkpoints
@@ -355,7 +309,7 @@ class Supervision:
 
     def _prepare(self) -> Start:
         failpoint("driver.restore")
-        config, stopped = self._config, self._stopped_with
+        config, stopped = self._config, self._wishes.stopped_with
         if stopped is not None:
             # Whoever goes on from that savepoint does what comes after it: we only commit what comes before.
             config = replace(config, restore=stopped.savepoint)
@@ -399,20 +353,14 @@ class Supervision:
             if current.deployment.restored is not None:
                 read, size = sum(current.read_bytes.values()), current.snapshot_bytes
                 log.info("attempt %d runs: read %d bytes of a snapshot of %d", current.deployment.attempt, read, size)
-            if self._autoscaler is not None:
-                self._autoscaler.began(now_ms, self._rescale is not None)
             for subtask, order in current.ways_back():
                 self._cluster.send(subtask, order)
-            if self._rescale is not None and self._rescale.has_begun:
-                self._rescale.answer.set_result(current.deployment.attempt)
-                self._rescale = None
-            waiting, self._waiting = self._waiting, []
-            for request in waiting:
+            for request in self._wishes.runs(current.deployment.attempt, now_ms):
                 self.request(request, now_ms)
             self._maybe_stop(now_ms)
 
     def _maybe_stop(self, now_ms: int) -> None:
-        if self._stop_wanted and self.status is JobStatus.RUNNING and self._attempt is not None:
+        if self._wishes.stop and self.status is JobStatus.RUNNING and self._attempt is not None:
             self._lifecycle.move(JobStatus.STOPPING, "stopped by the user")
             self._attempt.checkpoints.stop()
             self.time_passed(now_ms)
@@ -426,37 +374,22 @@ class Supervision:
     def _after(self, current: RunningAttempt, now_ms: int) -> None:
         if current.checkpoints.failure is not None and current.failure is None:
             self._fail(current, current.checkpoints.failure)
-        stop, rescale = self._stop_after, self._rescale
-        if stop is not None and stop.answer.done() and current.failure is None:
-            self._stop_after = None
-            if stop.answer.exception() is None:
-                self._stopped_with = stop
-                self.stop(now_ms)
-            else:
-                # The sources have stopped reading; only another attempt makes them go on.
-                self._fail(current, f"the savepoint before the stop failed: {stop.answer.exception()}")
-        if rescale is not None and not rescale.has_begun and rescale.request.answer.done() and current.failure is None:
-            # Also if that checkpoint failed: then the one before it will do, and a little is done again.
-            current.gives_way = rescale.has_begun = True
+        stop = self._wishes.savepoint_of_stop() if current.failure is None else None
+        if stop is not None and stop.answer.exception() is None:
+            self._wishes.stopped_with = stop
+            self.stop(now_ms)
+        elif stop is not None:
+            # The sources have stopped reading; only another attempt makes them go on.
+            self._fail(current, f"the savepoint before the stop failed: {stop.answer.exception()}")
+        if current.failure is None and self._wishes.is_to_give_way():
+            current.gives_way = True
             self._cluster.cancel()
 
     def _autoscale(self, current: RunningAttempt, now_ms: int) -> None:
         is_going_on = self.status is JobStatus.RUNNING and current.failure is None and not current.checkpoints.is_ending
-        if self._autoscaler is None or not is_going_on or self._rescale is not None or self._stop_after is not None:
-            return
-        graph = self._autoscaler.look(current.deployment.plan, current.progress, now_ms)
-        if graph is None:
-            return
-        slots = sum(lower(graph).widths)
-        if self._cluster.has_room(slots):
+        graph = self._wishes.autoscaled(current, self._cluster, now_ms) if is_going_on else None
+        if graph is not None:
             self.rescale(graph, Future(), now_ms)
-        else:
-            log.warning("there is no room for the %d subtasks that the job should have", slots)
-            self._autoscaler.refused(now_ms)
-
-    def _give_up_stop_after(self) -> None:
-        if self._stop_after is not None and self._stop_after.answer.done():
-            self._stop_after = None
 
     def _subtask_failed(self, current: RunningAttempt, subtask: SubtaskId, report: Failed) -> None:
         if report.corrupt and current.deployment.restored is not None:
@@ -494,33 +427,13 @@ class Supervision:
             self._lifecycle.move(JobStatus.RESTARTING, why)
             self._restart_at_ms = failure.now_ms + decision.delay_ms
 
-    def _clean_up(self) -> None:
-        for operator in self._graph.operators:
-            if isinstance(operator.function, Sink):
-                try:
-                    operator.function.clean_up(self._graph.job, operator.uid)
-                except Exception as error:  # whatever a user's sink raises: all is committed, so the job has not failed
-                    log.warning("sink %r could not clean up: %s", operator.uid, error)
-
     def _end(self, status: JobStatus, error: MoorlineError | None) -> None:
         self.error = error
-        for request in self._waiting:
-            request.fail(SavepointFailed(request.savepoint or "a checkpoint", f"the job is {status.value}"))
-        if self._rescale is not None and not self._rescale.answer.done():
-            ended = InvalidArgument(
-                "rescale", self._graph.job, f"The job is {status.value} before it could be rescaled."
-            )
-            self._rescale.answer.set_exception(error or ended)
+        self._wishes.ended(status, error)
         config = self._config.checkpoints
         is_unwanted = config is not None and config.at_end == "delete" and status is not JobStatus.FAILED
         if self._history is not None and is_unwanted and self._has_claimed:
-            try:
-                self._history.remove(own_checkpoints(self._history))
-            except (StorageError, Fenced) as failure:
-                log.warning("checkpoints could not be deleted: %s", failure)
+            ending.delete_checkpoints(self._history)
         if self._checkpoints is not None and not isinstance(error, (Fenced, LeadershipLost)):
-            try:
-                self.is_tidy = self._checkpoints.tidy_up()
-            except Fenced as failure:
-                log.warning("unused files are left to the next driver: %s", failure)
+            self.is_tidy = ending.tidy_up(self._checkpoints)
         self._lifecycle.move(status, str(error) if error else "all done")

@@ -117,10 +117,11 @@ class Handle:
 
         ``restored``: how many bytes were read to restore it, by all subtasks together, and the size of the snapshot.
         """
-        running = self._loop.supervision.progress
+        running = self._loop.supervision.running
         if running is None:
             return {"operators": {}, "records_in": 0, "keys": 0, "restored": {"read_bytes": 0, "snapshot_bytes": 0}}
-        plan, reports = running
+        plan, reports = running.deployment.plan, dict(running.progress)
+        read_bytes = sum(dict(running.read_bytes).values())
         operators: dict[str, dict[str, Any]] = {}
         for subtask, report in reports.items():
             root = plan.vertices[subtask.vertex].operators[0]
@@ -141,13 +142,14 @@ class Handle:
             "operators": operators,
             "records_in": sum(o["records_in"] for uid, o in operators.items() if uid in sources),
             "keys": sum(o["keys"] for o in operators.values()),
-            "restored": dict(zip(("read_bytes", "snapshot_bytes"), self._loop.supervision.restored_bytes, strict=True)),
+            "restored": {"read_bytes": read_bytes, "snapshot_bytes": running.snapshot_bytes},
         }
 
     @property
     def worker_pids(self) -> dict[str, int]:
         """The process of each subtask of the running attempt, by ``vertex/index``."""
-        return {str(s): pid for s, pid in self._loop.supervision.pids.items()}
+        running = self._loop.supervision.running
+        return {str(s): pid for s, pid in dict(running.pids).items()} if running else {}
 
     def query(
         self,
@@ -214,7 +216,8 @@ class Handle:
 
         Takes a checkpoint and starts again from it, which takes a few seconds. Returns when all subtasks run.
         """
-        plan = self._loop.supervision.plan
+        running = self._loop.supervision.running
+        plan = running.deployment.plan if running else None
         of_all, of_each = self._parallelism, dict[str, int]()
         if isinstance(parallelism, int):
             of_all = parallelism

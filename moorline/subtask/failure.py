@@ -1,0 +1,38 @@
+"""What a subtask tells the driver of the error that ended it."""
+
+from __future__ import annotations
+
+import traceback
+
+from moorline.errors import JobError, RestoreError, SnapshotCorrupt, StateError, UserCodeFailed
+from moorline.model.messages import Failed
+
+#: Of an error's text and of its traceback so much is told.
+TOLD = 100_000
+
+
+def describe_failure(error: BaseException) -> Failed:
+    """An error as a report."""
+    told = _told("".join(traceback.format_exception(error)))
+    if isinstance(error, UserCodeFailed):
+        return Failed(
+            error=_told(error.error),
+            traceback=_told(error.traceback),
+            uid=error.uid,
+            name=error.name,
+            position=error.position,
+            record=_told(error.record),
+            user=True,
+        )
+    if isinstance(error, SnapshotCorrupt):
+        return Failed(error=_told(str(error)), traceback=told, corrupt=error.path)
+    # What the author has to mend will not mend itself by a restart.
+    user = isinstance(error, (JobError, StateError, RestoreError))
+    return Failed(error=_told(f"{type(error).__name__}: {error}"), traceback=told, user=user)
+
+
+def _told(text: str) -> str:
+    """``text`` as a message can carry it: user code may raise with half a character in its text, or with megabytes."""
+    if len(text) > TOLD:
+        text = f"{text[: TOLD // 2]} ... {text[-TOLD // 2 :]}"
+    return text.encode("utf-8", "backslashreplace").decode()
