@@ -14,7 +14,7 @@ When every channel has ended nothing more is announced: the last thing each of t
 job is stopping in the middle. When all that are left are idle, so is the subtask; and because nobody holds time back
 then, it has come as far as the furthest of them: look at :attr:`Watermarks.current`.
 
-``subtask/loop.py`` asks for every watermark that arrives, which is a few times a second, not per record.
+``subtask/clocks.py`` asks for every watermark that arrives, which is a few times a second, not per record.
 """
 
 from __future__ import annotations

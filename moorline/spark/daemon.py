@@ -3,15 +3,43 @@
 Spark starts this once per executor (``spark.python.daemon.module``) instead of its own daemon, which it then becomes.
 Workers are forked from it, so none of them has to import Arrow, pandas and us again: an attempt starts in a fraction
 of the time. Nothing is opened here; files, sockets and threads belong to the workers.
+
+What is loaded by then is taken out of the garbage collector's sight: Spark has a worker collect garbage after every
+task, which would go through all of it, and copy the memory that forked processes share.
 """
 
 from __future__ import annotations
 
+import gc
+import os
+import time
+from typing import Any
+
 import pandas  # noqa: F401
 import pyarrow.parquet  # noqa: F401
+import pyspark.worker
 from pyspark import daemon
 
 import moorline.spark.entry  # noqa: F401
 
+#: A worker waits so long before it says that it is free for another task. With pipelined input Spark 4.3 interrupts
+#: the thread that wrote a task's input when the task is over, and an interrupt that finds it on its way out of its last
+#: write closes the line to a worker that others can have by then: the task that gets it fails. The thread needs
+#: microseconds, unless others want its core; by then they have had their turn.
+FREE_AFTER_SECONDS = 0.02
+
+_main: Any = pyspark.worker.main
+
+
+def main(infile: Any, outfile: Any) -> None:
+    """A worker's task. The word that it is free is in ``outfile`` when it is over, and goes out when we return."""
+    _main(infile, outfile)
+    if "SPARK_PIPELINED_UDF" in os.environ:
+        time.sleep(FREE_AFTER_SECONDS)
+
+
 if __name__ == "__main__":
+    pyspark.worker.main = main
+    gc.collect()
+    gc.freeze()
     daemon.manager()

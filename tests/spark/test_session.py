@@ -199,3 +199,9 @@ def test_a_job_leaves_the_users_session_as_it_was(spark):
     finally:
         spark.conf.unset("spark.sql.shuffle.partitions")
         context.setLocalProperty("spark.scheduler.pool", None)
+
+
+def test_other_work_of_many_small_tasks_in_the_same_session_is_done(spark):
+    """Spark 4.3 closes a pooled worker's line now and then when input is pipelined; see ``spark/daemon.py``."""
+    for _ in range(4):
+        assert spark.range(0, 200, 1, 100).mapInArrow(lambda batches: batches, "id long").count() == 200
