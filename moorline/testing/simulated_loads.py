@@ -28,15 +28,17 @@ class Loads:
     #: Of each step: how long a day is, and when it begins.
     days: dict[int, tuple[float, float]] = field(default_factory=dict)
 
-    def share(self, vertex: int, now_ms: float) -> float:
+    def busy_ms(self, vertex: int, now_ms: float) -> float:
+        """How long it has been busy by now: its load goes up and down between nothing and all, once a day."""
         if vertex not in self.days:
             self.days[vertex] = self.chance.uniform(100, 600), self.chance.uniform(0, 600)
         length, start = self.days[vertex]
-        return 0.5 + 0.5 * math.sin(2 * math.pi * (now_ms + start) / length)
+        turn = 2 * math.pi / length
+        return 0.5 * now_ms - 0.5 * (math.cos(turn * (now_ms + start)) - math.cos(turn * start)) / turn
 
     def made_up(self, progress: Progress, subtask: SubtaskId, now_ms: float) -> Progress:
         """What a subtask reports, as if it had been so busy ever since."""
-        busy = sum(self.share(subtask.vertex, t) for t in range(0, int(now_ms), 10)) * 10
+        busy = self.busy_ms(subtask.vertex, now_ms)
         held_back = (now_ms - busy) * 0.3
         return msgspec.structs.replace(
             progress,
