@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from election_driver import Driver
 from real_servers import ZooKeeperServer, zookeeper_server  # noqa: F401
+from waiting import eventually
 
 import moorline as mo
 from moorline.errors import InvalidArgument, JobCancelled, JobFailed, LeadershipLost, StorageError
@@ -46,13 +47,6 @@ class CutStore(MemoryStore):
         if self.is_cut:
             raise StorageError(prefix, "reach", "the network is down")
         return super().list(prefix)
-
-
-def eventually(condition: Callable[[], object], what: str, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.01)
 
 
 @pytest.fixture

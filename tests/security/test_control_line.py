@@ -6,11 +6,11 @@ import logging
 import secrets
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
+from waiting import eventually
 
 from moorline.driver import control
 from moorline.driver.control import ControlServer
@@ -23,13 +23,6 @@ from moorline.subtask.control import ControlLine
 JOB, ATTEMPT = "secret-job", Attempt(3)
 SUBTASKS = {SubtaskId(0, 0), SubtaskId(0, 1), SubtaskId(1, 0)}
 REAL, OTHER = SubtaskId(0, 0), SubtaskId(0, 1)
-
-
-def eventually(condition: Callable[[], object], what: str, seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.005)
 
 
 class World:

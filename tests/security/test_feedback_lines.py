@@ -8,6 +8,7 @@ import time
 
 import msgspec
 import pytest
+from waiting import eventually
 
 from moorline.model import handshake
 from moorline.model.handshake import LENGTH, Challenge, Line
@@ -15,13 +16,6 @@ from moorline.model.ids import Attempt, SubtaskId
 from moorline.subtask.feedback_lines import PIECE_BYTES, FeedbackLost, FeedbackReceiver, FeedbackSender
 
 SECRET, HEAD, TAIL = b"s" * 32, SubtaskId(1, 0), SubtaskId(2, 1)
-
-
-def eventually(condition, seconds=10.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -44,7 +38,7 @@ def test_frames_arrive_whole_and_in_order_however_large(receiver):
     line = sender(receiver)
     for frame in frames:
         line.send(HEAD, frame)
-    eventually(lambda: len(receiver.got) == len(frames))
+    eventually(lambda: len(receiver.got) == len(frames), "what was sent arrives")
     assert receiver.got == frames
 
 
@@ -53,21 +47,21 @@ def test_what_is_sent_before_the_address_is_known_waits(receiver):
     line.send(HEAD, b"early")
     line.connect({HEAD: receiver.address})
     line.send(HEAD, b"late")
-    eventually(lambda: receiver.got == [b"early", b"late"])
+    eventually(lambda: receiver.got == [b"early", b"late"], "what was sent arrives")
 
 
 def test_a_line_that_breaks_is_lost(receiver):
     broken = sender(receiver)
     broken.send(HEAD, b"x")
     broken._lines[HEAD][0].close()
-    eventually(lambda: receiver.lost)
+    eventually(lambda: receiver.lost, "the line is lost")
 
 
 def test_a_line_that_says_farewell_is_not_lost(receiver):
     line = sender(receiver)
     line.send(HEAD, b"x")
     line.close()
-    eventually(lambda: receiver.got)
+    eventually(lambda: receiver.got, "what was sent arrives")
     time.sleep(0.05)
     assert not receiver.lost
 
@@ -84,17 +78,17 @@ def test_a_line_that_says_farewell_is_not_lost(receiver):
 def test_who_does_not_belong_to_the_loop_gets_no_line(receiver, who):
     with pytest.raises(FeedbackLost):
         sender(receiver, **who).send(HEAD, b"x")
-    eventually(lambda: receiver.refused)
+    eventually(lambda: receiver.refused, "the line is refused")
     assert not receiver.got
     assert not receiver.lost
 
 
 def test_nobody_gets_a_second_line(receiver):
     sender(receiver).send(HEAD, b"x")
-    eventually(lambda: receiver.got)
+    eventually(lambda: receiver.got, "what was sent arrives")
     again = sender(receiver)
     again.send(HEAD, b"y")  # its handshake is over before it is turned away
-    eventually(lambda: receiver.refused)
+    eventually(lambda: receiver.refused, "the line is refused")
     assert receiver.got == [b"x"]
 
 
@@ -109,10 +103,10 @@ def test_a_frame_without_a_seal_is_never_handed_on(receiver):
     """Somebody who can write into a line that is open, but does not hold the secret."""
     line = sender(receiver)
     line.send(HEAD, b"good")
-    eventually(lambda: receiver.got)
+    eventually(lambda: receiver.got, "what was sent arrives")
     payload = b"\1" + pickle.dumps(Bomb())
     line._lines[HEAD][0].sendall(LENGTH.pack(len(payload)) + b"\0" * 16 + payload)
-    eventually(lambda: receiver.lost)
+    eventually(lambda: receiver.lost, "the line is lost")
     assert receiver.got == [b"good"]
     assert not Bomb.exploded
 
@@ -128,7 +122,7 @@ def test_what_is_sealed_for_a_control_line_is_of_no_use_here(receiver):
         with pytest.raises(handshake.Refused):
             handshake.answer(SECRET, hello, challenge)
     assert Line(SECRET, hello, challenge.nonce, is_driver=False).seal(b"x")
-    eventually(lambda: receiver.refused)
+    eventually(lambda: receiver.refused, "the line is refused")
 
 
 def test_strangers_that_say_nothing_or_too_much_are_turned_away(receiver):

@@ -7,18 +7,11 @@ import time
 from collections import Counter
 
 import pytest
+from waiting import eventually
 
 import moorline as mo
 
 pytestmark = pytest.mark.spark
-
-
-def eventually(condition, what, seconds=120.0):
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.05)
-    return found
 
 
 def test_a_step_that_cannot_keep_up_is_made_wider_by_the_job_itself(spark, tmp_path, caplog):

@@ -8,11 +8,11 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from waiting import eventually
 
 import moorline as mo
 from moorline.errors import Fenced, JobFailed, SnapshotCorrupt
@@ -21,14 +21,6 @@ from moorline.model import keys
 pytestmark = pytest.mark.spark
 
 SPLITS, KEYS = 4, 20
-
-
-def eventually(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.02)
 
 
 def totals(out: Path, *, count: int | None = None, rate: float | None = 4_000, **options) -> mo.Job:

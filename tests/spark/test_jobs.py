@@ -10,7 +10,6 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from enum import Enum
@@ -20,6 +19,7 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from waiting import eventually
 
 import moorline as mo
 from moorline.errors import InvalidArgument, JobCancelled, JobFailed
@@ -27,14 +27,6 @@ from moorline.protocol.lowering import lower
 from moorline.testing import CRASH, ScriptedSource
 
 pytestmark = pytest.mark.spark
-
-
-def eventually(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.02)
 
 
 def by_key(records: list[tuple]) -> dict:

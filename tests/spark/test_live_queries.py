@@ -9,10 +9,10 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
+from waiting import eventually
 
 import moorline as mo
 from moorline.client import QueryClient
@@ -50,14 +50,6 @@ def counting(parallelism: int = 2) -> mo.Job:
     source = job.source(mo.generate(lambda n: n, rate=2_000), uid="numbers")
     source.key_by(lambda n: n % key_count).process(Count(), uid="count").sink(mo.discard(), uid="out")
     return job
-
-
-def eventually(condition, what: str, seconds: float = 60.0):
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.02)
-    return found
 
 
 @pytest.mark.parametrize("backend", ["heap", "rocksdb"])

@@ -6,10 +6,10 @@ import json
 import os
 import random
 import signal
-import time
 from collections import Counter
 
 import pytest
+from waiting import eventually
 
 import moorline as mo
 
@@ -17,13 +17,6 @@ pytestmark = pytest.mark.spark
 
 #: Keys; and of each, how many records make a sum that is told.
 KEYS, TOLD = 40, 10
-
-
-def eventually(condition, what, seconds=120.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.05)
 
 
 def summing(out, count, rate):

@@ -5,23 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections import Counter
 
 import pytest
+from waiting import eventually
 
 import moorline as mo
 
 pytestmark = pytest.mark.spark
 
 RESTART = mo.FixedDelay(5, "50ms")
-
-
-def eventually(condition, what, seconds=90.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.05)
 
 
 def published(out):

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 
 import pytest
+from waiting import eventually
 
 import moorline as mo
 
@@ -83,13 +84,6 @@ def job(pause: float, parallelism: int) -> mo.Job:
     looked = made.source(Phases(pause), uid="phases", parallelism=1).key_by(lambda r: r[1])
     looked.process(Versions(), uid="versions").sink(mo.collect("looked"), uid="out")
     return made
-
-
-def eventually(condition, what, seconds=240.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.05)
 
 
 def test_state_of_several_times_the_memory_budget_survives_a_kill_and_a_rescale(spark, tmp_path):

@@ -6,23 +6,16 @@ import json
 import os
 import shutil
 import signal
-import time
 from collections import Counter
 
 import pyarrow.parquet as pq
 import pytest
+from waiting import eventually
 
 import moorline as mo
 from moorline.errors import InvalidArgument, OperatorNotFound, ParallelismTooHigh, SnapshotNotFound
 
 pytestmark = pytest.mark.spark
-
-
-def eventually(condition, what, seconds=90.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.05)
 
 
 def counting(out, *, count=None, rate=3_000, parallelism=2, uid="count", name="counting", sink="files", key_groups=16):

@@ -9,17 +9,11 @@ import time
 from collections import Counter
 
 import pytest
+from waiting import eventually
 
 import moorline as mo
 
 pytestmark = pytest.mark.spark
-
-
-def eventually(condition, what, seconds=90.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.05)
 
 
 def published(out):

@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from real_servers import SECRET, S3Server, s3_server  # noqa: F401
+from waiting import eventually
 
 import moorline as mo
 from moorline.storage.checkpoints import read_history
@@ -23,13 +23,6 @@ from moorline.storage.local import LocalStore
 pytestmark = pytest.mark.spark
 
 KEYS = 20
-
-
-def eventually(condition: Callable[[], object], what: str, seconds: float = 90.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.02)
 
 
 def counts(out: Path, count: int, rate: int) -> mo.Job:

@@ -7,10 +7,10 @@ import os
 import signal
 import statistics
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from waiting import eventually
 
 import moorline as mo
 
@@ -23,13 +23,6 @@ RATE, SINK_RATE = 1_000, 50
 QUEUE = 600
 #: A record is large, so that few of them fill the buffers of Spark's shuffle.
 PAYLOAD = "x" * 16_000
-
-
-def eventually(condition: Callable[[], object], what: str, seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.02)
 
 
 def job(folder: Path, *, total: str = "total", **options) -> mo.Job:
