@@ -64,15 +64,7 @@ def stored_column(type_name: str, column: Any, state: str) -> pa.Array:
         raise StateTypeMismatch(state, type_name, f"{array.null_count} values are null")
     try:
         return _converted(tree, kind, array)
-    except (
-        TypeError,
-        ValueError,
-        KeyError,
-        OverflowError,
-        AttributeError,
-        ArithmeticError,
-        pa.ArrowException,
-    ) as error:
+    except _UNFIT as error:
         raise StateTypeMismatch(state, type_name, f"{error}") from error
 
 
@@ -87,15 +79,7 @@ def check_stored(type_name: str, column: Any, state: str) -> pa.Array:
         if not _is_direct(tree):
             kind.from_array(array)
         return array if array.type == kind.arrow else array.cast(kind.arrow)
-    except (
-        TypeError,
-        ValueError,
-        KeyError,
-        OverflowError,
-        AttributeError,
-        ArithmeticError,
-        pa.ArrowException,
-    ) as error:
+    except _UNFIT as error:
         raise StateTypeMismatch(state, type_name, f"{error}") from error
 
 
