@@ -1,0 +1,113 @@
+"""The handle of a job that is running on real Spark: look, wait, stop, cancel."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+
+import pytest
+from waiting import eventually
+
+import moorline as mo
+from moorline.errors import JobCancelled
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_handle_shows_where_the_job_stands_and_stop_commits_everything(spark, tmp_path):
+    job = mo.Job("endless", parallelism=2)
+    (
+        job.source(mo.generate(lambda n: n, splits=4, rate=20_000), uid="numbers")
+        .key_by(lambda n: n % 10)
+        .reduce(lambda a, b: b, uid="last")
+        .sink(mo.write_files(tmp_path / "out", format="jsonl"), uid="files")
+    )
+    handle = mo.start(job, spark, checkpoints=mo.Checkpoints(str(tmp_path / "chk"), interval="300ms"))
+    assert handle.job == "endless"
+    seen = [handle.status]
+    while handle.status is not mo.JobStatus.RUNNING:
+        if handle.status is not seen[-1]:
+            seen.append(handle.status)
+        assert handle.is_active
+    # CREATED may be too short to be seen.
+    assert seen in ([mo.JobStatus.CREATED, mo.JobStatus.STARTING], [mo.JobStatus.STARTING], [mo.JobStatus.CREATED])
+    assert handle.wait(timeout=0.05) is None
+    eventually(lambda: handle.progress["keys"] == 10, "ten keys have state")
+    eventually(lambda: len(handle.checkpoints) >= 2, "two checkpoints are complete")
+    progress = handle.progress
+    assert set(progress["operators"]) == {"numbers", "last"}, "the sink is chained to the reduction"
+    assert progress["records_in"] == progress["operators"]["numbers"]["records_in"] > 0
+    assert len(handle.worker_pids) == 4
+    assert handle.attempt == 1
+    assert handle.restored_from == [0]
+
+    result = handle.stop()
+    assert handle.status is mo.JobStatus.FINISHED
+    assert not handle.is_active
+    assert result.checkpoints[-1].final
+    # Whatever each split got to, nothing before it is missing and nothing is there twice.
+    found = Counter(json.loads(line) for part in (tmp_path / "out").glob("part-*.jsonl") for line in part.open())
+    for split in range(4):
+        mine = {n: times for n, times in found.items() if n % 4 == split}
+        assert mine == dict.fromkeys(range(split, split + 4 * len(mine), 4), 1)
+    # A handle may be asked again, and ended again.
+    assert handle.stop().checkpoints == result.checkpoints
+    handle.cancel()
+    assert handle.status is mo.JobStatus.FINISHED
+
+
+def test_a_cancelled_job_ends_at_once_and_says_so(spark):
+    job = mo.Job("endless")
+    job.source(mo.generate(lambda n: n, rate=1_000)).sink(mo.discard())
+    handle = mo.start(job, spark)
+    eventually(lambda: handle.status is mo.JobStatus.RUNNING, "running")
+    handle.cancel()
+    assert handle.status is mo.JobStatus.CANCELLED
+    with pytest.raises(JobCancelled):
+        handle.wait()
+
+
+def test_a_job_can_be_cancelled_and_stopped_before_it_runs(spark):
+    def endless():
+        job = mo.Job("endless")
+        job.source(mo.generate(lambda n: n, rate=1_000)).sink(mo.collect("out"))
+        return job
+
+    handle = mo.start(endless(), spark)
+    handle.cancel()
+    assert handle.status is mo.JobStatus.CANCELLED
+    # A stop waits for the job to run, and is not forgotten.
+    assert mo.start(endless(), spark).stop().checkpoints[-1].final
+
+
+def test_a_slow_sink_holds_the_source_back(spark):
+    class Slow(mo.Sink):
+        def open(self, ctx):
+            return Writer()
+
+    class Writer(mo.SinkWriter):
+        def write(self, records):
+            time.sleep(0.2)
+
+    job = mo.Job("slow")
+    job.source(mo.generate(lambda n: n.to_bytes(8) * 8), uid="fast").rebalance().sink(Slow(), uid="slow")
+    handle = mo.start(job, spark)
+
+    def lag() -> int:
+        operators = handle.progress["operators"]
+        return operators["fast"]["records_out"] - operators["slow"]["records_in"] if len(operators) == 2 else 0
+
+    def written() -> int:
+        return handle.progress["operators"].get("slow", {"records_in": 0})["records_in"]
+
+    lags = []
+    eventually(lambda: written() > 2_000, "the sink gets going")
+    # A source that runs free makes several times as much in this while.
+    while written() < 60_000:
+        lags.append(lag())
+        assert handle.is_active
+        time.sleep(0.05)
+    handle.cancel()
+    assert max(lags) > 2_048, "the source was never ahead: this run says nothing"
+    assert max(lags) < 500_000, "more than 32 MB of records wait between the source and the sink"
