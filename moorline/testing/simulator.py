@@ -28,15 +28,10 @@ from dataclasses import replace
 from typing import Any
 
 from moorline.driver.requests import SnapshotRequest
-from moorline.driver.supervision import Supervision
 from moorline.errors import SnapshotNotFound
-from moorline.model.config import Checkpoints, ExponentialDelay, RocksDb, RunConfig
-from moorline.model.deployment import Deployment
-from moorline.model.elements import unpack_results
+from moorline.model.config import Checkpoints
 from moorline.model.graph import Graph
-from moorline.model.ids import SubtaskId
 from moorline.model.manifest import Claim, Manifest
-from moorline.model.messages import Confirm, Hold, Order
 from moorline.protocol import pacing
 from moorline.protocol.lifecycle import JobStatus
 from moorline.protocol.recovery import Found, lineage
@@ -46,13 +41,14 @@ from moorline.storage.checkpoints import History
 from moorline.storage.memory import MemoryStore
 from moorline.storage.open import open_store
 from moorline.subtask.failure import describe_failure
-from moorline.testing.faults import Faults, UnsureStore, WorkerDied
+from moorline.testing.faults import Faults, WorkerDied
 from moorline.testing.ledger import Ledger
 from moorline.testing.simulated_audit import audit
 from moorline.testing.simulated_cluster import Attempt, Worker
+from moorline.testing.simulated_driver import SimulatedDriver
 from moorline.testing.simulated_features import Maker, broadcast_job, operator_state_job, timers_job, ttl_job
 from moorline.testing.simulated_jobs import LostOrDoubled, SimulatedJob, counting_job
-from moorline.testing.simulated_loads import QUICK, Loads
+from moorline.testing.simulated_loads import Loads
 from moorline.testing.simulated_loops import loop_job
 from moorline.testing.simulated_modes import at_least_once, at_least_once_job, consistency
 from moorline.testing.simulated_queries import Curiosity
@@ -112,89 +108,6 @@ def chains_of_large_tables(length: int) -> Iterator[None]:
         vars(heap).update(is_fold_due=rule, REBASE_ENTRIES=entries)
 
 
-class _Driver:
-    """One simulated driver: a supervision and the cluster it commands."""
-
-    def __init__(self, world: Simulation, parallelism: int, restore: str | None) -> None:
-        self.world = world
-        # Whoever takes over runs the next version of the job, if it has one.
-        simulated = world.simulated(parallelism, int(restore is not None))
-        config = RunConfig(
-            checkpoints=Checkpoints(
-                "memory://",
-                interval=0.04,
-                min_pause=world.settings.choice([0, 0.01]),
-                timeout=world.settings.choice([1.0, 4.0]),
-                tolerable_failures=3,
-                retained=world.settings.choice([1, 2, 3]),
-                incremental=is_incremental(world.settings),
-                grace=0.1,
-                **mode_of(world.seed, world.settings),
-            ),
-            restart=ExponentialDelay(initial=0.005, maximum=0.02, reset_after=1),
-            restore=restore,
-            backend=RocksDb(memory="8MB", folder=world.folder) if world.uses_rocksdb else "heap",
-            autoscale=QUICK if world.loads is not None else None,
-            heartbeat_timeout="1h",
-        )
-        history = History(UnsureStore(world.store, world, may_kill=False), simulated.job.name)
-        self.expected, self.audits = simulated.expected, simulated.audits
-        self.retained = config.checkpoints.retained if config.checkpoints else 0
-        self.operators = list(simulated.job.graph().operators)
-        self.attempt: Attempt | None = None
-        self.zombies: list[Attempt] = []
-        self.supervision = Supervision(
-            world.with_key_groups(simulated.job.graph()), config, history, self, world.chance, lambda: int(world.now_ms)
-        )
-
-    # What a Cluster does.
-
-    def launch(self, deployment: Deployment) -> None:
-        self.attempt = Attempt(self.world, deployment)
-        self.world.attempts.append(self.attempt)
-
-    def send(self, subtask: SubtaskId, order: Order) -> None:
-        world = self.world
-        if self.attempt is None:
-            return
-        if not isinstance(order, Hold) and not (isinstance(order, Confirm) and order.final):
-            # The final confirmation cannot be lost: a line that breaks fails the attempt. Nor can a word to wait.
-            if not hasattr(order, "triggered_ms") and world.happens(world.faults.lost_notification):
-                return
-            if not hasattr(order, "triggered_ms") and world.happens(world.faults.repeated_order):
-                self.attempt.workers[subtask].orders.append(order)
-        self.attempt.workers[subtask].orders.append(order)
-
-    def cancel(self) -> None:
-        if self.attempt is not None and not self.attempt.is_over:
-            self.attempt.is_over = True
-            self.world.give_up(self, self.attempt)
-
-    def has_room(self, slots: int) -> bool:
-        has_room = self.world.chance.random() < 0.8
-        self.world.injected["rescale by itself"] += has_room
-        return has_room
-
-    def step(self) -> None:
-        """Deliver one report, or let time pass for the supervision."""
-        world, attempt = self.world, self.attempt
-        if attempt is not None and attempt.is_over:
-            self.attempt = None
-            self.supervision.attempt_ended(attempt.deployment.attempt, None, "cancelled", int(world.now_ms))
-        elif attempt is not None and all(w.subtask.is_done for w in attempt.workers.values()):
-            attempt.finish_done()
-            self.attempt = None
-            results = unpack_results(attempt.results)
-            self.supervision.attempt_ended(attempt.deployment.attempt, results, None, int(world.now_ms))
-        else:
-            waiting = [w for a in (attempt, *self.zombies) if a for w in a.workers.values() if w.reports]
-            if waiting:
-                worker = world.chance.choice(waiting)
-                number = worker.subtask.attempt
-                self.supervision.reported(number, worker.id, worker.reports.popleft(), int(world.now_ms))
-        self.supervision.time_passed(int(world.now_ms))
-
-
 class Simulation:
     """One world. ``run()`` it; afterwards the counters say what happened in it."""
 
@@ -217,7 +130,7 @@ class Simulation:
         self.store = MemoryStore(f"sim-{seed}")
         self._fault_steps = fault_steps
         self.injected: Counter[str] = Counter()
-        self.zombie_drivers: list[_Driver] = []
+        self.zombie_drivers: list[SimulatedDriver] = []
         self.zombie_steps = 0
         self.damaged: set[str] = set()
         self.attempts: list[Attempt] = []
@@ -236,7 +149,7 @@ class Simulation:
         #: A stop with a savepoint that was asked for, and where the job is to go on from once it has ended.
         self._stop: SnapshotRequest | None = None
         self._version = 0
-        self.driver = _Driver(self, self._parallelism(), restore=None)
+        self.driver = SimulatedDriver(self, self._parallelism(), restore=None)
 
     def simulated(self, parallelism: int, version: int) -> SimulatedJob:
         self._version = version
@@ -249,6 +162,20 @@ class Simulation:
             self.injected["other key groups"] += 1
             self.key_groups = self.chance.choice([4, 5, 8, 13, 64])
         return replace(graph, max_parallelism=self.key_groups, max_parallelism_is_set=True)
+
+    def checkpoints_wanted(self) -> Checkpoints:
+        """How the next driver is to take them."""
+        return Checkpoints(
+            "memory://",
+            interval=0.04,
+            min_pause=self.settings.choice([0, 0.01]),
+            timeout=self.settings.choice([1.0, 4.0]),
+            tolerable_failures=3,
+            retained=self.settings.choice([1, 2, 3]),
+            incremental=is_incremental(self.settings),
+            grace=0.1,
+            **mode_of(self.seed, self.settings),
+        )
 
     def _parallelism(self) -> int:
         return self.chance.randint(1, 4)
@@ -332,7 +259,7 @@ class Simulation:
         self.driver.supervision.line_lost(attempt.deployment.attempt, worker.id)
         attempt.is_over = True  # Spark ends the job at the first lost task, whatever the supervision thinks
 
-    def give_up(self, driver: _Driver, attempt: Attempt) -> None:
+    def give_up(self, driver: SimulatedDriver, attempt: Attempt) -> None:
         """An attempt was cancelled. Some of its workers may not have noticed yet."""
         if self.happens(self.faults.zombie):
             self.injected["zombie workers"] += 1
@@ -356,7 +283,7 @@ class Simulation:
         self._take_over("latest")
 
     def _take_over(self, restore: str) -> None:
-        self.driver = _Driver(self, self._parallelism(), restore)
+        self.driver = SimulatedDriver(self, self._parallelism(), restore)
         self.driver.supervision.start(int(self.now_ms))
 
     def _wish(self) -> None:
@@ -441,7 +368,7 @@ class Simulation:
         except Exception:
             pass
 
-    def _note(self, driver: _Driver) -> None:
+    def _note(self, driver: SimulatedDriver) -> None:
         self.checkpoints += len(driver.supervision.checkpoints)
         self.unaligned.update(c.checkpoint for c in driver.supervision.checkpoints if c.in_flight)
         self.restored += [n for n in driver.supervision.restored_from if n]
