@@ -23,14 +23,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from moorline.api.functions import AggregateFunction
-from moorline.api.states import (
+from moorline.api.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
+from moorline.api.functions import AggregateFunction
 from moorline.model.config import RocksDb, StateConfig
 from moorline.model.key_groups import KeyGroupRange, owned
 from moorline.model.manifest import KeyedHandle, OperatorHandles

@@ -11,6 +11,14 @@ from moorline.api.connected_functions import (
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
 )
+from moorline.api.descriptors import (
+    AggregatingStateDescriptor,
+    FoldingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
 from moorline.api.evictors import CountEvictor, Evictor, TimeEvictor
 from moorline.api.external import ExternalStore
 from moorline.api.functions import (
@@ -31,20 +39,7 @@ from moorline.api.operator_state import CheckpointedFunction, CheckpointListener
 from moorline.api.rekeying import Rekey
 from moorline.api.sinks import DeliveryGuarantee, Sink, SinkContext, SinkWriter
 from moorline.api.sources import Source, SourceContext, SourceReader
-from moorline.api.states import (
-    AggregatingState,
-    AggregatingStateDescriptor,
-    FoldingState,
-    FoldingStateDescriptor,
-    ListState,
-    ListStateDescriptor,
-    MapState,
-    MapStateDescriptor,
-    ReducingState,
-    ReducingStateDescriptor,
-    ValueState,
-    ValueStateDescriptor,
-)
+from moorline.api.states import AggregatingState, FoldingState, ListState, MapState, ReducingState, ValueState
 from moorline.api.streams import (
     BroadcastConnectedStream,
     BroadcastStream,

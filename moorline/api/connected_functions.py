@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from moorline.api.descriptors import MapStateDescriptor, StateDescriptor
 from moorline.api.functions import Context, Function, KeyedContext, OnTimerContext
-from moorline.api.states import MapState, MapStateDescriptor, State, StateDescriptor
+from moorline.api.states import MapState, State
 
 
 class CoMapFunction(Function):

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from moorline.api.connected_functions import KeyedCoProcessFunction
+from moorline.api.descriptors import MapStateDescriptor
 from moorline.api.functions import Function, OutputTag
-from moorline.api.states import MapState, MapStateDescriptor, declared_states
+from moorline.api.states import MapState, declared_states
 from moorline.api.triggers import Trigger
 from moorline.api.window_functions import CoGroupFunction, JoinFunction, ProcessJoinContext, ProcessJoinFunction
 from moorline.api.windowed_streams import WindowSpec, checked_assigner

@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import IO, Any, Protocol
 
-from moorline.api.states import ListState, ListStateDescriptor, MapState, MapStateDescriptor
+from moorline.api.descriptors import ListStateDescriptor, MapStateDescriptor
+from moorline.api.states import ListState, MapState
 
 
 class OperatorStateStore(Protocol):

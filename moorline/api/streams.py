@@ -13,6 +13,7 @@ from moorline.api.connected_functions import (
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
 )
+from moorline.api.descriptors import MapStateDescriptor
 from moorline.api.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -27,7 +28,7 @@ from moorline.api.iteration import iterate
 from moorline.api.joins import IntervalJoin, JoinedStreams
 from moorline.api.legacy_ends import SinkFunction
 from moorline.api.sinks import Sink
-from moorline.api.states import MapStateDescriptor, ValueState
+from moorline.api.states import ValueState
 from moorline.api.watermarks import WatermarkStrategy
 from moorline.api.windowed_streams import WindowedStream, counted, windowed
 from moorline.api.windows import WindowAssigner

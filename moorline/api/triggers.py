@@ -25,7 +25,7 @@ from enum import Enum
 from operator import add
 from typing import TYPE_CHECKING, Any, Protocol
 
-from moorline.api.states import ReducingStateDescriptor, StateDescriptor
+from moorline.api.descriptors import ReducingStateDescriptor, StateDescriptor
 from moorline.errors import InvalidArgument
 from moorline.model.durations import Duration, milliseconds
 

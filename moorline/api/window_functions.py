@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from moorline.api import states
+from moorline.api import descriptors, states
+from moorline.api.descriptors import StateDescriptor
 from moorline.api.functions import Function, OutputTag
-from moorline.api.states import StateDescriptor
 
 if TYPE_CHECKING:
     from moorline.api.windows import Window
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 class KeyedStateStore(Protocol):
     """States that were declared beforehand, found by their descriptors."""
 
-    def get_state(self, descriptor: states.ValueStateDescriptor) -> states.ValueState[Any]: ...
-    def get_list_state(self, descriptor: states.ListStateDescriptor) -> states.ListState[Any]: ...
-    def get_map_state(self, descriptor: states.MapStateDescriptor) -> states.MapState[Any, Any]: ...
-    def get_reducing_state(self, descriptor: states.ReducingStateDescriptor) -> states.ReducingState[Any]: ...
+    def get_state(self, descriptor: descriptors.ValueStateDescriptor) -> states.ValueState[Any]: ...
+    def get_list_state(self, descriptor: descriptors.ListStateDescriptor) -> states.ListState[Any]: ...
+    def get_map_state(self, descriptor: descriptors.MapStateDescriptor) -> states.MapState[Any, Any]: ...
+    def get_reducing_state(self, descriptor: descriptors.ReducingStateDescriptor) -> states.ReducingState[Any]: ...
     def get_aggregating_state(
-        self, descriptor: states.AggregatingStateDescriptor
+        self, descriptor: descriptors.AggregatingStateDescriptor
     ) -> states.AggregatingState[Any, Any]: ...
 
 

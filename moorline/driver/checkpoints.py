@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from moorline.driver.requests import SnapshotRequest
+from moorline.driver.stats import CheckpointStats, stats_of
 from moorline.errors import FailureReason, SavepointFailed, StorageError
 from moorline.failpoints import failpoint
 from moorline.model.config import Checkpoints
@@ -37,25 +37,6 @@ TRIES = 4
 _PERIODIC = SnapshotRequest()
 #: Without checkpoints there is still the final one, which nobody should wait for in vain.
 FINAL_TIMEOUT_MS = 600_000
-
-
-@dataclass(frozen=True)
-class CheckpointStats:
-    """One complete checkpoint, for people."""
-
-    checkpoint: int
-    #: From the trigger to the last acknowledgement.
-    duration_ms: int
-    #: Of all its files, and of those that were written for it and not for an earlier one.
-    size: int
-    uploaded: int
-    #: The longest of any subtask.
-    align_ms: int
-    sync_ms: int
-    async_ms: int
-    final: bool
-    #: Records that are part of it, unprocessed.
-    in_flight: int = 0
 
 
 class AttemptCheckpoints:
@@ -393,18 +374,7 @@ class AttemptCheckpoints:
         self._times.pop(checkpoint, None)
 
     def _keep_stats(self, checkpoint: int, size: int, uploaded: int, now_ms: int) -> None:
-        acks = self._times.get(checkpoint, [])
-        self.stats.append(
-            CheckpointStats(
-                checkpoint,
-                now_ms - self._started_ms.get(checkpoint, now_ms),
-                size,
-                uploaded,
-                max((a.align_ms for a in acks), default=0),
-                max((a.sync_ms for a in acks), default=0),
-                max((a.async_ms for a in acks), default=0),
-                checkpoint == self._triggering.final_pending,
-                sum(a.in_flight_records for a in acks),
-            )
-        )
+        duration_ms = now_ms - self._started_ms.get(checkpoint, now_ms)
+        is_final = checkpoint == self._triggering.final_pending
+        self.stats.append(stats_of(checkpoint, duration_ms, size, uploaded, self._times.get(checkpoint, []), is_final))
         del self.stats[:-1000]

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from moorline.api.states import MapStateDescriptor, StateDescriptor, declared_states
+from moorline.api.descriptors import MapStateDescriptor, StateDescriptor
+from moorline.api.states import declared_states
 from moorline.errors import StateIncompatible
 from moorline.model.graph import Graph
 from moorline.model.manifest import Manifest, OperatorEntry

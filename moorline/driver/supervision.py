@@ -19,11 +19,12 @@ from typing import Any, assert_never
 
 from moorline.driver import ending
 from moorline.driver.attempt import RunningAttempt
-from moorline.driver.checkpoints import AttemptCheckpoints, CheckpointStats
+from moorline.driver.checkpoints import AttemptCheckpoints
 from moorline.driver.cluster import Cluster
 from moorline.driver.queries import LiveQuery, Queries, Refused
 from moorline.driver.requests import SnapshotRequest
 from moorline.driver.restore import Start, start_from_storage, start_without_storage
+from moorline.driver.stats import CheckpointStats
 from moorline.driver.wishes import Wishes
 from moorline.errors import (
     Fenced,

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from moorline.api.job import Job
 from moorline.driver.asking import Asking
-from moorline.driver.checkpoints import CheckpointStats
 from moorline.driver.lookup import encoded_key
 from moorline.driver.loop import DriverLoop
 from moorline.driver.requests import SnapshotRequest
+from moorline.driver.stats import CheckpointStats
 from moorline.driver.supervision import Supervision
 from moorline.endpoint.server import Console, ConsoleServer
 from moorline.errors import InvalidArgument, ParallelismTooHigh

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import pyarrow as pa
 
-from moorline.api.states import State, StateDescriptor
+from moorline.api.descriptors import StateDescriptor
+from moorline.api.states import State
 from moorline.errors import NoCurrentKey
 from moorline.model.manifest import KeyedHandle, NativeFile
 from moorline.model.times import MIN_TIME

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from moorline.api.descriptors import StateDescriptor
 from moorline.api.external import ExternalStore
-from moorline.api.states import State, StateDescriptor
+from moorline.api.states import State
 from moorline.errors import InvalidArgument, StateIncompatible, UnknownState
 from moorline.model.manifest import KeyedHandle
 from moorline.state.backend import CurrentKey, KeyedBackend, KeyedSnapshot, Restored, TimerStore

@@ -14,19 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from moorline.api.functions import ReduceFunction
-from moorline.api.states import (
-    AggregatingState,
+from moorline.api.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
-    ReducingState,
     ReducingStateDescriptor,
-    State,
     StateDescriptor,
-    ValueState,
     ValueStateDescriptor,
 )
+from moorline.api.functions import ReduceFunction
+from moorline.api.states import AggregatingState, ReducingState, State, ValueState
 from moorline.model.durations import Duration
 from moorline.protocol.expiry import after_read, is_expired, later
 from moorline.state.backend import CurrentKey, Moment

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from moorline.api.states import ListState, ListStateDescriptor, MapState, MapStateDescriptor
+from moorline.api.descriptors import ListStateDescriptor, MapStateDescriptor
+from moorline.api.states import ListState, MapState
 from moorline.model.durations import Duration
 from moorline.protocol.expiry import after_read, after_write, is_expired
 from moorline.state.stamps import Rules, Stamped, length_of

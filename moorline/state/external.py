@@ -28,8 +28,9 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
+from moorline.api.descriptors import MapStateDescriptor, StateDescriptor, ValueStateDescriptor
 from moorline.api.external import Change, ExternalStore, Owner, Place, StoreSession
-from moorline.api.states import MapStateDescriptor, State, StateDescriptor, ValueStateDescriptor
+from moorline.api.states import State
 from moorline.errors import InvalidArgument, KeyClassUnknown, StateIncompatible, UnknownState
 from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange

@@ -18,7 +18,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from moorline.api.states import MapStateDescriptor, State, StateDescriptor, ValueStateDescriptor
+from moorline.api.descriptors import MapStateDescriptor, StateDescriptor, ValueStateDescriptor
+from moorline.api.states import State
 from moorline.errors import InvalidArgument, KeyClassUnknown, StateIncompatible, UnknownState
 from moorline.model import keys
 from moorline.model.manifest import KeyedHandle

@@ -10,19 +10,14 @@ import copy
 from collections.abc import Iterable
 from typing import Any
 
-from moorline.api.functions import ReduceFunction
-from moorline.api.states import (
-    AggregatingState,
+from moorline.api.descriptors import (
     AggregatingStateDescriptor,
-    ListState,
-    MapState,
-    ReducingState,
     ReducingStateDescriptor,
-    State,
     StateDescriptor,
-    ValueState,
     ValueStateDescriptor,
 )
+from moorline.api.functions import ReduceFunction
+from moorline.api.states import AggregatingState, ListState, MapState, ReducingState, State, ValueState
 from moorline.errors import TtlNotEnabled
 from moorline.model.durations import Duration
 from moorline.state.backend import CurrentKey

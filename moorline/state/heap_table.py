@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from moorline.api.states import MapStateDescriptor, StateDescriptor
+from moorline.api.descriptors import MapStateDescriptor, StateDescriptor
 from moorline.errors import StateIncompatible
 from moorline.model import keys
 from moorline.model.keys import Classes

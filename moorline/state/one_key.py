@@ -6,7 +6,8 @@ for one key however many there are. ``subtask/batch.py`` calls :meth:`OneKeyBack
 
 from __future__ import annotations
 
-from moorline.api.states import State, StateDescriptor
+from moorline.api.descriptors import StateDescriptor
+from moorline.api.states import State
 from moorline.errors import InvalidArgument
 from moorline.state.backend import CurrentKey
 from moorline.state.heap import HeapBackend

@@ -24,13 +24,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from moorline.api.states import (
-    ListStateDescriptor,
-    MapStateDescriptor,
-    State,
-    StateDescriptor,
-    ValueStateDescriptor,
-)
+from moorline.api.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor, ValueStateDescriptor
+from moorline.api.states import State
 from moorline.errors import InvalidArgument, KeyClassUnknown, StateIncompatible, UnknownState
 from moorline.model import keys as key_codec
 from moorline.model.key_groups import KeyGroupRange

@@ -11,7 +11,8 @@ from typing import Any
 
 import rocksdict
 
-from moorline.api.states import ListState, ListStateDescriptor
+from moorline.api.descriptors import ListStateDescriptor
+from moorline.api.states import ListState
 from moorline.model.durations import Duration
 from moorline.state.backend import CurrentKey
 from moorline.state.rocksdb_cells import ENTRY_BYTES, GROWTH, Codec, Room

@@ -17,7 +17,8 @@ from typing import Any
 
 import rocksdict
 
-from moorline.api.states import MapState, MapStateDescriptor
+from moorline.api.descriptors import MapStateDescriptor
+from moorline.api.states import MapState
 from moorline.model import keys
 from moorline.model.durations import Duration
 from moorline.state.backend import CurrentKey

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from moorline.api.states import MapStateDescriptor, StateDescriptor
+from moorline.api.descriptors import MapStateDescriptor, StateDescriptor
 from moorline.errors import StateIncompatible
 from moorline.state.evolution import Where, plan
 from moorline.state.heap_rows import Form

@@ -9,17 +9,14 @@ from __future__ import annotations
 import copy
 from typing import Any, NoReturn
 
-from moorline.api.functions import ReduceFunction
-from moorline.api.states import (
-    AggregatingState,
+from moorline.api.descriptors import (
     AggregatingStateDescriptor,
-    ReducingState,
     ReducingStateDescriptor,
-    State,
     StateDescriptor,
-    ValueState,
     ValueStateDescriptor,
 )
+from moorline.api.functions import ReduceFunction
+from moorline.api.states import AggregatingState, ReducingState, State, ValueState
 from moorline.errors import TtlNotEnabled
 from moorline.model.durations import Duration
 from moorline.state.backend import CurrentKey

@@ -15,8 +15,9 @@ import io
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any
 
+from moorline.api.descriptors import ListStateDescriptor, MapStateDescriptor
 from moorline.api.operator_state import CheckpointedFunction, CheckpointListener, ListCheckpointed
-from moorline.api.states import ListState, ListStateDescriptor, MapState, MapStateDescriptor
+from moorline.api.states import ListState, MapState
 from moorline.errors import (
     InvalidArgument,
     ReadOnlyState,

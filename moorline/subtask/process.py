@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from moorline.api.connected_functions import CoFlatMapFunction, CoMapFunction
+from moorline.api.descriptors import MapStateDescriptor, StateDescriptor
 from moorline.api.functions import OutputTag
-from moorline.api.states import MapState, MapStateDescriptor, State, StateDescriptor
+from moorline.api.states import MapState, State
 from moorline.errors import MoorlineError, UnknownState
 from moorline.state.backend import NO_KEY, CurrentKey, KeyedBackend, Moment, Namespace
 from moorline.subtask.functions import FunctionOperator

@@ -22,9 +22,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from moorline.api.descriptors import AggregatingStateDescriptor, StateDescriptor
 from moorline.api.functions import AggregateFunction
 from moorline.api.rekeying import Rekey
-from moorline.api.states import AggregatingStateDescriptor, State, StateDescriptor
+from moorline.api.states import State
 from moorline.errors import (
     InvalidArgument,
     KeysCollide,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from moorline.api import states
-from moorline.api.states import State, StateDescriptor, declared_states
+from moorline.api import descriptors
+from moorline.api.descriptors import StateDescriptor
+from moorline.api.states import State, declared_states
 from moorline.errors import KeyedStateWithoutKey, MoorlineError, SnapshotCorrupt, StateRegisteredLate
 from moorline.model.deployment import Deployment, OperatorRestore
 from moorline.model.graph import Operator
@@ -68,17 +69,17 @@ class RuntimeContext:
         self.live[descriptor.name] = live
         return live
 
-    def get_state(self, descriptor: states.ValueStateDescriptor) -> Any:
+    def get_state(self, descriptor: descriptors.ValueStateDescriptor) -> Any:
         return self.bind(descriptor)
 
-    def get_list_state(self, descriptor: states.ListStateDescriptor) -> Any:
+    def get_list_state(self, descriptor: descriptors.ListStateDescriptor) -> Any:
         return self.bind(descriptor)
 
-    def get_map_state(self, descriptor: states.MapStateDescriptor) -> Any:
+    def get_map_state(self, descriptor: descriptors.MapStateDescriptor) -> Any:
         return self.bind(descriptor)
 
-    def get_reducing_state(self, descriptor: states.ReducingStateDescriptor) -> Any:
+    def get_reducing_state(self, descriptor: descriptors.ReducingStateDescriptor) -> Any:
         return self.bind(descriptor)
 
-    def get_aggregating_state(self, descriptor: states.AggregatingStateDescriptor) -> Any:
+    def get_aggregating_state(self, descriptor: descriptors.AggregatingStateDescriptor) -> Any:
         return self.bind(descriptor)

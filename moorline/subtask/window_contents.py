@@ -13,9 +13,10 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any, Protocol
 
+from moorline.api.descriptors import ListStateDescriptor, StateDescriptor, ValueStateDescriptor
 from moorline.api.evictors import Evictor
 from moorline.api.functions import AggregateFunction, ReduceFunction
-from moorline.api.states import ListState, ListStateDescriptor, StateDescriptor, ValueState, ValueStateDescriptor
+from moorline.api.states import ListState, ValueState
 from moorline.api.windowed_streams import WindowSpec
 from moorline.api.windows import Window
 from moorline.model.times import MIN_TIME

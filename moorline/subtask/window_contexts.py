@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from moorline.api.descriptors import StateDescriptor
 from moorline.api.functions import OutputTag
-from moorline.api.states import StateDescriptor
 from moorline.api.windows import Span, Window, window_of
 from moorline.errors import InvalidArgument, UnknownState
 from moorline.state.backend import CurrentKey

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from moorline.api.states import ListState, ListStateDescriptor
+from moorline.api.descriptors import ListStateDescriptor
+from moorline.api.states import ListState
 from moorline.api.windows import Span
 from moorline.protocol.merging import Merge, merged
 from moorline.state.backend import NO_KEY, KeyedBackend

@@ -26,9 +26,10 @@ from dataclasses import replace
 from itertools import repeat
 from typing import Any
 
+from moorline.api.descriptors import StateDescriptor
 from moorline.api.functions import Function
 from moorline.api.joins import IntervalSpec
-from moorline.api.states import State, StateDescriptor
+from moorline.api.states import State
 from moorline.api.triggers import CONTINUE, EventTimeTrigger, ProcessingTimeTrigger, TriggerResult
 from moorline.api.window_functions import ProcessWindowFunction
 from moorline.api.windowed_streams import WindowSpec

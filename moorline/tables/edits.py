@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from moorline.api.states import MapStateDescriptor, StateDescriptor
+from moorline.api.descriptors import MapStateDescriptor, StateDescriptor
 from moorline.errors import InvalidArgument
 from moorline.state.old_values import raw_type
 from moorline.state.type_names import parse, parse_map

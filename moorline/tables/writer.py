@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from moorline.api.states import MapStateDescriptor, State, StateDescriptor
+from moorline.api.descriptors import MapStateDescriptor, StateDescriptor
+from moorline.api.states import State
 from moorline.errors import InvalidArgument, MoorlineError, StorageError
 from moorline.model.key_groups import MAX_KEY_GROUPS
 from moorline.model.manifest import ElementsHandle, KeyedHandle, Manifest, OperatorEntry, OperatorHandles

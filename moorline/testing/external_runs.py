@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
+from moorline.api.descriptors import ListStateDescriptor, ValueStateDescriptor
 from moorline.api.external import ExternalStore, Owner
-from moorline.api.states import ListStateDescriptor, ValueStateDescriptor
 from moorline.errors import ExternalStateTaken, StorageError
 from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange, owned

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from moorline.api.connected_functions import KeyedBroadcastProcessFunction
+from moorline.api.descriptors import ListStateDescriptor, MapStateDescriptor
 from moorline.api.functions import KeyedProcessFunction, MapFunction
 from moorline.api.job import Job
 from moorline.api.operator_state import CheckpointedFunction, CheckpointListener
-from moorline.api.states import ListStateDescriptor, MapStateDescriptor, ValueState
+from moorline.api.states import ValueState
 from moorline.api.ttl import StateTtlConfig
 from moorline.api.watermarks import WatermarkStrategy
 from moorline.model.times import MAX_TIME

@@ -12,12 +12,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from moorline.api.descriptors import ListStateDescriptor
 from moorline.api.functions import KeyedProcessFunction
 from moorline.api.job import Job
 from moorline.api.legacy_ends import SourceFunction
 from moorline.api.operator_state import CheckpointedFunction
 from moorline.api.rekeying import Rekey
-from moorline.api.states import ListState, ListStateDescriptor, ReducingState, ValueState
+from moorline.api.states import ListState, ReducingState, ValueState
 from moorline.testing.ledger import LedgerSink
 from moorline.testing.simulated_features import AT_THE_END, Timed, timed_input, timed_stream
 from moorline.testing.simulated_jobs import LostOrDoubled, SimulatedJob

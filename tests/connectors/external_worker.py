@@ -13,7 +13,7 @@ from pathlib import Path
 
 import cloudpickle
 
-from moorline.api.states import ValueStateDescriptor
+from moorline.api.descriptors import ValueStateDescriptor
 from moorline.connectors import redis_session
 from moorline.model.key_groups import KeyGroupRange
 from moorline.state.external import ExternalBackend

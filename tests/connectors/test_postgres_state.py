@@ -16,7 +16,7 @@ import pytest
 from external_worker import add_one, backend_over, checkpoint
 from services import PASSWORD, Proxy, free_port, postgres_server  # noqa: F401
 
-from moorline.api.states import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from moorline.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from moorline.connectors.postgres_state import postgres_state
 from moorline.errors import ExternalStateBehind, InvalidArgument, StorageError
 from moorline.model.key_groups import KeyGroupRange

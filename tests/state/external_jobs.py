@@ -4,7 +4,7 @@ from itertools import count
 
 import msgspec
 
-from moorline.api.states import ValueStateDescriptor
+from moorline.api.descriptors import ValueStateDescriptor
 from moorline.connectors.memory_state import memory_state
 from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange

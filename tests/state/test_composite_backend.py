@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from external_jobs import GROUPS, Job, new_store
 
-from moorline.api.states import ValueStateDescriptor
+from moorline.api.descriptors import ValueStateDescriptor
 from moorline.connectors.memory_state import memory_state
 from moorline.errors import InvalidArgument, StateIncompatible
 from moorline.state.composite import CompositeBackend

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from moorline.api.states import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from moorline.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from moorline.api.ttl import StateTtlConfig
 from moorline.errors import InvalidArgument
 from moorline.model.times import MIN_TIME

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from external_jobs import GROUPS, Job, new_store
 
+from moorline.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from moorline.api.external import Mark
-from moorline.api.states import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from moorline.connectors.memory_state import MemoryData, MemoryState
 from moorline.errors import (
     StorageError,

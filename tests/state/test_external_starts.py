@@ -3,8 +3,8 @@
 import pytest
 from external_jobs import COUNT, GROUPS, Job, new_store
 
+from moorline.api.descriptors import ValueStateDescriptor
 from moorline.api.external import NOT_YET, Mark, Owner
-from moorline.api.states import ValueStateDescriptor
 from moorline.connectors.memory_state import memory_state
 from moorline.errors import (
     ExternalStateAhead,

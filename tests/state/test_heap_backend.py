@@ -4,7 +4,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from moorline.api.states import ListStateDescriptor
+from moorline.api.descriptors import ListStateDescriptor
 from moorline.errors import StateIncompatible
 from moorline.model.key_groups import owned
 from moorline.model.manifest import KeyedHandle

@@ -5,7 +5,7 @@ import dataclasses
 import msgspec
 import pytest
 
-from moorline.api.states import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from moorline.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from moorline.model.manifest import KeyedHandle
 from moorline.protocol.increments import MAX_INCREMENTS
 from moorline.state import heap

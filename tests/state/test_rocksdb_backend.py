@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rocksdb_worlds import scratch
 
-from moorline.api.states import ReducingStateDescriptor
+from moorline.api.descriptors import ReducingStateDescriptor
 from moorline.model.key_groups import KeyGroupRange
 from moorline.state.rocksdb import RocksDbBackend
 from moorline.state.rocksdb_uploads import Stored

@@ -13,7 +13,7 @@ SIZE, KEYS = 1_000, 120_000  # five times the budget
 PROGRAM = """
 import random, re, sys
 from pathlib import Path
-from moorline.api.states import MapStateDescriptor, ValueStateDescriptor
+from moorline.api.descriptors import (MapStateDescriptor, ValueStateDescriptor)
 from moorline.model.key_groups import KeyGroupRange
 from moorline.state.heap import HeapBackend
 from moorline.state.rocksdb import RocksDbBackend

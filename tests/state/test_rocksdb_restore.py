@@ -9,7 +9,7 @@ import pytest
 import rocksdict
 from rocksdb_worlds import EVERYTHING, new_world
 
-from moorline.api.states import (
+from moorline.api.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,

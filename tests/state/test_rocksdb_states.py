@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rocksdb_worlds import new_world
 
-from moorline.api.states import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from moorline.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from moorline.errors import StateTypeMismatch
 from moorline.state import rocksdb_sweep
 from moorline.state.backend import Moment

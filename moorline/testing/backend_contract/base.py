@@ -16,18 +16,16 @@ from uuid import UUID
 
 import pytest
 
-from moorline.api.functions import AggregateFunction, ReduceFunction
-from moorline.api.states import (
+from moorline.api.descriptors import (
     AggregatingStateDescriptor,
-    ListState,
     ListStateDescriptor,
-    MapState,
     MapStateDescriptor,
     ReducingStateDescriptor,
     StateDescriptor,
-    ValueState,
     ValueStateDescriptor,
 )
+from moorline.api.functions import AggregateFunction, ReduceFunction
+from moorline.api.states import ListState, MapState, ValueState
 from moorline.model import keys
 from moorline.model.key_groups import owned, owner
 from moorline.state.backend import NO_KEY, CurrentKey, KeyedBackend, KeyedSnapshot, Moment, TimerStore

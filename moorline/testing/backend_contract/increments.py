@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from moorline.api.states import AggregatingStateDescriptor, StateDescriptor
+from moorline.api.descriptors import AggregatingStateDescriptor, StateDescriptor
 from moorline.state.backend import Files
 from moorline.testing.backend_contract.base import (
     ALL,

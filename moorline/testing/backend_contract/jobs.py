@@ -14,9 +14,7 @@ from typing import Any, ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from moorline.api.states import (
-    StateDescriptor,
-)
+from moorline.api.descriptors import StateDescriptor
 from moorline.state.backend import KeyedBackend, Moment
 from moorline.testing.backend_contract.base import (
     DAY,

@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 
-from moorline.api.states import (
-    ListStateDescriptor,
-    StateDescriptor,
-    ValueStateDescriptor,
-)
+from moorline.api.descriptors import ListStateDescriptor, StateDescriptor, ValueStateDescriptor
 from moorline.errors import InvalidArgument, KeyClassUnknown, NoCurrentKey, UnknownState, UnsupportedType
 from moorline.state.backend import NO_KEY, KeyedBackend
 from moorline.testing.backend_contract.base import (

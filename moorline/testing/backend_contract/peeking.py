@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from moorline.api.states import ValueStateDescriptor
+from moorline.api.descriptors import ValueStateDescriptor
 from moorline.errors import UnknownState
 from moorline.model import keys
 from moorline.state.backend import Moment

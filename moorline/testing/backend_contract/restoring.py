@@ -7,12 +7,7 @@ from typing import Any
 
 import pytest
 
-from moorline.api.states import (
-    ListStateDescriptor,
-    ReducingStateDescriptor,
-    StateDescriptor,
-    ValueStateDescriptor,
-)
+from moorline.api.descriptors import ListStateDescriptor, ReducingStateDescriptor, StateDescriptor, ValueStateDescriptor
 from moorline.errors import StateIncompatible
 from moorline.model.key_groups import owned
 from moorline.state.backend import KeyedBackend

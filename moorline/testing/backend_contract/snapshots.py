@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from moorline.api.states import AggregatingStateDescriptor, ReducingStateDescriptor, ValueStateDescriptor
+from moorline.api.descriptors import AggregatingStateDescriptor, ReducingStateDescriptor, ValueStateDescriptor
 from moorline.errors import StateTypeMismatch
 from moorline.model import keys
 from moorline.state.backend import Files, KeyedBackend, Rows

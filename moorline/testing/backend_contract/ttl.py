@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from moorline.api.states import StateDescriptor
+from moorline.api.descriptors import StateDescriptor
 from moorline.api.ttl import StateTtlConfig
 from moorline.errors import InvalidArgument, NoCurrentKey, TtlNotEnabled
 from moorline.state.backend import NO_KEY, Moment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moorline.api.states import MapStateDescriptor
+from moorline.api.descriptors import MapStateDescriptor
 from moorline.state.backend import Moment
 from moorline.testing.backend_contract.base import MAP
 from moorline.testing.backend_contract.ttl import LENGTH, START, TtlTests, living

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from moorline.api.states import StateDescriptor
+from moorline.api.descriptors import StateDescriptor
 from moorline.model.times import MAX_TIME
 from moorline.state.backend import Moment
 from moorline.testing.backend_contract.base import (

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from moorline.api.states import (
+from moorline.api.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,

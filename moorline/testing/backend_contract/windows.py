@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from moorline.api.states import ListState, MapState, StateDescriptor, ValueState
+from moorline.api.descriptors import StateDescriptor
+from moorline.api.states import ListState, MapState, ValueState
 from moorline.errors import NoCurrentKey
 from moorline.testing.backend_contract.base import (
     ALL,

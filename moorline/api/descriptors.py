@@ -1,0 +1,129 @@
+"""What there is to know about a state before it exists: its name, its types, how long what is in it lives.
+
+A state that is declared on a class (``api/states.py``) has one; a state of ``open`` is asked for by it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from moorline.api.functions import AggregateFunction, ReduceFunction
+from moorline.api.ttl import StateTtlConfig, as_ttl
+from moorline.model.durations import Duration
+
+
+@dataclass(frozen=True)
+class StateDescriptor:
+    """What there is to know about a state before it exists."""
+
+    kind: ClassVar[str]
+    name: str
+    #: How long what nobody touches is kept; a length will do.
+    ttl: StateTtlConfig | Duration | None = field(default=None, kw_only=True)
+    #: Makes a value of today's type from one that was stored with another type.
+    migrate: Callable[[Any], Any] | None = field(default=None, kw_only=True)
+    #: Where it is kept instead of in the worker, such as ``mo.postgres_state(...)``.
+    store: Any = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ttl", as_ttl(self.ttl))
+
+    @property
+    def ttl_config(self) -> StateTtlConfig | None:
+        assert self.ttl is None or isinstance(self.ttl, StateTtlConfig)
+        return self.ttl
+
+    def enable_time_to_live(self, ttl: StateTtlConfig | Duration) -> None:
+        """Give the state a time to live, by PyFlink's name."""
+        object.__setattr__(self, "ttl", as_ttl(ttl))
+
+
+@dataclass(frozen=True)
+class ValueStateDescriptor(StateDescriptor):
+    """One value per key.
+
+    >>> ValueStateDescriptor("last", float).kind
+    'value'
+    """
+
+    kind: ClassVar[str] = "value"
+    type: Any = object
+    default: Any = None
+
+
+@dataclass(frozen=True)
+class ListStateDescriptor(StateDescriptor):
+    """A list per key.
+
+    >>> ListStateDescriptor("events", str).kind
+    'list'
+    """
+
+    kind: ClassVar[str] = "list"
+    type: Any = object
+
+
+@dataclass(frozen=True)
+class MapStateDescriptor(StateDescriptor):
+    """A map per key.
+
+    >>> MapStateDescriptor("counts", str, int).kind
+    'map'
+    """
+
+    kind: ClassVar[str] = "map"
+    key_type: Any = object
+    type: Any = object
+
+
+@dataclass(frozen=True)
+class ReducingStateDescriptor(StateDescriptor):
+    """One value per key, made from all that were added by a function of two.
+
+    >>> ReducingStateDescriptor("max", max, int).kind
+    'reducing'
+    """
+
+    kind: ClassVar[str] = "reducing"
+    reduce: ReduceFunction | Callable[[Any, Any], Any] = max
+    type: Any = object
+
+
+@dataclass(frozen=True)
+class AggregatingStateDescriptor(StateDescriptor):
+    """One accumulator per key, made from all that were added by an :class:`AggregateFunction`."""
+
+    kind: ClassVar[str] = "aggregating"
+    aggregate: AggregateFunction[Any, Any, Any] | None = None
+    #: The type of the accumulator.
+    type: Any = object
+
+
+class Folding(AggregateFunction[Any, Any, Any]):
+    """A fold as an aggregation whose accumulator is its result."""
+
+    def __init__(self, initial: Any, fold: Callable[[Any, Any], Any]) -> None:
+        self.initial, self.fold = initial, fold
+
+    def create_accumulator(self) -> Any:
+        return copy.deepcopy(self.initial)
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        return self.fold(accumulator, value)
+
+    def get_result(self, accumulator: Any) -> Any:
+        return accumulator
+
+
+def FoldingStateDescriptor(
+    name: str, initial: Any, fold: Callable[[Any, Any], Any], type: Any = object, **options: Any
+) -> AggregatingStateDescriptor:
+    """All that was added to ``initial`` by ``fold(accumulator, value)``: an aggregating state in short.
+
+    >>> FoldingStateDescriptor("words", "", lambda text, word: text + word, str).kind
+    'aggregating'
+    """
+    return AggregatingStateDescriptor(name, Folding(initial, fold), type, **options)

@@ -1,0 +1,45 @@
+"""What is kept of a complete checkpoint, for people to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from moorline.model.messages import Acknowledged
+
+
+@dataclass(frozen=True)
+class CheckpointStats:
+    """One complete checkpoint, for people."""
+
+    checkpoint: int
+    #: From the trigger to the last acknowledgement.
+    duration_ms: int
+    #: Of all its files, and of those that were written for it and not for an earlier one.
+    size: int
+    uploaded: int
+    #: The longest of any subtask.
+    align_ms: int
+    sync_ms: int
+    async_ms: int
+    final: bool
+    #: Records that are part of it, unprocessed.
+    in_flight: int = 0
+
+
+def stats_of(
+    checkpoint: int, duration_ms: int, size: int, uploaded: int, acks: Iterable[Acknowledged], final: bool
+) -> CheckpointStats:
+    """From the acknowledgements of all subtasks."""
+    acks = list(acks)
+    return CheckpointStats(
+        checkpoint,
+        duration_ms,
+        size,
+        uploaded,
+        max((a.align_ms for a in acks), default=0),
+        max((a.sync_ms for a in acks), default=0),
+        max((a.async_ms for a in acks), default=0),
+        final,
+        sum(a.in_flight_records for a in acks),
+    )
