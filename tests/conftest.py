@@ -1,4 +1,7 @@
-"""Property tests find the same cases on every run, so a red build stays red until it is mended."""
+"""What all tests share: one Spark, and thousands of simulated jobs that run beside everything else.
+
+Property tests find the same cases on every run, so a red build stays red until it is mended.
+"""
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -35,3 +38,33 @@ def spark():
     )
     yield session
     session.stop()
+
+
+_seeds = pytest.StashKey()
+
+
+def wants_seeds(item):
+    return "seeds" in getattr(item, "fixturenames", ())
+
+
+def pytest_collection_modifyitems(items):
+    """Who asks for the simulated jobs comes last: by then most of them are done."""
+    items.sort(key=wants_seeds)
+
+
+def pytest_collection_finish(session):
+    if not session.config.option.collectonly and any(map(wants_seeds, session.items)):
+        from seeds import Seeds  # noqa: PLC0415
+
+        session.config.stash[_seeds] = Seeds()
+
+
+def pytest_sessionfinish(session):
+    if _seeds in session.config.stash:
+        session.config.stash[_seeds].stop()
+
+
+@pytest.fixture
+def seeds(request):
+    """The simulated jobs, which have been running since the tests began."""
+    return request.config.stash[_seeds]

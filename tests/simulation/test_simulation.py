@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
-import multiprocessing
-import os
-from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 from noticing import notices
+from seeds import SEEDS, Seeds
 
 from moorline.protocol import coordination
 from moorline.subtask.gate import Gate
@@ -20,40 +16,10 @@ from moorline.testing.faults import Faults
 from moorline.testing.simulated_jobs import counting_job
 from moorline.testing.simulator import Simulation
 
-SEEDS = int(os.environ.get("MOORLINE_SEEDS", "5000"))
-CHUNK = 50
 
-
-def settle() -> None:
-    """What is loaded stays, and the collector need not go through it again and again: a tenth of the time."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
-
-
-def run_chunk(first: int) -> tuple[list[str], Counter[str]]:
-    failures, seen = [], Counter()
-    for seed in range(first, first + CHUNK):
-        try:
-            simulation = Simulation(seed).run()
-        except Exception as error:
-            failures.append(f"seed {seed}: {type(error).__name__}: {error}")
-            continue
-        seen += simulation.injected
-        seen["checkpoints"] += simulation.checkpoints
-        seen["restored"] += len(simulation.restored)
-        seen["restored with records in flight"] += len(set(simulation.restored) & set(simulation.unaligned))
-        seen["runs that restored a checkpoint"] += bool(simulation.restored)
-    return failures, seen
-
-
-def test_thousands_of_seeds_lose_and_double_nothing():
-    # Not by a fork: other tests have left threads behind, and a lock that one of them holds would be held for ever.
-    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn"), initializer=settle) as pool:
-        parts = list(pool.map(run_chunk, range(0, SEEDS, CHUNK)))
-    failures = [f for part, _ in parts for f in part]
+def test_thousands_of_seeds_lose_and_double_nothing(seeds: Seeds):
+    failures, seen = seeds.result()
     assert not failures, "\n".join(failures[:20])
-    seen = sum((s for _, s in parts), Counter())
     # Not vacuous: the faults did happen, and were survived from real checkpoints.
     assert seen["worker"] > SEEDS
     assert seen["driver"] > SEEDS / 4
