@@ -26,9 +26,9 @@ def test_a_handle_shows_where_the_job_stands_and_stop_commits_everything(spark, 
     handle = mo.start(job, spark, checkpoints=mo.Checkpoints(str(tmp_path / "chk"), interval="300ms"))
     assert handle.job == "endless"
     seen = [handle.status]
-    while handle.status is not mo.JobStatus.RUNNING:
-        if handle.status is not seen[-1]:
-            seen.append(handle.status)
+    while (status := handle.status) is not mo.JobStatus.RUNNING:
+        if status is not seen[-1]:
+            seen.append(status)
         assert handle.is_active
     # CREATED may be too short to be seen.
     assert seen in ([mo.JobStatus.CREATED, mo.JobStatus.STARTING], [mo.JobStatus.STARTING], [mo.JobStatus.CREATED])
