@@ -88,7 +88,7 @@ class History:
         #: Of our lead in that run. A driver that slept between its lead and its claim must not take over.
         self.term = 0
         self._attempt: Attempt | None = None
-        #: The highest attempt of other drivers when we came.
+        #: The highest attempt of other drivers when we first claimed.
         self._known = 0
         #: The last number we wrote, and the digest of what we wrote there.
         self._position = 0

@@ -6,11 +6,11 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
 from services import postgres_server, redis_server  # noqa: F401
+from waiting import eventually
 
 SCRIPT = """
 import os, signal, sys
@@ -39,7 +39,4 @@ def test_a_server_goes_when_the_tests_are_killed(kind, request):
         script = [sys.executable, "-c", SCRIPT, kind, folder, where]
         started = subprocess.run(script, env=environment, capture_output=True, text=True, check=False)
         pid = int(started.stdout or pytest.fail(started.stderr))
-        deadline = time.monotonic() + 30
-        while is_there(pid):
-            assert time.monotonic() < deadline, f"{kind} has outlived whoever started it"
-            time.sleep(0.05)
+        eventually(lambda: not is_there(pid), f"{kind} goes with whoever started it")

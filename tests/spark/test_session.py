@@ -7,12 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark import SparkConf
 
 import moorline as mo
 from moorline.errors import InvalidArgument, SparkUnsuitable
-from moorline.spark import session
+from moorline.spark import daemon, session
 
 
 class OtherSpark:
@@ -203,5 +204,31 @@ def test_a_job_leaves_the_users_session_as_it_was(spark):
 
 def test_other_work_of_many_small_tasks_in_the_same_session_is_done(spark):
     """Spark 4.3 closes a pooled worker's line now and then when input is pipelined; see ``spark/daemon.py``."""
+
+    def where_from(batches):
+        """In a worker: who runs its tasks, and how much the collector leaves alone."""
+        import gc  # noqa: PLC0415
+
+        import pyspark.worker  # noqa: PLC0415
+
+        rows = sum(batch.num_rows for batch in batches)
+        file, frozen = pyspark.worker.main.__code__.co_filename, gc.get_freeze_count()
+        yield pa.RecordBatch.from_pydict({"rows": [rows], "file": [file], "frozen": [frozen]})
+
     for _ in range(4):
-        assert spark.range(0, 200, 1, 100).mapInArrow(lambda batches: batches, "id long").count() == 200
+        found = spark.range(0, 200, 1, 100).mapInArrow(where_from, "rows long, file string, frozen long").collect()
+        assert sum(row.rows for row in found) == 200
+        assert {Path(row.file).name for row in found} == {"daemon.py"}
+        assert all(row.frozen for row in found)
+
+
+@pytest.mark.parametrize("is_pipelined", [True, False])
+def test_a_worker_says_that_it_is_free_after_a_wait_if_input_is_pipelined(monkeypatch, is_pipelined):
+    told = []
+    monkeypatch.setattr(daemon, "_main", lambda infile, outfile: told.append("the task is over"))
+    monkeypatch.setattr(daemon.time, "sleep", lambda seconds: told.append(seconds))
+    monkeypatch.delenv("SPARK_PIPELINED_UDF", raising=False)
+    if is_pipelined:
+        monkeypatch.setenv("SPARK_PIPELINED_UDF", "1")
+    daemon.main(None, None)
+    assert told == ["the task is over", *([daemon.FREE_AFTER_SECONDS] if is_pipelined else [])]
