@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 from driver_worlds import World, small_job
+from waiting import eventually
 
 from moorline.driver.asking import Asking
 from moorline.driver.loop import DriverLoop
@@ -152,11 +152,7 @@ def test_a_job_that_is_restarting_is_asked_again_when_it_runs():
     thread.start()
     with asker._loop.lock:
         world.all_report(Running(pid=1))
-    deadline = time.monotonic() + 20
-    while not (orders := world.cluster.take(Query)):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    ((subtask, query),) = orders
+    ((subtask, query),) = eventually(lambda: world.cluster.take(Query), "the subtask is asked")
     with asker._loop.lock:
         world.report(subtask, Answer(id=query.id, kind="value", stored_type="int"))
     thread.join(20)

@@ -6,7 +6,8 @@ import json
 import subprocess
 import sys
 import textwrap
-import time
+
+from waiting import eventually
 
 MOORLINE = [sys.executable, "-m", "moorline.console.main"]
 
@@ -49,9 +50,7 @@ def test_a_job_lives_by_the_command_line_alone(tmp_path):
     try:
         url = next(line for line in running.stderr if line.startswith("console: ")).split()[1]
         at = ["--url", url, "--token-file", token]
-        deadline = time.monotonic() + 90
-        while not moorline("status", *at)["checkpoints"]:
-            assert time.monotonic() < deadline, "no checkpoint"
+        eventually(lambda: moorline("status", *at)["checkpoints"], "a checkpoint is complete")
         moorline("savepoint", tmp_path / "first", *at)
         assert moorline("rescale", "2", *at)["status"] == "running"
         assert moorline("stop", "--savepoint", tmp_path / "second", *at)["status"] in ("finished", "ended")
