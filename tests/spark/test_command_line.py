@@ -7,7 +7,10 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
 from waiting import eventually
+
+pytestmark = pytest.mark.spark
 
 MOORLINE = [sys.executable, "-m", "moorline.console.main"]
 
