@@ -28,7 +28,7 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from moorline.api.descriptors import MapStateDescriptor, StateDescriptor, ValueStateDescriptor
+from moorline.api.descriptors import StateDescriptor, ValueStateDescriptor
 from moorline.api.external import Change, ExternalStore, Owner, Place, StoreSession
 from moorline.api.states import State
 from moorline.errors import InvalidArgument, KeyClassUnknown, StateIncompatible, UnknownState
@@ -40,12 +40,12 @@ from moorline.state.expiring import expiring, judged_at
 from moorline.state.external_marks import Start, take_over
 from moorline.state.external_table import ExternalTable
 from moorline.state.external_told import STORE, STORE_KIND, Told, tell, told_in
+from moorline.state.forms import form_of
 from moorline.state.heap import TIMERS, HeapBackend
-from moorline.state.heap_rows import Content, Form
+from moorline.state.heap_rows import Content
 from moorline.state.heap_states import live_state
 from moorline.state.heap_table import StoredTable
 from moorline.state.peeking import Peeked, rows_of
-from moorline.state.types import stored
 
 #: So many documents are asked for at once.
 READ_AT_ONCE = 5_000
@@ -125,7 +125,7 @@ class ExternalBackend:
 
     def bind(self, descriptor: StateDescriptor, scope: CurrentKey | None = None) -> State:
         name = descriptor.name
-        form = _form(descriptor, f"state {name!r} of operator {self._uid!r}", scope is not None)
+        form = form_of(descriptor, f"state {name!r} of operator {self._uid!r}", scope is not None)
         if name in self._live:
             known = self._tables[name].form
             if str(known) != str(form):
@@ -363,10 +363,3 @@ class ExternalBackend:
 
 def _of_heap(handles: list[KeyedHandle] | None) -> list[KeyedHandle] | None:
     return None if handles is None else [h for h in handles if h.state.startswith(TIMERS)]
-
-
-def _form(descriptor: StateDescriptor, where: str, is_windowed: bool) -> Form:
-    value = stored(descriptor.type, where)  # type: ignore[attr-defined]
-    map_key = stored(descriptor.key_type, where) if isinstance(descriptor, MapStateDescriptor) else None
-    type_name = value.name if map_key is None else f"{map_key.name} to {value.name}"
-    return Form(descriptor.name, descriptor.kind, type_name, value, map_key, is_windowed, descriptor.ttl_config)

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from moorline.state.backend import Namespace
-from moorline.state.heap_rows import Form
+from moorline.state.forms import Form
 from moorline.state.types import to_bytes
 
 _encode = msgspec.msgpack.Encoder().encode

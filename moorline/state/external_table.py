@@ -24,7 +24,8 @@ from moorline.api.external import Change, Place
 from moorline.errors import StorageError
 from moorline.model import keys
 from moorline.state.external_documents import Documents, key_text, merged
-from moorline.state.heap_rows import Content, Form, tables_of
+from moorline.state.forms import Form
+from moorline.state.heap_rows import Content, tables_of
 from moorline.state.heap_states import Table
 
 #: What a key in the cache takes beside its document, about.

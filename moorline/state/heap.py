@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from moorline.api.descriptors import MapStateDescriptor, StateDescriptor, ValueStateDescriptor
+from moorline.api.descriptors import StateDescriptor, ValueStateDescriptor
 from moorline.api.states import State
 from moorline.errors import InvalidArgument, KeyClassUnknown, StateIncompatible, UnknownState
 from moorline.model import keys
@@ -26,8 +26,9 @@ from moorline.model.manifest import KeyedHandle
 from moorline.protocol.increments import is_fold_due
 from moorline.state.backend import CurrentKey, KeyedSnapshot, Moment, Restored, Rows
 from moorline.state.expiring import expiring, judged_at
+from moorline.state.forms import Form, form_of
 from moorline.state.heap_chains import Chains
-from moorline.state.heap_rows import Content, Form
+from moorline.state.heap_rows import Content
 from moorline.state.heap_states import live_state
 from moorline.state.heap_table import StoredTable
 from moorline.state.heap_timers import HeapTimers, class_of
@@ -91,7 +92,7 @@ class HeapBackend:
 
     def bind(self, descriptor: StateDescriptor, scope: CurrentKey | None = None) -> State:
         name = descriptor.name
-        form = _form(descriptor, f"state {name!r} of operator {self._uid!r}", scope is not None)
+        form = form_of(descriptor, f"state {name!r} of operator {self._uid!r}", scope is not None)
         if name in self._live:
             known = self._tables[name].form
             if str(known) != str(form):
@@ -230,10 +231,3 @@ class HeapBackend:
 
     def confirmed(self, checkpoint: int) -> None:
         """Nothing: what has completed is known by the next barrier."""
-
-
-def _form(descriptor: StateDescriptor, where: str, is_windowed: bool) -> Form:
-    value = stored(descriptor.type, where)  # type: ignore[attr-defined]
-    map_key = stored(descriptor.key_type, where) if isinstance(descriptor, MapStateDescriptor) else None
-    type_name = value.name if map_key is None else f"{map_key.name} to {value.name}"
-    return Form(descriptor.name, descriptor.kind, type_name, value, map_key, is_windowed, descriptor.ttl_config)

@@ -22,11 +22,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from moorline.api.ttl import StateTtlConfig
 from moorline.model import keys
 from moorline.protocol.expiry import is_expired
 from moorline.state.backend import Namespace
-from moorline.state.types import StoredType, to_column
+from moorline.state.forms import Form
+from moorline.state.types import to_column
 
 #: A table is closed at the first change of key group after so many rows or bytes.
 TABLE_ROWS, TABLE_BYTES = 1_000_000, 64 << 20
@@ -41,26 +41,6 @@ NAMESPACE = pa.struct([pa.field("start", pa.int64()), pa.field("end", pa.int64()
 #: By encoded key, then by namespace (None if the state has none).
 Unclaimed = dict[bytes, dict[Namespace, Any]]
 Places = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Form:
-    """How the entries of one table look as rows."""
-
-    state: str
-    kind: str
-    #: As it stands in the manifest.
-    type: str
-    value: StoredType
-    map_key: StoredType | None = None
-    #: Are the entries kept under pairs of key and namespace?
-    is_windowed: bool = False
-    #: Elements of a state with a time to live are stamped: (value, last access, own length).
-    ttl: StateTtlConfig | None = None
-
-    def __str__(self) -> str:
-        is_of_windows = self.is_windowed and self.kind != "timers"
-        return f"{self.kind} of {self.type}" + (" for each window" if is_of_windows else "")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from moorline.model.keys import Classes
 from moorline.model.manifest import KeyedHandle
 from moorline.state.backend import Namespace, Restored
 from moorline.state.evolution import Where, plan
-from moorline.state.heap_rows import HAVE_ELEMENTS, Content, Form, Readers, Unclaimed, entries_of, tables_of
+from moorline.state.forms import Form
+from moorline.state.heap_rows import HAVE_ELEMENTS, Content, Readers, Unclaimed, entries_of, tables_of
 from moorline.state.heap_states import Table, TrackedTable
 from moorline.state.peeking import live_key
 from moorline.state.type_names import parse_map

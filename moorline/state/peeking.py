@@ -27,7 +27,8 @@ import pyarrow.compute as pc
 
 from moorline.errors import KeyClassUnknown
 from moorline.model import keys
-from moorline.state.heap_rows import HAVE_ELEMENTS, Content, Form, tables_of
+from moorline.state.forms import Form
+from moorline.state.heap_rows import HAVE_ELEMENTS, Content, tables_of
 from moorline.state.old_values import natural, raw_type
 from moorline.state.type_names import parse, parse_map
 

@@ -22,16 +22,14 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from moorline.api.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor, ValueStateDescriptor
 from moorline.api.states import State
 from moorline.errors import InvalidArgument, KeyClassUnknown, StateIncompatible, UnknownState
 from moorline.model import keys as key_codec
 from moorline.model.key_groups import KeyGroupRange
-from moorline.state.backend import CurrentKey, Files, KeyedSnapshot, Moment, Restored, Rows
+from moorline.state.backend import CurrentKey, Files, KeyedSnapshot, Moment, Restored
 from moorline.state.expiring import expiring, judged_at
-from moorline.state.heap_rows import Form
+from moorline.state.forms import Form, form_of
 from moorline.state.peeking import KINDS, MOST_ELEMENTS, Peeked, check_count, joined
 from moorline.state.rocksdb_cells import PLAIN_KEYS, Cells, Places, Room, codec_of, row_prefix
 from moorline.state.rocksdb_layout import (
@@ -40,9 +38,8 @@ from moorline.state.rocksdb_layout import (
     encoded_place,
     group_of,
     groups,
+    heads,
     number_bytes,
-    place_end,
-    window_at,
 )
 from moorline.state.rocksdb_lists import Lists, RocksDbListState
 from moorline.state.rocksdb_lists import Sequence as ListSequence
@@ -50,9 +47,9 @@ from moorline.state.rocksdb_maps import MapKeys, Maps, RocksDbMapState, map_code
 from moorline.state.rocksdb_readers import check_columns, readers_of
 from moorline.state.rocksdb_registry import Entry, Registry
 from moorline.state.rocksdb_restore import open_restored
-from moorline.state.rocksdb_rows import Filling, migrate_rows, strip_stamps, tables_of
+from moorline.state.rocksdb_rows import Filling, all_rows, migrate_rows, strip_stamps, tables_of
 from moorline.state.rocksdb_states import cell_state
-from moorline.state.rocksdb_store import Store, View, new_batch
+from moorline.state.rocksdb_store import Store, new_batch
 from moorline.state.rocksdb_sweep import Sweep
 from moorline.state.rocksdb_timers import RocksDbTimers
 from moorline.state.rocksdb_uploads import Uploads
@@ -162,7 +159,7 @@ class RocksDbBackend:
 
     def bind(self, descriptor: StateDescriptor, scope: CurrentKey | None = None) -> State:
         name = descriptor.name
-        form = _form(descriptor, f"state {name!r} of operator {self._uid!r}", scope is not None)
+        form = form_of(descriptor, f"state {name!r} of operator {self._uid!r}", scope is not None)
         if name in self._live:
             known = self._bound[name].form
             if str(known) != str(form):
@@ -319,7 +316,7 @@ class RocksDbBackend:
         self._flush()
         store, _ = self._database()
         rows = store.scan(*groups(bound.entry.number, self._key_groups.first, self._key_groups.end))
-        return (self._decode(encoded_key(head)) for head in _heads(rows, False))
+        return (self._decode(encoded_key(head)) for head in heads(rows, False))
 
     def peek(self, state: str, encoded: bytes) -> Peeked:
         bound = self._bound.get(state)
@@ -354,7 +351,7 @@ class RocksDbBackend:
         for bound in self._bound.values():
             if bound.form.kind != "timers":
                 rows = store.scan(*groups(bound.entry.number, self._key_groups.first, self._key_groups.end))
-                counted += sum(1 for _ in _heads(rows, bound.form.is_windowed))
+                counted += sum(1 for _ in heads(rows, bound.form.is_windowed))
         return counted
 
     def memory_bytes(self) -> int:
@@ -376,18 +373,9 @@ class RocksDbBackend:
         return self._files(checkpoint, completed) if self._incremental and not canonical else self._all_rows()
 
     def _all_rows(self) -> KeyedSnapshot:
-        """Everything, from a view of the database as it is now."""
         store, _ = self._database()
-        views: dict[str, View] = {}
-        taken = KeyedSnapshot(done=lambda handles: views.clear())
-        mine = self._key_groups
-        for bound in self._bound.values():
-            form, ttl, number = bound.form, bound.form.ttl, bound.entry.number
-            views[form.state] = store.view(*groups(number, mine.first, mine.end))
-            expired_at = judged_at(ttl, self._moment) if ttl is not None and ttl.cleanup_full_snapshot else None
-            tables = partial(_tables, views, number, form, mine, expired_at)
-            taken.parts.append(Rows(form.state, form.kind, form.type, tables))
-        return taken
+        forms = [(bound.entry.number, bound.form) for bound in self._bound.values()]
+        return all_rows(store, forms, self._key_groups, lambda ttl: judged_at(ttl, self._moment))
 
     def _files(self, checkpoint: int, completed: int) -> KeyedSnapshot:
         """A checkpoint of RocksDB."""
@@ -407,29 +395,3 @@ class RocksDbBackend:
 
     def confirmed(self, checkpoint: int) -> None:
         """Nothing: what has completed is known by the next barrier."""
-
-
-def _form(descriptor: StateDescriptor, where: str, is_windowed: bool) -> Form:
-    value = stored(descriptor.type, where)  # type: ignore[attr-defined]
-    map_key = stored(descriptor.key_type, where) if isinstance(descriptor, MapStateDescriptor) else None
-    type_name = value.name if map_key is None else f"{map_key.name} to {value.name}"
-    return Form(descriptor.name, descriptor.kind, type_name, value, map_key, is_windowed, descriptor.ttl_config)
-
-
-def _tables(
-    views: dict[str, View], number: int, form: Form, key_groups: KeyGroupRange, expired_at: int | None
-) -> Iterator[pa.Table]:
-    # Once: a view that has been read is of no more use, and holds on to memory.
-    view, is_stamped = views.pop(form.state), form.ttl is not None
-    return tables_of(view, number, form, key_groups, is_stamped=is_stamped, expired_at=expired_at)
-
-
-def _heads(rows: Iterable[tuple[bytes, bytes]], with_window: bool) -> Iterator[bytes]:
-    """The places of the keys that rows belong to, once each; with their windows, if those are to be told apart."""
-    before = b""
-    for row, _ in rows:
-        end = place_end(row)
-        head = row[: window_at(row, end)[1]] if with_window else row[:end]
-        if head != before:
-            before = head
-            yield row[2:end]

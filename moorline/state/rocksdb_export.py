@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from moorline.errors import SnapshotCorrupt
 from moorline.model.key_groups import KeyGroupRange
-from moorline.state.heap_rows import Form
+from moorline.state.forms import Form
 from moorline.state.old_values import raw_type
 from moorline.state.rocksdb_layout import groups
 from moorline.state.rocksdb_registry import Entry, Registry

@@ -27,6 +27,7 @@ The flags stand in every row: a state may get a time to live, or lose it, withou
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -222,3 +223,14 @@ def packed_value(row_value: bytes) -> bytes:
     if not row_value[0]:
         return row_value[1:]
     return row_value[packed_map_key(row_value, stamp(row_value)[2])[1] :]
+
+
+def heads(rows: Iterable[tuple[bytes, bytes]], with_window: bool) -> Iterator[bytes]:
+    """The places of the keys that rows belong to, once each; with their windows, if those are to be told apart."""
+    before = b""
+    for row, _ in rows:
+        end = place_end(row)
+        head = row[: window_at(row, end)[1]] if with_window else row[:end]
+        if head != before:
+            before = head
+            yield row[2:end]

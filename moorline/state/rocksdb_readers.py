@@ -14,7 +14,7 @@ import pyarrow as pa
 from moorline.api.descriptors import MapStateDescriptor, StateDescriptor
 from moorline.errors import StateIncompatible
 from moorline.state.evolution import Where, plan
-from moorline.state.heap_rows import Form
+from moorline.state.forms import Form
 from moorline.state.type_names import parse_map
 
 

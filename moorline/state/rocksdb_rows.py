@@ -12,16 +12,20 @@ A table is cut between key groups, or between keys if one key group alone is too
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from moorline.api.ttl import StateTtlConfig
 from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
 from moorline.protocol.expiry import is_expired
-from moorline.state.heap_rows import NAMESPACE, TABLE_BYTES, TABLE_ROWS, Form
+from moorline.state.backend import KeyedSnapshot, Rows
+from moorline.state.forms import Form
+from moorline.state.heap_rows import NAMESPACE, TABLE_BYTES, TABLE_ROWS
 from moorline.state.rocksdb_layout import (
     after,
     element,
@@ -52,6 +56,32 @@ TOO_LARGE = 4
 
 
 # --- from the database ------------------------------------------------------------------------
+
+
+def all_rows(
+    store: Store, forms: Iterable[tuple[int, Form]], mine: KeyGroupRange, judged_at: Callable[[StateTtlConfig], int]
+) -> KeyedSnapshot:
+    """Everything, from views of the database as it is now. ``forms``: each with the number of its state.
+
+    ``judged_at``: as of when it is decided what has expired, and is left out if the state wants that.
+    """
+    views: dict[str, View] = {}
+    taken = KeyedSnapshot(done=lambda handles: views.clear())
+    for number, form in forms:
+        ttl = form.ttl
+        views[form.state] = store.view(*groups(number, mine.first, mine.end))
+        expired_at = judged_at(ttl) if ttl is not None and ttl.cleanup_full_snapshot else None
+        tables = partial(_viewed, views, number, form, mine, expired_at)
+        taken.parts.append(Rows(form.state, form.kind, form.type, tables))
+    return taken
+
+
+def _viewed(
+    views: dict[str, View], number: int, form: Form, key_groups: KeyGroupRange, expired_at: int | None
+) -> Iterator[pa.Table]:
+    # Once: a view that has been read is of no more use, and holds on to memory.
+    view, is_stamped = views.pop(form.state), form.ttl is not None
+    return tables_of(view, number, form, key_groups, is_stamped=is_stamped, expired_at=expired_at)
 
 
 def tables_of(
