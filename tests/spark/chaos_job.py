@@ -26,6 +26,8 @@ from moorline import failpoints
 RECORDS = int(os.environ.get("CHAOS_RECORDS", "1000000"))
 RATE = int(os.environ.get("CHAOS_RATE", "150000"))
 KEYS, SPLITS, EVERY = 1000, 4, 10
+#: Three JVMs start on two cores, for a minute: a compiler that optimises for hours to come only delays them.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def reading(number: int) -> tuple[int, int]:
@@ -138,6 +140,8 @@ def main() -> None:
         .config("spark.network.timeoutInterval", "5s")
         .config("spark.log.level", "FATAL")
         .config("spark.local.dir", str(options.folder / "spark"))
+        .config("spark.driver.extraJavaOptions", SHORT_LIVED)
+        .config("spark.executor.extraJavaOptions", SHORT_LIVED)
         .getOrCreate()
     )
     for name, plan in json.loads(options.cells):
