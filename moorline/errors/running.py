@@ -177,12 +177,19 @@ class UnsupportedType(StateError):
 
 @dataclass(eq=False)
 class PickleRefused(StateError):
-    """A pickle refers to what its state's declaration does not allow."""
+    """A pickle refers to what its state's declaration does not allow, or would change what is not its own."""
 
     refused: tuple[str, ...]
     allowed: tuple[str, ...]
+    would_change: bool = False
 
     def __str__(self) -> str:
+        if self.would_change:
+            return (
+                f"a pickle would change {', '.join(self.refused)}, which it has not made: no object of an allowed "
+                f"class is stored like that. The state was written by something else than a job, and nothing of it "
+                f"has been run. Restore from a snapshot of which you know who wrote it."
+            )
         return (
             f"a pickle refers to {', '.join(self.refused)}, which is not allowed "
             f"(allowed: {', '.join(self.allowed) or 'nothing'}). If its unpickling can be trusted, declare the state "

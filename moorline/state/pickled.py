@@ -1,8 +1,9 @@
 """Pickle, for who asks for it by name, and only of what is named.
 
 A pickle can call anything that can be imported, so state is never pickled unless its declaration says ``Pickled``, and
-then only classes of the allow-list are looked up when it is read. The same list is applied when it is written, so
-nothing is stored that could not be read again.
+then only classes of the allow-list are looked up when it is read. What has a name is never changed by a pickle, only
+what the pickle itself has made (``pickle_rehearsal.py``). The same list is applied when it is written, so nothing is
+stored that could not be read again.
 
 What an allowed class does when it is unpickled (``__setstate__``, ``__init__``, ``__reduce__`` of it with other
 arguments) is its own affair: allow classes whose unpickling you would trust with bytes from your storage. What would
@@ -30,6 +31,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from moorline.errors import PickleRefused
+from moorline.state import pickle_rehearsal
 from moorline.state.leaf_types import StoredType
 from moorline.state.type_names import spell_pickle
 
@@ -77,6 +79,10 @@ class Pickled:
     def _known(self) -> dict[str, Any]:
         return _BASICS | self.allowed
 
+    @cached_property
+    def _stand_ins(self) -> dict[str, Any]:
+        return {}
+
     def dump(self, value: Any) -> bytes:
         """The value as a pickle. Raises ``TypeError`` for one that could not be read again."""
         if isinstance(self.of, type) and not isinstance(value, self.of):
@@ -94,7 +100,8 @@ class Pickled:
     def load(self, data: bytes | memoryview) -> Any:
         """The value behind a pickle. Raises :class:`PickleRefused`, or ``ValueError`` for what is no pickle."""
         try:
-            value = _Unpickler(io.BytesIO(data), self._known).load()
+            _Rehearsal(data, self._known, self._stand_ins).load()
+            value = _Unpickler(data, self._known).load()
         except PickleRefused:
             raise
         except Exception as error:
@@ -171,6 +178,8 @@ class _Pickler(pickle.Pickler):
 
 
 def _is_importable(thing: Any) -> bool:
+    if (thing.__module__, thing.__qualname__) in copyreg._extension_registry:  # type: ignore[attr-defined]
+        return False  # it would be written as a number, which means something else in another process
     found: Any = sys.modules.get(thing.__module__)
     for part in thing.__qualname__.split("."):
         found = getattr(found, part, None)
@@ -180,8 +189,8 @@ def _is_importable(thing: Any) -> bool:
 class _Unpickler(pickle.Unpickler):
     """Looks up what is allowed and nothing else."""
 
-    def __init__(self, data: io.BytesIO, known: dict[str, Any]) -> None:
-        super().__init__(data, fix_imports=False)
+    def __init__(self, data: bytes | memoryview, known: dict[str, Any]) -> None:
+        super().__init__(io.BytesIO(data), fix_imports=False)
         self._by_name = known
 
     def find_class(self, module: str, name: str) -> Any:
@@ -200,6 +209,35 @@ class _Unpickler(pickle.Unpickler):
 
     def _refuse(self, wanted: str) -> NoReturn:
         raise PickleRefused((wanted,), tuple(sorted(self._by_name.keys() - _BASICS.keys())))
+
+
+class _Rehearsal(_Unpickler):
+    """Finds a stand-in for everything that has a name (``pickle_rehearsal.py``)."""
+
+    def __init__(self, data: bytes | memoryview, known: dict[str, Any], stand_ins: dict[str, Any]) -> None:
+        super().__init__(data, known)
+        self._stand_ins = stand_ins
+        if pickle_rehearsal.refers_by_number(data):
+            self._refuse("a number of copyreg.add_extension")
+
+    def find_class(self, module: str, name: str) -> Any:
+        wanted = f"{module}.{name}"
+        if wanted == _NAMED:
+            return pickle_rehearsal.Named(_NAMED, _refuse_change, self._known)
+        found = self._stand_ins.get(wanted)
+        return self._stand_in(wanted, super().find_class(module, name)) if found is None else found
+
+    def _known(self, wanted: str) -> Any:
+        found = self._stand_ins.get(wanted)
+        return self._stand_in(wanted, super()._known(wanted)) if found is None else found
+
+    def _stand_in(self, wanted: str, target: Any) -> Any:
+        made = self._stand_ins[wanted] = pickle_rehearsal.stand_in(target, wanted, _refuse_change)
+        return made
+
+
+def _refuse_change(name: str) -> NoReturn:
+    raise PickleRefused((name,), (), would_change=True)
 
 
 class PickledType(StoredType):
