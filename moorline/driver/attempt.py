@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from moorline.driver.checkpoints import AttemptCheckpoints
+from moorline.driver.heartbeats import Heartbeats
 from moorline.model.deployment import Deployment
 from moorline.model.ids import SubtaskId
 from moorline.model.messages import Failed, Order, Progress, Running, SendBackTo
@@ -22,8 +23,8 @@ class RunningAttempt:
     deployment: Deployment
     checkpoints: AttemptCheckpoints
     started_ms: int
+    heartbeats: Heartbeats
     running: set[SubtaskId] = field(default_factory=set)
-    heard_ms: dict[SubtaskId, int] = field(default_factory=dict)
     progress: dict[SubtaskId, Progress] = field(default_factory=dict)
     pids: dict[SubtaskId, int] = field(default_factory=dict)
     #: The size of the snapshot it started from, and how much of it each subtask has read.

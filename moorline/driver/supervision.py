@@ -21,6 +21,7 @@ from moorline.driver import ending
 from moorline.driver.attempt import RunningAttempt
 from moorline.driver.checkpoints import AttemptCheckpoints
 from moorline.driver.cluster import Cluster
+from moorline.driver.heartbeats import Heartbeats
 from moorline.driver.queries import LiveQuery, Queries, Refused
 from moorline.driver.requests import SnapshotRequest
 from moorline.driver.restore import Start, start_from_storage, start_without_storage
@@ -37,7 +38,6 @@ from moorline.errors import (
 )
 from moorline.failpoints import failpoint
 from moorline.model.config import RunConfig
-from moorline.model.durations import milliseconds
 from moorline.model.graph import Graph
 from moorline.model.ids import Attempt, SubtaskId
 from moorline.model.messages import (
@@ -86,7 +86,6 @@ class Supervision:
         self._last_failure = ""
         self._queries = Queries()
         self._finished_stats: list[CheckpointStats] = []
-        self._heartbeat_ms = milliseconds(config.heartbeat_timeout)
         self.history_of_failures: list[str] = []
         #: Checkpoints that attempts were restored from; 0 for an empty start.
         self.restored_from: list[int] = []
@@ -218,7 +217,7 @@ class Supervision:
         current = self._attempt
         if current is None or attempt != current.deployment.attempt or current.failure is not None:
             return
-        current.heard_ms[subtask] = now_ms
+        current.heartbeats.heard(subtask, report, now_ms)
         try:
             self._take(current, subtask, report, now_ms)
         except Fenced as error:
@@ -228,7 +227,11 @@ class Supervision:
     def line_lost(self, attempt: int, subtask: SubtaskId) -> None:
         """The control line to a subtask has broken before the job's end."""
         current = self._attempt
-        if current is not None and attempt == current.deployment.attempt and not current.is_over:
+        if current is None or attempt != current.deployment.attempt:
+            return
+        if current.is_over:
+            current.heartbeats.gone(subtask)
+        else:
             self._fail(current, f"subtask {subtask} was lost")
 
     def attempt_ended(self, attempt: int, results: dict[str, list[Any]] | None, error: str | None, now_ms: int) -> None:
@@ -261,11 +264,10 @@ class Supervision:
         current = self._attempt
         if current is None or current.failure is not None or self.status is JobStatus.CANCELLING:
             return
+        if (overdue := current.heartbeats.overdue(now_ms)) is not None:
+            self._fail(current, overdue)
+            return
         if self.status in _AT_WORK:
-            for subtask, heard in current.heard_ms.items():
-                if now_ms - heard > self._heartbeat_ms and not current.is_over:
-                    self._fail(current, f"subtask {subtask} has not been heard of for {now_ms - heard} ms")
-                    return
             try:
                 current.checkpoints.time_passed(now_ms)
             except Fenced as error:
@@ -304,7 +306,10 @@ class Supervision:
             if self._config.restore_mode == "claim" and not self._wishes.stopped_with
             else None,
         )
-        self._attempt = RunningAttempt(deployment, checkpoints, now_ms, snapshot_bytes=start.snapshot_bytes)
+        heartbeats = Heartbeats(
+            deployment.plan.subtasks(), self._config.heartbeat_ms, self._config.start_timeout_ms, now_ms
+        )
+        self._attempt = RunningAttempt(deployment, checkpoints, now_ms, heartbeats, snapshot_bytes=start.snapshot_bytes)
         self._checkpoints = checkpoints
         self._cluster.launch(deployment)
 
@@ -349,8 +354,6 @@ class Supervision:
     def _maybe_running(self, current: RunningAttempt, now_ms: int) -> None:
         if self.status is JobStatus.STARTING and current.is_complete:
             self._lifecycle.move(JobStatus.RUNNING, f"all subtasks of attempt {current.deployment.attempt} run")
-            for subtask in current.running:
-                current.heard_ms[subtask] = now_ms
             if current.deployment.restored is not None:
                 read, size = sum(current.read_bytes.values()), current.snapshot_bytes
                 log.info("attempt %d runs: read %d bytes of a snapshot of %d", current.deployment.attempt, read, size)

@@ -318,6 +318,8 @@ class RunConfig:
     ha: StorageLease | ZooKeeper | None = None
     #: A subtask that has not been heard of for so long is lost.
     heartbeat_timeout: Duration = "50s"
+    #: So long after a launch every subtask has connected to the driver; and no read of storage takes longer.
+    start_timeout: Duration = "10min"
     #: How long a record may wait for others to share a frame with.
     flush: Duration = "4ms"
 
@@ -336,7 +338,18 @@ class RunConfig:
             raise InvalidArgument("ha", self.ha, "Write mo.StorageLease(...) or mo.ZooKeeper(...).")
         if self.backend not in ("heap", "rocksdb") and not isinstance(self.backend, RocksDb):
             raise InvalidArgument("backend", self.backend, "Write 'heap', 'rocksdb' or mo.RocksDb(...).")
-        milliseconds(self.heartbeat_timeout, "heartbeat_timeout"), milliseconds(self.flush, "flush")
+        milliseconds(self.flush, "flush")
+        for name in ("heartbeat_timeout", "start_timeout"):
+            if milliseconds(getattr(self, name), name) < 1000:
+                raise InvalidArgument(name, getattr(self, name), "The shortest is 1s: signs of life come every 0.5 s.")
+
+    @property
+    def heartbeat_ms(self) -> int:
+        return milliseconds(self.heartbeat_timeout, "heartbeat_timeout")
+
+    @property
+    def start_timeout_ms(self) -> int:
+        return milliseconds(self.start_timeout, "start_timeout")
 
     @property
     def savepoint(self) -> str | None:

@@ -64,6 +64,10 @@ class Progress(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     busy_ms: int = 0
     backpressured_ms: int = 0
     idle_ms: int = 0
+    #: For how long its thread has not moved on, if that is long, and where it is; and the file it is just reading.
+    stalled_ms: int = 0
+    stalled_at: str = ""
+    reading: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True, tag=True, kw_only=True):

@@ -22,13 +22,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
 from moorline import failpoints
 from moorline.failpoints import failpoint
 from moorline.model.ids import SubtaskId
-from moorline.model.messages import Order
+from moorline.model.messages import Order, Progress
 from moorline.spark import shipping
 from moorline.spark.exchange import ARROW_SCHEMA
 from moorline.storage.open import open_store, remember_options
@@ -41,6 +42,7 @@ from moorline.subtask.held import HeldFrames
 from moorline.subtask.loop import Subtask
 from moorline.subtask.output import Rows
 from moorline.subtask.spent import BUSY, HELD_BACK, IDLE
+from moorline.subtask.stalls import StallWatch
 
 #: Frames read ahead of the subtask.
 READ_AHEAD = 4
@@ -159,6 +161,7 @@ def run_task(spec: TaskSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> I
     # scan the whole state again and again.
     gc.set_threshold(200_000, 20, 50)
     failpoints.arm(spec.failpoints)
+    failpoint("task.start")
     remember_options(*spec.storage)
     deployment = shipping.unpack(spec.deployment)
     context = TaskContext.get()
@@ -199,6 +202,9 @@ def run_task(spec: TaskSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> I
 
     try:
         line = ControlLine(spec.address, spec.secret, job, attempt, subtask_id, ordered, lost)
+        watch = StallWatch(threading.get_ident(), _now_ms)
+        # From here on it gives signs of life, however long it takes to read state back and to open functions.
+        threading.Thread(target=_report_progress, args=(lambda: subtask, watch, line, ended), daemon=True).start()
         if back := plan.feedback_into(subtask_id):
             senders = {SubtaskId(plan.links[link].source, index) for link, index in back}
             receiver = FeedbackReceiver(
@@ -217,7 +223,6 @@ def run_task(spec: TaskSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> I
         subtask = Subtask(deployment, subtask_id, environment)
         subtask.start(os.getpid(), receiver.address if receiver is not None else None)
         reader.start()
-        threading.Thread(target=_report_progress, args=(subtask, line, ended), daemon=True).start()
         yield from _drive(subtask, mailbox, sender)
         yield from _drain(subtask, mailbox)
     except Exception as error:
@@ -255,16 +260,24 @@ def _read(batches: Iterator[pa.RecordBatch], stage: int, mailbox: Mailbox) -> No
         mailbox.end_input(error)
 
 
-def _report_progress(subtask: Subtask, line: ControlLine, ended: threading.Event) -> None:
-    """On a thread of its own: the generator may be held back by the next stage for longer than anybody would wait."""
-    while not ended.wait(PROGRESS_SECONDS):
-        line.report(subtask.progress())
+def _report_progress(
+    current: Callable[[], Subtask | None], watch: StallWatch, line: ControlLine, ended: threading.Event
+) -> None:
+    """On a thread of its own: the generator may be restoring, or be held back by the next stage, for very long."""
+    while True:
+        subtask = current()
+        progress = subtask.progress() if subtask is not None else Progress(records_in=0, records_out=0)
+        stall = watch.look(subtask.turn() if subtask is not None else None)
+        line.report(msgspec.structs.replace(progress, stalled_ms=stall.ms, stalled_at=stall.at))
+        if ended.wait(PROGRESS_SECONDS):
+            return
 
 
 def _drive(subtask: Subtask, mailbox: Mailbox, sender: FeedbackSender) -> Iterator[pa.RecordBatch]:
     """Until the job is done: orders first, then input, then whatever the subtask has to do of its own."""
     output, spent = subtask.output, subtask.spent
     while True:
+        spent.turns += 1
         for call in mailbox.take_calls():
             call()
         if subtask.is_done:

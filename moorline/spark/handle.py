@@ -12,6 +12,7 @@ from moorline.api.job import Job
 from moorline.driver.asking import Asking
 from moorline.driver.lookup import encoded_key
 from moorline.driver.loop import DriverLoop
+from moorline.driver.progress import progress_of
 from moorline.driver.requests import SnapshotRequest
 from moorline.driver.stats import CheckpointStats
 from moorline.driver.supervision import Supervision
@@ -23,9 +24,6 @@ from moorline.protocol.lowering import lower
 from moorline.spark.cluster import SparkCluster
 from moorline.spark.serving import ServedJob
 from moorline.storage.snapshot_folders import new_folder
-
-#: What :attr:`Handle.progress` adds up for every operator.
-_SUMS = ("records_in", "records_out", "keys", "held_bytes", "busy", "held_back", "idle")
 
 
 class Result:
@@ -116,34 +114,9 @@ class Handle:
         """Records in and out per operator of this attempt, how it has spent its time, and how many keys have state.
 
         ``restored``: how many bytes were read to restore it, by all subtasks together, and the size of the snapshot.
+        ``stalled``: subtasks whose thread has not moved on for some seconds, and where in the code they are.
         """
-        running = self._loop.supervision.running
-        if running is None:
-            return {"operators": {}, "records_in": 0, "keys": 0, "restored": {"read_bytes": 0, "snapshot_bytes": 0}}
-        plan, reports = running.deployment.plan, dict(running.progress)
-        read_bytes = sum(dict(running.read_bytes).values())
-        operators: dict[str, dict[str, Any]] = {}
-        for subtask, report in reports.items():
-            root = plan.vertices[subtask.vertex].operators[0]
-            sums = operators.setdefault(root, dict.fromkeys(_SUMS, 0))
-            sums["records_in"] += report.records_in
-            sums["records_out"] += report.records_out
-            sums["keys"] += report.keys
-            sums["held_bytes"] += report.blocked_bytes
-            sums["busy"] += report.busy_ms
-            sums["held_back"] += report.backpressured_ms
-            sums["idle"] += report.idle_ms
-        for sums in operators.values():
-            spent = max(1, sums["busy"] + sums["held_back"] + sums["idle"])
-            for share in ("busy", "held_back", "idle"):
-                sums[share] = round(sums[share] / spent, 3)
-        sources = {plan.vertices[s.vertex].operators[0] for s in plan.source_subtasks()}
-        return {
-            "operators": operators,
-            "records_in": sum(o["records_in"] for uid, o in operators.items() if uid in sources),
-            "keys": sum(o["keys"] for o in operators.values()),
-            "restored": {"read_bytes": read_bytes, "snapshot_bytes": running.snapshot_bytes},
-        }
+        return progress_of(self._loop.supervision.running)
 
     @property
     def worker_pids(self) -> dict[str, int]:

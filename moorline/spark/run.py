@@ -48,6 +48,7 @@ def start(
     autoscale: Autoscale | None = None,
     ha: StorageLease | ZooKeeper | None = None,
     heartbeat_timeout: Duration = "50s",
+    start_timeout: Duration = "10min",
     flush: Duration = "4ms",
     console: Console | str | bool = False,
 ) -> Handle:
@@ -71,6 +72,7 @@ def start(
         autoscale=autoscale,
         ha=ha,
         heartbeat_timeout=heartbeat_timeout,
+        start_timeout=start_timeout,
         flush=flush,
     )
     graph = job.graph(parallelism)

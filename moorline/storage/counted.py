@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from moorline.storage.blobs import Blob, BlobStore
@@ -11,9 +12,19 @@ from moorline.storage.blobs import Blob, BlobStore
 
 @dataclass
 class Reads:
-    """How much was read so far."""
+    """How much was read so far, in how many reads, and what is being read just now."""
 
     bytes: int = 0
+    count: int = 0
+    path: str = ""
+
+    @contextmanager
+    def reading(self, path: str) -> Iterator[None]:
+        self.path = path
+        try:
+            yield
+        finally:
+            self.path, self.count = "", self.count + 1
 
 
 class CountedStore:
@@ -25,7 +36,7 @@ class CountedStore:
     >>> CountedStore(store, reads).get_range("a", 1, 3)
     b'234'
     >>> reads
-    Reads(bytes=3)
+    Reads(bytes=3, count=1, path='')
     """
 
     def __init__(self, store: BlobStore, reads: Reads) -> None:
@@ -36,12 +47,14 @@ class CountedStore:
         return self._store.url
 
     def get(self, path: str) -> bytes:
-        data = self._store.get(path)
+        with self._reads.reading(path):
+            data = self._store.get(path)
         self._reads.bytes += len(data)
         return data
 
     def get_range(self, path: str, offset: int, size: int) -> bytes:
-        data = self._store.get_range(path, offset, size)
+        with self._reads.reading(path):
+            data = self._store.get_range(path, offset, size)
         self._reads.bytes += len(data)
         return data
 

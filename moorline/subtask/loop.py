@@ -274,7 +274,13 @@ class Subtask:
             busy_ms=busy,
             backpressured_ms=held_back,
             idle_ms=idle,
+            reading=self._env.reads.path,
         )
+
+    def turn(self) -> object:
+        """Another value whenever it has done something. Called from another thread, like :meth:`progress`."""
+        reads, spent = self._env.reads, self.spent
+        return (spent.turns if spent.is_busy else object()), reads.count, reads.bytes
 
     def close(self) -> None:
         """Called once, at the end or after a failure."""

@@ -26,6 +26,8 @@ class TimeSpent:
         self._sums = [0.0, 0.0, 0.0]
         #: What it does, and since when: one object, so that another thread never sees half of a change.
         self._doing = BUSY, now_ms()
+        #: How often the driving loop has come round: one that works on something for ever does not.
+        self.turns = 0
 
     def now(self, what: int) -> None:
         """From now on it does something else."""
@@ -33,6 +35,10 @@ class TimeSpent:
         doing, since = self._doing
         self._sums[doing] += now_ms - since
         self._doing = what, now_ms
+
+    @property
+    def is_busy(self) -> bool:
+        return self._doing[0] == BUSY
 
     def so_far(self) -> tuple[int, int, int]:
         """Busy, held back, idle."""

@@ -28,6 +28,9 @@ class Faults:
     lost_notification: float = 0.1
     repeated_order: float = 0.05
     zombie: float = 0.3
+    #: A worker stops answering and does not die: at any step; and before it has done anything.
+    hang: float = 0.00015
+    hang_at_start: float = 0.002
     #: When a driver dies: one file of its newest checkpoint is damaged, if there is an older checkpoint.
     damage: float = 0.3
     #: Not faults, but wishes that must not disturb anything: another parallelism; a savepoint; a stop with a savepoint,

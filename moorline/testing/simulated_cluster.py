@@ -48,6 +48,8 @@ class Worker:
     finished: deque[Callable[[], None]] = field(default_factory=deque)
     reports: deque[Report] = field(default_factory=deque)
     has_started: bool = False
+    #: It is stopped: it does nothing, says nothing, and its line stays open.
+    is_hanging: bool = False
 
 
 class Attempt:
@@ -155,6 +157,12 @@ class Attempt:
                 self.results.append(frame)
             else:
                 self.links.setdefault((stage + 1, slot, target), deque()).append(frame)
+
+    def give_signs_of_life(self, heard: Callable[[SubtaskId], None]) -> None:
+        """Every worker that has begun and does not hang is heard of, whatever it is busy with."""
+        for worker in self.workers.values():
+            if worker.has_started and not worker.is_hanging:
+                heard(worker.id)
 
     def bury(self) -> None:
         """All its processes are gone, and with them what they held."""

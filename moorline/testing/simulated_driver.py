@@ -9,7 +9,7 @@ from moorline.model.config import ExponentialDelay, RocksDb, RunConfig
 from moorline.model.deployment import Deployment
 from moorline.model.elements import unpack_results
 from moorline.model.ids import SubtaskId
-from moorline.model.messages import Confirm, Hold, Order
+from moorline.model.messages import Confirm, Hold, Order, Progress
 from moorline.storage.checkpoints import History
 from moorline.testing.faults import UnsureStore
 from moorline.testing.simulated_cluster import Attempt
@@ -17,6 +17,8 @@ from moorline.testing.simulated_loads import QUICK
 
 if TYPE_CHECKING:
     from moorline.testing.simulator import Simulation
+
+ALIVE = Progress(records_in=0, records_out=0)
 
 
 class SimulatedDriver:
@@ -32,7 +34,8 @@ class SimulatedDriver:
             restore=restore,
             backend=RocksDb(memory="8MB", folder=world.folder) if world.uses_rocksdb else "heap",
             autoscale=QUICK if world.loads is not None else None,
-            heartbeat_timeout="1h",
+            heartbeat_timeout="1s",
+            start_timeout="1s",
         )
         history = History(UnsureStore(world.store, world, may_kill=False), simulated.job.name)
         self.expected, self.audits = simulated.expected, simulated.audits
@@ -84,6 +87,10 @@ class SimulatedDriver:
             results = unpack_results(attempt.results)
             self.supervision.attempt_ended(attempt.deployment.attempt, results, None, int(world.now_ms))
         else:
+            running = self.supervision.running
+            if attempt is not None and running is not None:
+                beats, now = running.heartbeats, int(world.now_ms)
+                attempt.give_signs_of_life(lambda subtask: beats.heard(subtask, ALIVE, now))
             waiting = [w for a in (attempt, *self.zombies) if a for w in a.workers.values() if w.reports]
             if waiting:
                 worker = world.chance.choice(waiting)

@@ -4,6 +4,7 @@ Simulated are the exchange (first in, first out per pair of slots, nothing else 
 threads that upload, the clock and the storage. A seed decides who moves next and what goes wrong:
 
     a worker dies            at any step, also half-way through an upload
+    a worker hangs           at any step, also before its first: it neither works nor dies, and its line stays open
     a driver dies            and another one takes over, at another parallelism, from storage alone
     zombies                  workers and drivers that were given up go on for a while as if nothing had happened
     messages                 reports come late; confirmations and aborts get lost or come twice
@@ -232,7 +233,7 @@ class Simulation:
             worker = attempt.workers[chance.choice(list(attempt.workers))]
             if self.happens(self.faults.worker_death):
                 self._kill(attempt, worker)
-            elif not worker.subtask.is_done:
+            elif not worker.subtask.is_done and not self._hangs(worker):
                 self._move(attempt, worker)
         elif self.zombie_steps and chance.random() < 0.5:
             self._move_zombies()
@@ -259,11 +260,21 @@ class Simulation:
         self.driver.supervision.line_lost(attempt.deployment.attempt, worker.id)
         attempt.is_over = True  # Spark ends the job at the first lost task, whatever the supervision thinks
 
+    def _hangs(self, worker: Worker) -> bool:
+        """Has the worker stopped, or does it now?"""
+        probability = self.faults.hang if worker.has_started else self.faults.hang_at_start
+        if not worker.is_hanging and self.steps < self._fault_steps and self._outside.random() < probability:
+            self.injected["hanging worker" if worker.has_started else "worker that hangs at its start"] += 1
+            worker.is_hanging = True
+        return worker.is_hanging
+
     def give_up(self, driver: SimulatedDriver, attempt: Attempt) -> None:
         """An attempt was cancelled. Some of its workers may not have noticed yet."""
         if self.happens(self.faults.zombie):
             self.injected["zombie workers"] += 1
             driver.zombies.append(attempt)
+            for worker in attempt.workers.values():
+                worker.is_hanging = False  # it goes on as if nothing had happened
             self.zombie_steps += self.chance.randrange(200)
 
     def _kill_driver(self) -> None:

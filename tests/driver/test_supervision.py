@@ -252,7 +252,7 @@ def test_a_subtask_that_falls_silent_is_lost():
             world.report(subtask, Progress(records_in=1, records_out=1))
     assert world.cluster.cancelled == 1
     world.end_attempt(error="cancelled")
-    assert "subtask 0/0 has not been heard of for 6000 ms" in world.supervision.history_of_failures[0]
+    assert "subtask 0/0 has not been heard of for 6.0 s" in world.supervision.history_of_failures[0]
 
 
 def test_nobody_is_lost_after_the_final_checkpoint():

@@ -9,6 +9,7 @@ import pytest
 from noticing import notices
 from seeds import SEEDS, Seeds
 
+from moorline.driver.heartbeats import Heartbeats
 from moorline.protocol import coordination
 from moorline.subtask.gate import Gate
 from moorline.testing import simulator
@@ -32,6 +33,8 @@ def test_thousands_of_seeds_lose_and_double_nothing(seeds: Seeds):
     assert seen["rescale by itself"] > SEEDS / 40
     assert seen["other key groups"] > SEEDS / 20
     assert seen["restored with records in flight"] > SEEDS / 20
+    assert seen["hanging worker"] > SEEDS / 40
+    assert seen["worker that hangs at its start"] > SEEDS / 40
 
 
 def test_the_same_seed_is_the_same_story():
@@ -63,6 +66,22 @@ def rough(seed: int) -> None:
 def test_rough_runs_lose_and_double_nothing_either():
     for seed in range(12):
         rough(seed)
+
+
+def hanging(seed: int) -> None:
+    """Nothing goes wrong but that workers stop answering, half of them before their first word."""
+    calm = dict.fromkeys((field.name for field in dataclasses.fields(Faults)), 0.0)
+    Simulation(seed, faults=Faults(**{**calm, "hang": 0.001, "hang_at_start": 0.05}), rocksdb=0).run()
+
+
+def test_jobs_whose_workers_stop_answering_come_to_their_end():
+    for seed in range(20):
+        hanging(seed)
+
+
+def test_it_notices_when_nobody_looks_for_workers_that_have_stopped_answering(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Heartbeats, "overdue", lambda beats, now_ms: None)
+    assert notices(hanging)
 
 
 def test_it_notices_when_blocking_is_switched_off(monkeypatch: pytest.MonkeyPatch):

@@ -1,0 +1,51 @@
+"""How far an attempt is, summed up over its subtasks: for handles, the command line and HTTP.
+
+Called by other threads than the one that supervises, so it copies what may change before it looks at it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moorline.driver.attempt import RunningAttempt
+
+#: Added up for every operator that begins a chain.
+_SUMS = ("records_in", "records_out", "keys", "held_bytes", "busy", "held_back", "idle")
+
+
+def progress_of(attempt: RunningAttempt | None) -> dict[str, Any]:
+    """Records in and out per operator, how it has spent its time, how many keys have state, who does not move on."""
+    if attempt is None:
+        restored = {"read_bytes": 0, "snapshot_bytes": 0}
+        return {"operators": {}, "records_in": 0, "keys": 0, "restored": restored, "stalled": {}}
+    plan, reports = attempt.deployment.plan, dict(attempt.progress)
+    operators: dict[str, dict[str, Any]] = {}
+    for subtask, report in reports.items():
+        root = plan.vertices[subtask.vertex].operators[0]
+        sums = operators.setdefault(root, dict.fromkeys(_SUMS, 0))
+        sums["records_in"] += report.records_in
+        sums["records_out"] += report.records_out
+        sums["keys"] += report.keys
+        sums["held_bytes"] += report.blocked_bytes
+        sums["busy"] += report.busy_ms
+        sums["held_back"] += report.backpressured_ms
+        sums["idle"] += report.idle_ms
+    for sums in operators.values():
+        spent = max(1, sums["busy"] + sums["held_back"] + sums["idle"])
+        for share in ("busy", "held_back", "idle"):
+            sums[share] = round(sums[share] / spent, 3)
+    sources = {plan.vertices[s.vertex].operators[0] for s in plan.source_subtasks()}
+    return {
+        "operators": operators,
+        "records_in": sum(o["records_in"] for uid, o in operators.items() if uid in sources),
+        "keys": sum(o["keys"] for o in operators.values()),
+        "restored": {
+            "read_bytes": sum(dict(attempt.read_bytes).values()),
+            "snapshot_bytes": attempt.snapshot_bytes,
+        },
+        "stalled": {
+            str(subtask): {"seconds": report.stalled_ms / 1000, "at": report.stalled_at}
+            for subtask, report in reports.items()
+            if report.stalled_ms
+        },
+    }
