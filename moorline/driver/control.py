@@ -1,8 +1,10 @@
 """The driver's end of the control lines: one socket per subtask, one thread for all of them.
 
-A line counts as a subtask's only after the handshake (``model/handshake.py``). Whoever does not get through it within
-five seconds, sends too much before it, or breaks a seal later, is cut off with one line in the log, and nothing else
-happens. The server belongs to one attempt: its secret dies with it, so an older attempt's subtasks cannot call in.
+A line counts as a subtask's only after the handshake (``model/handshake.py``). Connections that do not get through it
+within five seconds, send too much before it, or break a seal later, are cut off, and nothing else happens. A crowd that
+says nothing keeps no subtask out: its oldest go (``model/waiting_room.py``), and what shows the secret in its first
+message is not among them. The log gets a line about such things once in a while, however many there are. The server
+belongs to one attempt: its secret dies with it, so an older attempt's subtasks cannot call in.
 """
 
 from __future__ import annotations
@@ -33,18 +35,20 @@ from moorline.model.handshake import (
 )
 from moorline.model.ids import SubtaskId
 from moorline.model.messages import Order, Report
+from moorline.model.waiting_room import WaitingRoom
 
 log = logging.getLogger("moorline")
 
-#: Strangers waiting at the door; one more is turned away at once.
-MAX_STRANGERS = 64
+#: Connections that have shown nothing yet. For one more, one of them goes.
+MAX_UNAUTHENTICATED = 128
+#: Strangers may come by the thousand: the log is told of the first one of so many seconds.
+_LOG_SECONDS = 1.0
 
 
 @dataclass(eq=False)
 class _Connection:
     socket: socket.socket
     peer: str
-    deadline: float
     received: bytearray = field(default_factory=bytearray)
     to_send: deque[bytes] = field(default_factory=deque)
     hello: Hello | None = None
@@ -65,8 +69,9 @@ class ControlServer:
         reported: Callable[[SubtaskId, Report], None],
         lost: Callable[[SubtaskId], None],
         port: int = 0,
+        handshake_seconds: float = HANDSHAKE_SECONDS,
     ) -> None:
-        self._job, self._attempt, self._secret, self._subtasks = job, attempt, secret, subtasks
+        self._secret, self._guard = secret, handshake.Guard(secret, job, attempt, subtasks)
         self._reported, self._lost = reported, lost
         self._listener = socket.create_server((host, port), backlog=128)
         self._listener.setblocking(False)
@@ -76,6 +81,10 @@ class ControlServer:
         self._lock = threading.Lock()
         self._lines: dict[SubtaskId, _Connection] = {}
         self._connections: set[_Connection] = set()
+        #: Those that have not said whose they are, and those that have and must still prove that it is not a record.
+        self._silent: WaitingRoom[_Connection] = WaitingRoom(MAX_UNAUTHENTICATED, handshake_seconds)
+        self._challenged: WaitingRoom[_Connection] = WaitingRoom(2 * len(subtasks) + 1, handshake_seconds)
+        self._unlogged, self._logged_at = 0, float("-inf")
         self._outbox: deque[tuple[SubtaskId, Order]] = deque()
         self._closing = False
         #: Strangers turned away so far.
@@ -125,16 +134,14 @@ class ControlServer:
             accepted, peer = self._listener.accept()
         except OSError:
             return
-        strangers = sum(c.line is None for c in self._connections)
-        if strangers >= MAX_STRANGERS:
-            self.refused += 1
-            accepted.close()
-            return
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = _Connection(accepted, f"{peer[0]}:{peer[1]}", time.monotonic() + HANDSHAKE_SECONDS)
+        connection = _Connection(accepted, f"{peer[0]}:{peer[1]}")
         self._connections.add(connection)
         self._selector.register(accepted, selectors.EVENT_READ, connection)
+        evicted = self._silent.enter(connection, peer[0], time.monotonic())
+        if evicted is not None:
+            self._drop(evicted, "too many connections say nothing")
 
     def _serve(self, connection: _Connection, events: int) -> None:
         try:
@@ -179,8 +186,11 @@ class ControlServer:
     def _shake_hands(self, connection: _Connection, payload: bytes) -> None:
         if connection.hello is None:
             hello = handshake.read(payload, Hello)
-            if (hello.job, hello.attempt) != (self._job, self._attempt) or hello.subtask not in self._subtasks:
-                raise Refused("it does not belong to this attempt")
+            self._guard.check(hello)
+            self._silent.leave(connection)
+            evicted = self._challenged.enter(connection, connection.peer, time.monotonic())
+            if evicted is not None:
+                self._drop(evicted, "too many connections owe a proof")
             connection.hello, connection.challenge = hello, handshake.challenge(self._secret, hello)
             encoded = msgspec.msgpack.encode(connection.challenge)
             self._send(connection, LENGTH.pack(len(encoded)) + encoded)
@@ -190,6 +200,7 @@ class ControlServer:
         handshake.accept(self._secret, connection.hello, connection.challenge, proof)
         if connection.hello.subtask in self._lines:
             raise Refused("this subtask has a line already")
+        self._challenged.leave(connection)
         connection.line = Line(self._secret, connection.hello, connection.challenge.nonce, is_driver=True)
         self._lines[connection.hello.subtask] = connection
 
@@ -224,21 +235,32 @@ class ControlServer:
 
     def _turn_away_the_slow(self) -> None:
         now = time.monotonic()
-        for connection in [c for c in self._connections if c.line is None and now > c.deadline]:
+        for connection in self._silent.overdue(now) + self._challenged.overdue(now):
             self._drop(connection, "no handshake in time")
 
     def _drop(self, connection: _Connection, why: str | None) -> None:
         if connection not in self._connections:
             return
         self._connections.discard(connection)
+        self._silent.leave(connection)
+        self._challenged.leave(connection)
         self._selector.unregister(connection.socket)
         connection.socket.close()
         if why is not None or connection.line is None:
             self.refused += 1
-            log.warning("control line from %s refused: %s", connection.peer, why or "closed before the handshake")
+            self._log_refusal(connection.peer, why or "closed before the handshake")
         if connection.line is not None and connection.hello is not None:
             del self._lines[connection.hello.subtask]
             self._lost(connection.hello.subtask)
+
+    def _log_refusal(self, peer: str, why: str) -> None:
+        now = time.monotonic()
+        if now < self._logged_at + _LOG_SECONDS:
+            self._unlogged += 1
+            return
+        more = f" ({self._unlogged:,} more since the last such line)" if self._unlogged else ""
+        self._logged_at, self._unlogged = now, 0
+        log.warning("control line from %s refused: %s%s", peer, why, more)
 
     def _shut(self) -> None:
         for connection in list(self._connections):

@@ -2,9 +2,13 @@
 
 Both hold the attempt's secret, which Spark delivers with the task. Neither ever sends it.
 
-    subtask  ->  hello     job, attempt, vertex, index, nonce a
+    subtask  ->  hello     job, attempt, vertex, index, nonce a, HMAC(secret, "hello" | the rest of it)
     driver   ->  challenge nonce b, HMAC(secret, "driver" | hello | nonce b)
     subtask  ->  proof     HMAC(secret, "subtask" | hello | nonce b)
+
+The MAC of the hello keeps strangers from taking up room (``model/waiting_room.py``): who has no secret does not get as
+far as the challenge, and a hello that was overheard is good for nothing, because each is taken once. It proves nothing
+else: only the answer to a challenge shows that the other end holds the secret now.
 
 Then every message is a frame: u32 length, 16-byte MAC, payload, where the MAC covers the direction, a
 sequence number and the payload under a key made from the secret and both nonces: a frame cannot be forged,
@@ -17,6 +21,7 @@ from __future__ import annotations
 import hmac
 import secrets
 import struct
+from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -45,6 +50,7 @@ class Hello(msgspec.Struct, frozen=True):
     vertex: int
     index: int
     nonce: bytes
+    mac: bytes = b""
 
     @property
     def subtask(self) -> SubtaskId:
@@ -77,8 +83,33 @@ def feedback_secret(secret: bytes, receiver: SubtaskId) -> bytes:
     return hmac.digest(secret, b"feedback" + msgspec.msgpack.encode((receiver.vertex, receiver.index)), "sha256")
 
 
-def hello(job: str, attempt: Attempt, subtask: SubtaskId) -> Hello:
-    return Hello(job, attempt, subtask.vertex, subtask.index, secrets.token_bytes(16))
+def hello(secret: bytes, job: str, attempt: Attempt, subtask: SubtaskId) -> Hello:
+    nonce = secrets.token_bytes(16)
+    mac = _mac_of(secret, Hello(job, attempt, subtask.vertex, subtask.index, nonce))
+    return Hello(job, attempt, subtask.vertex, subtask.index, nonce, mac)
+
+
+def _mac_of(secret: bytes, hello: Hello) -> bytes:
+    return hmac.digest(secret, b"hello" + msgspec.msgpack.encode(msgspec.structs.replace(hello, mac=b"")), "sha256")
+
+
+class Guard:
+    """Which hellos are worth a challenge: of this attempt, by a holder of the secret, and not heard before."""
+
+    def __init__(self, secret: bytes, job: str, attempt: int, callers: Set[SubtaskId]) -> None:
+        self._secret, self._job, self._attempt, self._callers = secret, job, attempt, callers
+        #: Only holders of the secret add to it.
+        self._heard: set[bytes] = set()
+
+    def check(self, hello: Hello) -> None:
+        """Raises :class:`Refused`."""
+        if (hello.job, hello.attempt) != (self._job, self._attempt) or hello.subtask not in self._callers:
+            raise Refused("it does not belong to this attempt")
+        if not hmac.compare_digest(hello.mac, _mac_of(self._secret, hello)):
+            raise Refused("the subtask does not hold this attempt's secret")
+        if hello.nonce in self._heard:
+            raise Refused("its hello has been used before")
+        self._heard.add(hello.nonce)
 
 
 def challenge(secret: bytes, hello: Hello) -> Challenge:

@@ -9,10 +9,11 @@ from contextlib import suppress
 
 import msgspec
 
-from moorline.model import handshake, messages
-from moorline.model.handshake import FRAME_LIMIT, HANDSHAKE_LIMIT, LENGTH, MAC_SIZE, Challenge, Line, Refused
+from moorline.model import messages
+from moorline.model.handshake import FRAME_LIMIT, LENGTH, MAC_SIZE, Refused
 from moorline.model.ids import Attempt, SubtaskId
 from moorline.model.messages import Order, Report
+from moorline.subtask.dialing import DIAL_SECONDS, dial, receive
 
 
 class ControlLine:
@@ -27,16 +28,10 @@ class ControlLine:
         subtask: SubtaskId,
         ordered: Callable[[Order], None],
         lost: Callable[[], None],
+        dial_seconds: float = DIAL_SECONDS,
     ) -> None:
         self._ordered, self._lost = ordered, lost
-        self._socket = socket.create_connection(address, timeout=10)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        hello = handshake.hello(job, attempt, subtask)
-        self._send_plain(msgspec.msgpack.encode(hello))
-        challenge = handshake.read(self._receive_plain(), Challenge)
-        self._send_plain(msgspec.msgpack.encode(handshake.answer(secret, hello, challenge)))
-        self._line = Line(secret, hello, challenge.nonce, is_driver=False)
-        self._socket.settimeout(None)
+        self._socket, self._line = dial(address, secret, job, attempt, subtask, seconds=dial_seconds)
         self._lock = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(target=self._read, name="moorline-control", daemon=True)
@@ -62,30 +57,12 @@ class ControlLine:
     def _read(self) -> None:
         try:
             while True:
-                head = self._receive(LENGTH.size + MAC_SIZE)
+                head = receive(self._socket, LENGTH.size + MAC_SIZE)
                 (length,) = LENGTH.unpack_from(head)
                 if length > FRAME_LIMIT:
                     raise Refused(f"a frame of {length} bytes is over the limit")
-                payload = self._line.open(head[LENGTH.size :], self._receive(length))
+                payload = self._line.open(head[LENGTH.size :], receive(self._socket, length))
                 self._ordered(messages.decode_order(payload))
         except (OSError, EOFError, Refused, msgspec.MsgspecError):
             if not self._closed:
                 self._lost()
-
-    def _receive(self, size: int) -> bytes:
-        received = bytearray()
-        while len(received) < size:
-            data = self._socket.recv(size - len(received))
-            if not data:
-                raise EOFError
-            received += data
-        return bytes(received)
-
-    def _send_plain(self, payload: bytes) -> None:
-        self._socket.sendall(LENGTH.pack(len(payload)) + payload)
-
-    def _receive_plain(self) -> bytes:
-        (length,) = LENGTH.unpack(self._receive(LENGTH.size))
-        if length > HANDSHAKE_LIMIT:
-            raise Refused("the driver's challenge is too long")
-        return self._receive(length)

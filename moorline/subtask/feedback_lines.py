@@ -16,30 +16,20 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
-import msgspec
-
 from moorline.model import handshake
-from moorline.model.handshake import (
-    FRAME_LIMIT,
-    HANDSHAKE_LIMIT,
-    HANDSHAKE_SECONDS,
-    LENGTH,
-    MAC_SIZE,
-    Challenge,
-    Hello,
-    Line,
-    Proof,
-    Refused,
-)
+from moorline.model.handshake import FRAME_LIMIT, HANDSHAKE_SECONDS, LENGTH, MAC_SIZE, Hello, Line, Proof, Refused
 from moorline.model.ids import Attempt, SubtaskId
+from moorline.model.waiting_room import WaitingRoom
+from moorline.subtask.dialing import DIAL_SECONDS, dial, receive, receive_plain, send_plain
 
 #: A large frame goes in pieces of this size.
 PIECE_BYTES = 1 << 20
-#: Strangers waiting at the door; one more is turned away at once.
-MAX_STRANGERS = 32
+#: Connections that have shown nothing yet, each with a thread. For one more, one of them goes.
+MAX_UNAUTHENTICATED = 32
 
 _PIECE, _LAST, _FAREWELL = b"\0", b"\1", b"\2"
 
@@ -48,28 +38,6 @@ Address = tuple[str, int]
 
 class FeedbackLost(RuntimeError):
     """A line of a loop has broken: the worker at the other end is gone, and this attempt with it."""
-
-
-def _receive(line: socket.socket, size: int) -> bytes:
-    received = bytearray()
-    while len(received) < size:
-        data = line.recv(size - len(received))
-        if not data:
-            raise EOFError
-        received += data
-    return bytes(received)
-
-
-def _send_plain(line: socket.socket, message: msgspec.Struct) -> None:
-    encoded = msgspec.msgpack.encode(message)
-    line.sendall(LENGTH.pack(len(encoded)) + encoded)
-
-
-def _receive_plain(line: socket.socket) -> bytes:
-    (length,) = LENGTH.unpack(_receive(line, LENGTH.size))
-    if length > HANDSHAKE_LIMIT:
-        raise Refused("a message of the handshake is too long")
-    return _receive(line, length)
 
 
 class FeedbackReceiver:
@@ -85,13 +53,15 @@ class FeedbackReceiver:
         senders: set[SubtaskId],
         received: Callable[[bytes], None],
         lost: Callable[[], None],
+        handshake_seconds: float = HANDSHAKE_SECONDS,
     ) -> None:
-        self._job, self._attempt, self._senders = job, attempt, senders
         self._secret = handshake.feedback_secret(secret, subtask)
+        self._guard = handshake.Guard(self._secret, job, attempt, senders)
+        self._handshake_seconds = handshake_seconds
         self._received, self._lost = received, lost
         self._lock = threading.Lock()
         self._lines: dict[SubtaskId, socket.socket] = {}
-        self._strangers = threading.BoundedSemaphore(MAX_STRANGERS)
+        self._silent: WaitingRoom[socket.socket] = WaitingRoom(MAX_UNAUTHENTICATED, handshake_seconds)
         self._closed = False
         #: Strangers turned away so far.
         self.refused = 0
@@ -112,13 +82,14 @@ class FeedbackReceiver:
     def _accept(self) -> None:
         while not self._closed:
             try:
-                line, _ = self._listener.accept()
+                line, peer = self._listener.accept()
             except OSError:
                 return
-            if not self._strangers.acquire(blocking=False):
-                self.refused += 1
-                line.close()
-                continue
+            with self._lock:
+                evicted = self._silent.enter(line, peer[0], time.monotonic())
+                if evicted is not None:
+                    with suppress(OSError):  # its thread sees the end of it
+                        evicted.shutdown(socket.SHUT_RDWR)
             threading.Thread(target=self._serve, args=(line,), name="moorline-feedback-line", daemon=True).start()
 
     def _serve(self, line: socket.socket) -> None:
@@ -126,10 +97,10 @@ class FeedbackReceiver:
             try:
                 opened = self._shake_hands(line)
             except (OSError, EOFError, Refused):
-                self.refused += 1
+                with self._lock:
+                    self._silent.leave(line)
+                    self.refused += 1
                 return
-            finally:
-                self._strangers.release()
             try:
                 self._read(line, opened)
             except (OSError, EOFError, Refused):
@@ -138,13 +109,14 @@ class FeedbackReceiver:
                     self._lost()
 
     def _shake_hands(self, line: socket.socket) -> Line:
-        line.settimeout(HANDSHAKE_SECONDS)
-        hello = handshake.read(_receive_plain(line), Hello)
-        if (hello.job, hello.attempt) != (self._job, self._attempt) or hello.subtask not in self._senders:
-            raise Refused("it does not belong to this loop")
+        deadline = time.monotonic() + self._handshake_seconds
+        hello = handshake.read(receive_plain(line, deadline), Hello)
+        with self._lock:
+            self._guard.check(hello)
+            self._silent.leave(line)
         challenge = handshake.challenge(self._secret, hello)
-        _send_plain(line, challenge)
-        handshake.accept(self._secret, hello, challenge, handshake.read(_receive_plain(line), Proof))
+        send_plain(line, challenge)
+        handshake.accept(self._secret, hello, challenge, handshake.read(receive_plain(line, deadline), Proof))
         with self._lock:
             if hello.subtask in self._lines:
                 raise Refused("this subtask has a line already")
@@ -155,11 +127,11 @@ class FeedbackReceiver:
     def _read(self, line: socket.socket, opened: Line) -> None:
         pieces: list[bytes] = []
         while True:
-            head = _receive(line, LENGTH.size + MAC_SIZE)
+            head = receive(line, LENGTH.size + MAC_SIZE)
             (length,) = LENGTH.unpack_from(head)
             if length > FRAME_LIMIT:
                 raise Refused(f"a message of {length} bytes is over the limit")
-            payload = opened.open(head[LENGTH.size :], _receive(line, length))
+            payload = opened.open(head[LENGTH.size :], receive(line, length))
             if payload[:1] == _FAREWELL:
                 return
             pieces.append(payload[1:])
@@ -171,8 +143,11 @@ class FeedbackReceiver:
 class FeedbackSender:
     """The lines from one subtask to the subtasks of its loop's head. What is sent before it knows them waits."""
 
-    def __init__(self, job: str, attempt: Attempt, secret: bytes, subtask: SubtaskId) -> None:
+    def __init__(
+        self, job: str, attempt: Attempt, secret: bytes, subtask: SubtaskId, dial_seconds: float = DIAL_SECONDS
+    ) -> None:
         self._job, self._attempt, self._secret, self._subtask = job, attempt, secret, subtask
+        self._dial_seconds = dial_seconds
         self._addresses: dict[SubtaskId, Address] = {}
         self._waiting: list[tuple[SubtaskId, bytes]] = []
         self._lines: dict[SubtaskId, tuple[socket.socket, Line]] = {}
@@ -207,13 +182,8 @@ class FeedbackSender:
 
     def _open(self, receiver: SubtaskId) -> tuple[socket.socket, Line]:
         secret = handshake.feedback_secret(self._secret, receiver)
-        line = socket.create_connection(self._addresses[receiver], timeout=2 * HANDSHAKE_SECONDS)
-        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        address, who = self._addresses[receiver], (self._job, self._attempt, self._subtask)
+        line, sealing = dial(address, secret, *who, seconds=self._dial_seconds)
         line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        hello = handshake.hello(self._job, self._attempt, self._subtask)
-        _send_plain(line, hello)
-        challenge = handshake.read(_receive_plain(line), Challenge)
-        _send_plain(line, handshake.answer(secret, hello, challenge))
-        line.settimeout(None)
-        self._lines[receiver] = line, Line(secret, hello, challenge.nonce, is_driver=False)
+        self._lines[receiver] = line, sealing
         return self._lines[receiver]

@@ -10,7 +10,7 @@ from moorline.model.handshake import FRAME_LIMIT, LENGTH, MAC_SIZE, Challenge, H
 from moorline.model.ids import Attempt, SubtaskId
 
 SECRET = b"s" * 32
-HELLO = handshake.hello("job", Attempt(3), SubtaskId(1, 2))
+HELLO = handshake.hello(SECRET, "job", Attempt(3), SubtaskId(1, 2))
 
 
 def lines(secret: bytes = SECRET) -> tuple[Line, Line]:
@@ -27,7 +27,7 @@ def opened(line: Line, frame: bytes) -> bytes:
 
 def test_a_hello_says_who_is_calling():
     assert (HELLO.job, HELLO.attempt, HELLO.subtask) == ("job", 3, SubtaskId(1, 2))
-    assert HELLO.nonce != handshake.hello("job", Attempt(3), SubtaskId(1, 2)).nonce
+    assert HELLO.nonce != handshake.hello(SECRET, "job", Attempt(3), SubtaskId(1, 2)).nonce
 
 
 def test_secrets_are_long_and_never_the_same():
@@ -67,7 +67,7 @@ def test_a_proof_is_good_for_one_challenge_only():
 
 
 def test_a_challenge_is_good_for_one_hello_only():
-    other = handshake.hello("job", Attempt(3), SubtaskId(1, 2))
+    other = handshake.hello(SECRET, "job", Attempt(3), SubtaskId(1, 2))
     with pytest.raises(Refused):
         handshake.answer(SECRET, other, handshake.challenge(SECRET, HELLO))
 
@@ -168,3 +168,18 @@ def test_what_a_stranger_sends_is_refused_whatever_it_is(data):
 
 def test_a_hello_can_be_read():
     assert handshake.read(msgspec.msgpack.encode(HELLO), Hello) == HELLO
+
+
+def test_a_hello_is_worth_a_challenge_once_and_only_from_a_holder_of_the_secret():
+    guard = handshake.Guard(SECRET, "job", 3, {SubtaskId(1, 2)})
+    guard.check(HELLO)
+    with pytest.raises(Refused, match="used before"):
+        guard.check(HELLO)
+    changed = {"nonce": b"n" * 16, "mac": bytes(32), "index": 0, "job": "other", "attempt": 4}
+    for name, value in changed.items():
+        with pytest.raises(Refused):
+            guard.check(
+                msgspec.structs.replace(handshake.hello(SECRET, "job", Attempt(3), SubtaskId(1, 2)), **{name: value})
+            )
+    with pytest.raises(Refused, match="does not hold"):
+        guard.check(handshake.hello(b"t" * 32, "job", Attempt(3), SubtaskId(1, 2)))

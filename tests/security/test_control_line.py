@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 import socket
@@ -19,17 +20,19 @@ from moorline.model.handshake import LENGTH, MAC_SIZE, Challenge, Hello, Line, R
 from moorline.model.ids import Attempt, SubtaskId
 from moorline.model.messages import Acknowledged, Confirm, Order, Progress, Report, Trigger
 from moorline.subtask.control import ControlLine
+from moorline.subtask.dialing import DIAL_SECONDS
 
 JOB, ATTEMPT = "secret-job", Attempt(3)
 SUBTASKS = {SubtaskId(0, 0), SubtaskId(0, 1), SubtaskId(1, 0)}
 REAL, OTHER = SubtaskId(0, 0), SubtaskId(0, 1)
+SECRET = handshake.new_secret()
 
 
 class World:
     """A server, a real subtask with a line to it, and as many strangers as a test likes."""
 
-    def __init__(self) -> None:
-        self.secret = handshake.new_secret()
+    def __init__(self, handshake_seconds: float = handshake.HANDSHAKE_SECONDS) -> None:
+        self.secret = SECRET
         self.reports: list[tuple[SubtaskId, Report]] = []
         self.lost: list[SubtaskId] = []
         self.server = ControlServer(
@@ -40,6 +43,7 @@ class World:
             SUBTASKS,
             lambda subtask, report: self.reports.append((subtask, report)),
             self.lost.append,
+            handshake_seconds=handshake_seconds,
         )
         self.lines: list[ControlLine] = []
         self.sockets: list[socket.socket] = []
@@ -56,6 +60,7 @@ class World:
             subtask,
             other.get("ordered", self.orders.append),
             other.get("lost", lambda: None),
+            other.get("dial_seconds", DIAL_SECONDS),
         )
         self.lines.append(line)
         return line
@@ -84,8 +89,17 @@ class World:
 
 @pytest.fixture
 def world(caplog: pytest.LogCaptureFixture) -> Iterator[World]:
+    yield from _world(World(), caplog)
+
+
+@pytest.fixture
+def hasty_world(caplog: pytest.LogCaptureFixture) -> Iterator[World]:
+    """One where strangers have hardly any time."""
+    yield from _world(World(handshake_seconds=0.3), caplog)
+
+
+def _world(made: World, caplog: pytest.LogCaptureFixture) -> Iterator[World]:
     caplog.set_level(logging.DEBUG)
-    made = World()
     yield made
     made.check_the_real_line()
     made.close()
@@ -119,18 +133,18 @@ def is_closed(made: socket.socket) -> bool:
 
 
 def hello_of(subtask: SubtaskId = OTHER, **other) -> Hello:
-    return Hello(
-        other.get("job", JOB), other.get("attempt", ATTEMPT), subtask.vertex, subtask.index, secrets.token_bytes(16)
-    )
+    secret, job, attempt = (other.get(*given) for given in (("secret", SECRET), ("job", JOB), ("attempt", ATTEMPT)))
+    return handshake.hello(secret, job, attempt, subtask)
 
 
 # --- before the handshake -----------------------------------------------------------------------
 
 
-def test_a_wrong_secret_is_refused_and_the_subtask_notices_first(world: World):
-    with pytest.raises(Refused, match="the driver does not hold"):
-        world.connect(OTHER, secret=handshake.new_secret())
-    eventually(lambda: world.server.refused == 1, "it is counted")
+def test_a_wrong_secret_is_refused_however_often_it_is_tried(world: World, caplog):
+    with pytest.raises(ConnectionAbortedError, match="has not let subtask"):
+        world.connect(OTHER, secret=handshake.new_secret(), dial_seconds=0.3)
+    eventually(lambda: world.server.refused >= 2, "it has tried again")
+    assert "does not hold this attempt's secret" in caplog.text
 
 
 def test_one_who_cannot_prove_the_secret_gets_no_line(world: World, caplog):
@@ -156,8 +170,10 @@ def test_one_who_cannot_prove_the_secret_gets_no_line(world: World, caplog):
         hello_of(attempt=ATTEMPT + 1),
         hello_of(SubtaskId(0, 2)),
         hello_of(SubtaskId(-1, 10**15)),
+        hello_of(secret=bytes(32)),
+        msgspec.structs.replace(hello_of(), mac=b""),
     ],
-    ids=["job", "older attempt", "newer attempt", "subtask", "numbers"],
+    ids=["job", "older attempt", "newer attempt", "subtask", "numbers", "secret", "nothing"],
 )
 def test_whoever_does_not_belong_here_is_refused_before_a_challenge(world: World, hello: Hello):
     made = world.stranger()
@@ -203,8 +219,8 @@ def test_garbage_instead_of_a_proof_is_cut_off(world: World):
     eventually(lambda: world.server.refused == 4, "they are counted")
 
 
-def test_one_who_says_nothing_or_half_a_hello_or_drips_is_turned_away_in_time(world: World, monkeypatch):
-    monkeypatch.setattr(control, "HANDSHAKE_SECONDS", 0.3)
+def test_one_who_says_nothing_or_half_a_hello_or_drips_is_turned_away_in_time(hasty_world: World):
+    world = hasty_world
     silent, half, dripping = (world.stranger() for _ in range(3))
     encoded = plain(msgspec.msgpack.encode(hello_of()))
     half.sendall(encoded[:10])
@@ -227,8 +243,8 @@ def test_one_who_says_nothing_or_half_a_hello_or_drips_is_turned_away_in_time(wo
     eventually(lambda: world.server.refused == 3, "they are counted")
 
 
-def test_one_who_waits_after_the_challenge_is_turned_away_too(world: World, monkeypatch):
-    monkeypatch.setattr(control, "HANDSHAKE_SECONDS", 0.3)
+def test_one_who_waits_after_the_challenge_is_turned_away_too(hasty_world: World):
+    world = hasty_world
     made = world.stranger()
     made.sendall(plain(msgspec.msgpack.encode(hello_of())))
     receive_plain(made)
@@ -255,23 +271,60 @@ def test_a_replayed_handshake_proves_nothing(world: World):
 
     replay = world.stranger()
     replay.sendall(b"".join([*heard, sealed]))
-    receive_plain(replay)  # a challenge with another nonce
-    assert is_closed(replay)
+    assert is_closed(replay), "not even a challenge: a hello is taken once"
     assert world.lost == []
     assert len([r for _, r in world.reports if r.records_in == 77]) == 1
 
 
-def test_a_crowd_of_strangers_is_bounded_and_disturbs_nobody(world: World, monkeypatch):
-    monkeypatch.setattr(control, "HANDSHAKE_SECONDS", 1.0)
-    crowd = [world.stranger() for _ in range(200)]
+def test_a_crowd_of_strangers_is_bounded_and_disturbs_nobody(hasty_world: World, caplog):
+    world = hasty_world
+    crowd = [world.stranger() for _ in range(300)]
     world.check_the_real_line()
-    eventually(lambda: world.server.refused >= 200 - control.MAX_STRANGERS, "those beyond the limit")
-    assert sum(c.line is None for c in list(world.server._connections)) <= control.MAX_STRANGERS
+    eventually(lambda: world.server.refused >= 300 - control.MAX_UNAUTHENTICATED, "those beyond the limit")
+    assert sum(c.line is None for c in list(world.server._connections)) <= control.MAX_UNAUTHENTICATED
     assert all(is_closed(made) for made in crowd)
-    eventually(lambda: world.server.refused == 200, "all of them")
+    eventually(lambda: world.server.refused == 300, "all of them")
+    assert len([r for r in caplog.records if "refused" in r.message]) < 100, "the log is not flooded"
     # And the door is open again.
     world.connect(OTHER).report(Progress(records_in=5, records_out=0))
     eventually(lambda: (OTHER, Progress(records_in=5, records_out=0)) in world.reports, "a real one gets in")
+
+
+def test_rightful_subtasks_get_in_while_a_crowd_that_says_nothing_comes_again_and_again():
+    """More idle connections than there is room for, each opened anew as soon as it is closed; nobody has to try twice
+    except by bad luck, and none has to give up."""
+    wanted = {SubtaskId(0, index) for index in range(30)}
+    secret, reports = handshake.new_secret(), []
+    server = ControlServer(
+        "127.0.0.1", JOB, ATTEMPT, secret, wanted, lambda subtask, report: reports.append(subtask), lambda subtask: None
+    )
+    stop = threading.Event()
+
+    def crowd() -> None:
+        mine: list[socket.socket] = []
+        while not stop.is_set():
+            with contextlib.suppress(OSError):
+                mine.append(socket.create_connection(server.address, timeout=20))
+            if len(mine) > control.MAX_UNAUTHENTICATED:
+                mine.pop(0).close()
+        for made in mine:
+            made.close()
+
+    threads = [threading.Thread(target=crowd, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: server.refused > control.MAX_UNAUTHENTICATED, "the crowd is there")
+    lines = []
+    for subtask in wanted:
+        lines.append(ControlLine(server.address, secret, JOB, ATTEMPT, subtask, lambda order: None, lambda: None))
+        lines[-1].report(Progress(records_in=1, records_out=0))
+    eventually(lambda: set(reports) == wanted, "all of them report")
+    stop.set()
+    for thread in threads:
+        thread.join(30)
+    for line in lines:
+        line.close()
+    server.close()
 
 
 def test_one_subtask_has_one_line(world: World, caplog):

@@ -11,9 +11,15 @@ import pytest
 from waiting import eventually
 
 from moorline.model import handshake
-from moorline.model.handshake import LENGTH, Challenge, Line
+from moorline.model.handshake import LENGTH
 from moorline.model.ids import Attempt, SubtaskId
-from moorline.subtask.feedback_lines import PIECE_BYTES, FeedbackLost, FeedbackReceiver, FeedbackSender
+from moorline.subtask.feedback_lines import (
+    MAX_UNAUTHENTICATED,
+    PIECE_BYTES,
+    FeedbackLost,
+    FeedbackReceiver,
+    FeedbackSender,
+)
 
 SECRET, HEAD, TAIL = b"s" * 32, SubtaskId(1, 0), SubtaskId(2, 1)
 
@@ -28,7 +34,7 @@ def receiver():
 
 
 def sender(receiver, *, job="job", attempt=3, secret=SECRET, subtask=TAIL):
-    made = FeedbackSender(job, Attempt(attempt), secret, subtask)
+    made = FeedbackSender(job, Attempt(attempt), secret, subtask, dial_seconds=0.5)
     made.connect({HEAD: receiver.address})
     return made
 
@@ -113,16 +119,37 @@ def test_a_frame_without_a_seal_is_never_handed_on(receiver):
 
 def test_what_is_sealed_for_a_control_line_is_of_no_use_here(receiver):
     """The driver's secret itself opens no line: each receiver has one that is made from it."""
-    with socket.create_connection(receiver.address) as line:
-        hello = handshake.hello("job", Attempt(3), TAIL)
-        encoded = msgspec.msgpack.encode(hello)
-        line.sendall(LENGTH.pack(len(encoded)) + encoded)
-        (length,) = LENGTH.unpack(line.recv(LENGTH.size))
-        challenge = msgspec.msgpack.decode(line.recv(length), type=Challenge)
-        with pytest.raises(handshake.Refused):
-            handshake.answer(SECRET, hello, challenge)
-    assert Line(SECRET, hello, challenge.nonce, is_driver=False).seal(b"x")
-    eventually(lambda: receiver.refused, "the line is refused")
+    own = handshake.feedback_secret(SECRET, HEAD)
+    for key, is_answered in ((SECRET, False), (own, True)):
+        with socket.create_connection(receiver.address) as line:
+            encoded = msgspec.msgpack.encode(handshake.hello(key, "job", Attempt(3), TAIL))
+            line.sendall(LENGTH.pack(len(encoded)) + encoded)
+            assert bool(line.recv(LENGTH.size)) is is_answered
+    eventually(lambda: receiver.refused == 2, "the lines are refused")
+
+
+def test_a_crowd_that_says_nothing_or_drips_keeps_no_sender_out(receiver):
+    crowd = [socket.create_connection(receiver.address) for _ in range(3 * MAX_UNAUTHENTICATED)]
+    try:
+        for line in crowd[-MAX_UNAUTHENTICATED:]:
+            line.sendall(b"\0")
+        sender(receiver).send(HEAD, b"x")
+        eventually(lambda: receiver.got == [b"x"], "the sender gets through")
+    finally:
+        for line in crowd:
+            line.close()
+
+
+def test_one_that_drips_is_turned_away_in_time():
+    made = FeedbackReceiver(
+        "127.0.0.1", "job", Attempt(3), SECRET, HEAD, {TAIL}, lambda frame: None, lambda: None, handshake_seconds=0.3
+    )
+    with socket.create_connection(made.address) as line, pytest.raises(OSError):
+        line.sendall(LENGTH.pack(4000))
+        while True:  # until it is closed at the other end
+            line.sendall(b"x")
+            time.sleep(0.05)
+    made.close()
 
 
 def test_strangers_that_say_nothing_or_too_much_are_turned_away(receiver):
