@@ -4,7 +4,8 @@
     moorline run job.py:orders    the variable or function of that name
 
 The script is executed as ``__main__``, because what is defined in it has to travel to workers as if it had been
-started by itself. But it is not to start anything: what stands under ``if __name__ == "__main__":`` is left out.
+started by itself. But it is not to start anything: what stands under ``if __name__ == "__main__":`` is left out, and
+``mo.run`` or ``mo.start`` anywhere else in it is an error.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from moorline.api.job import Job
+from moorline.api.loading import loading
 from moorline.errors import InvalidArgument
 
 #: Looked for in this order.
@@ -23,7 +25,10 @@ _NAMES = ("job", "build")
 
 
 def load_job(where: str) -> Job:
-    """The job in ``script.py`` or ``script.py:name``. Raises :class:`InvalidArgument`."""
+    """The job in ``script.py`` or ``script.py:name``.
+
+    Raises :class:`InvalidArgument`, or :class:`StartedWhileLoading` if the script starts a job by itself.
+    """
     path, name = _split(where)
     if not path.is_file():
         raise InvalidArgument("script", str(path), "There is no such file.")
@@ -36,8 +41,9 @@ def load_job(where: str) -> Job:
     module.__file__ = str(path)
     sys.modules["__main__"], sys.argv = module, [str(path)]
     sys.path.insert(0, str(path.resolve().parent))
-    exec(compile(tree, str(path), "exec"), vars(module))
-    return _found(vars(module), path, name)
+    with loading(str(path)):
+        exec(compile(tree, str(path), "exec"), vars(module))
+        return _found(vars(module), path, name)
 
 
 def _split(where: str) -> tuple[Path, str | None]:

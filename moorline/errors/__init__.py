@@ -20,6 +20,7 @@ from moorline.errors.building import (
     KeyedStateWithoutKey,
     NothingToRun,
     ParallelismTooHigh,
+    StartedWhileLoading,
     UnconnectedStream,
 )
 from moorline.errors.common import FailureReason, MoorlineError
@@ -115,6 +116,7 @@ __all__ = [
     "SnapshotCorrupt",
     "SnapshotNotFound",
     "SparkUnsuitable",
+    "StartedWhileLoading",
     "StateError",
     "StateIncompatible",
     "StateNotBound",

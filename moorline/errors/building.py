@@ -100,6 +100,21 @@ class NothingToRun(JobError):
 
 
 @dataclass(eq=False)
+class StartedWhileLoading(JobError):
+    """A script starts a job while the command line only looks for the job in it."""
+
+    script: str
+    call: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.script} calls {self.call} while it is loaded, and loading a script must not start anything. "
+            f'Put the call, and what uses its result, under if __name__ == "__main__": and leave the job itself '
+            f"outside, as a variable called job or a function called build that returns it."
+        )
+
+
+@dataclass(eq=False)
 class FunctionNotShippable(JobError):
     """A function cannot travel to the workers."""
 

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from moorline.api.generated_uids import advice_on_uids
 from moorline.api.job import Job
+from moorline.api.loading import refuse_while_loading
 from moorline.driver.election import Election
 from moorline.driver.loop import DriverLoop
 from moorline.driver.supervision import Supervision
@@ -62,6 +63,7 @@ def start(
     when this driver leads; until then its status is *waiting*. ``console=True``, an address such as
     ``"127.0.0.1:8090"`` or a :class:`Console` lets other processes ask for status and state over HTTP.
     """
+    refuse_while_loading("mo.start")
     config = RunConfig(
         checkpoints=checkpoints,
         restart=restart,
@@ -133,6 +135,7 @@ def run(
     >>> mo.run(job).collected("out")  # doctest: +SKIP
     [2, 4, 6]
     """
+    refuse_while_loading("mo.run")
     if batch.is_batch(job, mode, options):
         return Result(batch.run(job, spark, **options))
     handle = start(job, spark, **options)

@@ -15,7 +15,7 @@ from moorline.console import output
 from moorline.console.main import cli
 from moorline.console.scripts import load_job
 from moorline.endpoint.server import Console, ConsoleServer
-from moorline.errors import InvalidArgument, QueryFailed, SavepointFailed
+from moorline.errors import InvalidArgument, QueryFailed, SavepointFailed, StartedWhileLoading
 from moorline.model.config import RocksDb, StateConfig
 from moorline.storage import entries
 from moorline.storage.checkpoints import History
@@ -366,6 +366,28 @@ def test_what_a_script_does_when_run_by_itself_is_left_out(tmp_path):
         """,
     )
     assert load_job(path).name == "other"
+
+
+@pytest.mark.parametrize("call_of", ["mo.run(job)", "mo.start(job)", "mo.run(job, mode='batch')"])
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_a_script_that_starts_its_job_by_itself_is_refused_and_starts_nothing(tmp_path, command, call_of):
+    lines = [
+        "import moorline as mo",
+        "job = mo.Job('eager')",
+        "job.source(mo.from_items([1]), uid='n').sink(mo.collect('out'), uid='out')",
+        call_of,
+    ]
+    result = call(command, script(tmp_path, "\n".join(lines)), "--restore", tmp_path / "none")
+    assert result.exit_code == 1
+    told = " ".join(result.stderr.split())
+    assert f"calls {call_of.partition('(')[0]} while it is loaded" in told
+    assert 'if __name__ == "__main__":' in told
+
+
+def test_a_function_that_runs_the_job_it_builds_is_refused_too(tmp_path):
+    lines = ["import moorline as mo", "def build():", "    job = mo.Job('x')", "    mo.run(job)", "    return job"]
+    with pytest.raises(StartedWhileLoading, match="build that returns it"):
+        load_job(script(tmp_path, "\n".join(lines)))
 
 
 @pytest.mark.parametrize("text", ["job = 7", "def build(): return 7", "x = 1", "def ("])

@@ -5,6 +5,7 @@ The blocks of a page are executed in order in one namespace and in a folder of t
 """
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from moorline.api.ttl import StateTtlConfig
 from moorline.api.watermarks import WatermarkStrategy
 from moorline.connectors.postgres_state import PostgresState
 from moorline.connectors.redis_state import RedisState
+from moorline.console.scripts import load_job
 from moorline.endpoint.server import Console
 from moorline.errors import FailureReason
 from moorline.model.config import (
@@ -66,6 +68,18 @@ def test_the_code_of_a_page_runs(page, monkeypatch, tmp_path):
 @pytest.mark.parametrize("page", pages(on_spark=True), ids=name)
 def test_the_code_of_a_page_runs_on_spark(page, monkeypatch, tmp_path, spark):
     run_page(page, monkeypatch, tmp_path)
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(ROOT.glob("docs/tutorial/*.md"))], ids=name)
+def test_the_job_of_a_page_can_be_loaded_by_the_command_line(page, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "argv", [*sys.argv])
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(BLOCK.findall(page.read_text())))
+    job = load_job(str(script))
+    assert job.graph().operators, "and nothing was started"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
