@@ -42,7 +42,7 @@ test-fast: setup
 	$(BIN)/python -m pytest -m "not spark and not chaos"
 
 sim: setup
-	$(BIN)/python -m moorline.testing.simulate $(or $(SEED),0)
+	$(BIN)/python -m moorline.testing.simulation $(or $(SEED),0)
 
 chaos: setup java
 	$(BIN)/python -m pytest tests/spark -m chaos

@@ -19,24 +19,29 @@ if TYPE_CHECKING:
 
 def audit(world: Simulation) -> None:
     """Raises unless the job has ended well, the ledger is right, and storage is tidy."""
-    status = world.driver.supervision.status
-    if status is not JobStatus.FINISHED:
-        raise AssertionError(f"seed {world.seed}: ended as {status}: {world.driver.supervision.error}")
+    audit_ending(world)
     for name, check in world.driver.audits.items():
         wrong = check(Ledger.of(name).records())
         if wrong is not None:
             raise LostOrDoubled(f"seed {world.seed}: {name}: {wrong}")
-    _audit_files(world)
     for name, expected in world.driver.expected.items():
         found = Counter(_hashable(r) for r in Ledger.of(name).records())
         if found != expected:
             raise LostOrDoubled(f"seed {world.seed}: {name}: missing {expected - found}, too many {found - expected}")
 
 
+def audit_ending(world: Simulation) -> None:
+    """Raise unless the job has ended well and storage is tidy."""
+    status = world.driver.supervision.status
+    if status is not JobStatus.FINISHED:
+        raise AssertionError(f"seed {world.seed}: ended as {status}: {world.driver.supervision.error}")
+    _audit_files(world)
+
+
 def _audit_files(world: Simulation) -> None:
     """What checkpoints name is there, but for what was damaged on purpose; nothing else is; none is left over."""
     there = {blob.path: blob.size for blob in world.store.list("data/")}
-    records = History(world.store, f"sim-{world.seed}").read()
+    records = History(world.store, world.job_name).read()
     named = set()
     for record in records:
         for file in record.entry.files() if isinstance(record.entry, Manifest) else ():

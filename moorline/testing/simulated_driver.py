@@ -38,13 +38,14 @@ class SimulatedDriver:
             start_timeout="1s",
         )
         history = History(UnsureStore(world.store, world, may_kill=False), simulated.job.name)
+        graph = simulated.graph()
         self.expected, self.audits = simulated.expected, simulated.audits
         self.retained = config.checkpoints.retained if config.checkpoints else 0
-        self.operators = list(simulated.job.graph().operators)
+        self.operators = list(graph.operators)
         self.attempt: Attempt | None = None
         self.zombies: list[Attempt] = []
         self.supervision = Supervision(
-            world.with_key_groups(simulated.job.graph()), config, history, self, world.chance, lambda: int(world.now_ms)
+            world.with_key_groups(graph), config, history, self, world.chance, lambda: int(world.now_ms)
         )
 
     # What a Cluster does.

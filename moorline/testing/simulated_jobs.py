@@ -16,6 +16,7 @@ from moorline.api.functions import AggregateFunction, KeyedProcessFunction, Outp
 from moorline.api.job import Job
 from moorline.api.sources import Source, SourceContext, SourceReader
 from moorline.api.states import AggregatingState, ListState, MapState, ReducingState, ValueState
+from moorline.model.graph import Graph
 from moorline.testing.ledger import LedgerSink
 
 #: key, split, number of the record among those of its key and split
@@ -123,6 +124,10 @@ class SimulatedJob:
     expected: dict[str, Counter[Any]]
     #: Where a comparison will not do: from what is in a ledger to what is wrong with it.
     audits: dict[str, Callable[[list[Any]], str | None]] = field(default_factory=dict)
+
+    def graph(self) -> Graph:
+        """The job as it is run."""
+        return self.job.graph()
 
 
 def counting_job(seed: int, chance: random.Random, parallelism: int, records: int, version: int = 0) -> SimulatedJob:

@@ -12,7 +12,7 @@ threads that upload, the clock and the storage. A seed decides who moves next an
     queries                  if wanted, at any step, of live state and of checkpoints; also lost, late and repeated
 
 At the end the ledger must hold what a plain loop makes of the input, no more and no less. A failing seed is the whole
-bug report: ``Simulation(seed).run()``.
+bug report: ``Simulation(seed).run()``. Jobs of users run in the same world: ``testing/simulation/``.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from moorline.errors import SnapshotNotFound
 from moorline.model.config import Checkpoints
 from moorline.model.graph import Graph
 from moorline.model.manifest import Claim, Manifest
+from moorline.model.messages import Failed
 from moorline.protocol import pacing
 from moorline.protocol.lifecycle import JobStatus
 from moorline.protocol.recovery import Found, lineage
@@ -128,6 +129,9 @@ class Simulation:
         self.faults = faults or Faults()
         self.now_ms = 0.0
         self.steps = 0
+        #: A run that takes longer is taken for endless.
+        self.max_steps = 100_000
+        self.job_name = f"sim-{seed}"
         self.store = MemoryStore(f"sim-{seed}")
         self._fault_steps = fault_steps
         self.injected: Counter[str] = Counter()
@@ -153,12 +157,13 @@ class Simulation:
         self.driver = SimulatedDriver(self, self._parallelism(), restore=None)
 
     def simulated(self, parallelism: int, version: int) -> SimulatedJob:
+        """The job as a driver runs it. A driver that takes over runs the next version, if there is one."""
         self._version = version
         return job_of(self.seed)(self.seed, random.Random(self.seed), parallelism, self.records, version)
 
     def with_key_groups(self, graph: Graph) -> Graph:
         """The job with the number of key groups that it is to have now. What belongs to key groups cannot follow."""
-        may_follow = self.attempts and job_of(self.seed) not in (operator_state_job, outside_job)
+        may_follow = self.attempts and not self.has_outside_state and job_of(self.seed) is not operator_state_job
         if may_follow and self.happens(self.faults.key_groups):
             self.injected["other key groups"] += 1
             self.key_groups = self.chance.choice([4, 5, 8, 13, 64])
@@ -177,6 +182,11 @@ class Simulation:
             grace=0.1,
             **mode_of(self.seed, self.settings),
         )
+
+    @property
+    def has_outside_state(self) -> bool:
+        """Is some of its state in a store outside? Such a store cannot go back to an older checkpoint."""
+        return job_of(self.seed) is outside_job
 
     def _parallelism(self) -> int:
         return self.chance.randint(1, 4)
@@ -201,12 +211,12 @@ class Simulation:
             self.driver.supervision.start(0)
             while not self.driver.supervision.status.is_terminal or self._goes_on():
                 self._step()
-                if self.steps > 100_000:
+                if self.steps > self.max_steps:
                     raise AssertionError(
-                        f"seed {self.seed}: still {self.driver.supervision.status} after 100,000 steps"
+                        f"seed {self.seed}: still {self.driver.supervision.status} after {self.max_steps:,} steps"
                     )
             self._note(self.driver)
-            audit(self)
+            self._audit()
         finally:
             logging.disable(previous)
             for ledger in (*self.driver.expected, *self.driver.audits):
@@ -216,6 +226,9 @@ class Simulation:
                     attempt.bury()
                 shutil.rmtree(self.folder, ignore_errors=True)
         return self
+
+    def _audit(self) -> None:
+        audit(self)
 
     def _step(self) -> None:
         self.steps += 1
@@ -250,9 +263,14 @@ class Simulation:
         except Exception as error:
             if attempt in self.driver.zombies:
                 raise
-            worker.reports.append(describe_failure(error))
-            if "LostOrDoubled" in worker.reports[-1].error:  # type: ignore[union-attr]
-                raise LostOrDoubled(f"seed {self.seed}: {error}") from error
+            failure = describe_failure(error)
+            worker.reports.append(failure)
+            self._check_failure(failure, error)
+
+    def _check_failure(self, failure: Failed, error: Exception) -> None:
+        """Raise if a worker must not fail like this."""
+        if "LostOrDoubled" in failure.error:
+            raise LostOrDoubled(f"seed {self.seed}: {error}") from error
 
     def _kill(self, attempt: Attempt, worker: Worker) -> None:
         self.injected["worker"] += 1
@@ -287,8 +305,8 @@ class Simulation:
             self.injected["zombie drivers"] += 1
             self.zombie_drivers.append(old)
             self.zombie_steps += self.chance.randrange(400)
-        elif self.happens(self.faults.damage) and job_of(self.seed) is not outside_job:
-            # A store outside cannot go back: the job would refuse, and rightly.
+        elif self.happens(self.faults.damage) and not self.has_outside_state:
+            # The job would refuse to go back, and rightly.
             self._damage_newest()
         self._stop = None  # the wish has died with the driver
         self._take_over("latest")
@@ -302,7 +320,7 @@ class Simulation:
         supervision, now = self.driver.supervision, int(self.now_ms)
         if self.happens(self.faults.rescale):
             self.injected["rescale"] += 1
-            graph = self.with_key_groups(self.simulated(self._parallelism(), self._version).job.graph())
+            graph = self.with_key_groups(self.simulated(self._parallelism(), self._version).graph())
             supervision.rescale(graph, Future(), now)
         elif self.happens(self.faults.savepoint):
             self.injected["savepoint"] += 1
@@ -331,11 +349,11 @@ class Simulation:
             return False
         self._note(self.driver)
         # A store outside has gone on to the last checkpoint, and no savepoint takes it back.
-        self._take_over("latest" if job_of(self.seed) is outside_job else stop.savepoint)
+        self._take_over("latest" if self.has_outside_state else stop.savepoint)
         return True
 
     def _damage_newest(self) -> None:
-        records = History(self.store, f"sim-{self.seed}").read()
+        records = History(self.store, self.job_name).read()
         given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
         # What was there before the job was started anew, from a savepoint, is not for it to go back to.
         mine = lineage([Found(r.path, r.entry, r.damage) for r in records])

@@ -1,4 +1,4 @@
-"""``python -m moorline.testing.simulate SEED``: run one seed of the simulator and say what happened."""
+"""``python -m moorline.testing.simulation SEED``: run one seed of the simulator and say what happened."""
 
 from __future__ import annotations
 
