@@ -4,6 +4,9 @@ Both are walked through side by side, one range of key groups after the other, s
 group. Where both name the same files nothing is read at all; that makes two checkpoints of one job cheap to compare.
 Values are compared as they are stored: two snapshots are the same exactly if a job could not tell them apart. When a
 state was last accessed is left out: time passes in every state that is read.
+
+What has a key comes first: between two checkpoints every position of a source has moved, and it is seldom what one
+looks for. Plain data is shown as the values that it stands for; reading it runs nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import pyarrow as pa
 
 from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
+from moorline.state import plain
 from moorline.state.folding import with_encoded_keys
 from moorline.tables.catalog import StateInfo
 from moorline.tables.reader import SnapshotReader
@@ -57,7 +61,8 @@ class Change:
 def diff(a: SnapshotReader, b: SnapshotReader) -> Iterator[Change]:
     """What one would have to do to ``a`` to make it ``b``."""
     before, after = _by_name(a), _by_name(b)
-    for name in dict.fromkeys([*before, *after]):
+    infos = before | after
+    for name in sorted(dict.fromkeys([*before, *after]), key=lambda name: infos[name].first_key_group is None):
         old, new = before.get(name), after.get(name)
         uid, _, state = name
         if old is None or new is None:
@@ -130,8 +135,10 @@ def _change(info: StateInfo, ident: tuple[Any, Any, Any], old: Any, new: Any) ->
         old, new = (None if v is None else v[0] for v in (old, new))
         map_key = (new or old)[0] if info.kind == "map" else None
         old, new = (v[1] if v is not None and info.kind == "map" else v for v in (old, new))
+        old, new = _shown(info, old), _shown(info, new)
     else:
-        map_key, old, new = None, old or None, new or None
+        map_key = None
+        old, new = ([_shown(info, v) for v in vs] if vs else None for vs in (old, new))
     what = "added" if old is None else "removed" if new is None else "changed"
     key = _key(encoded) if isinstance(encoded, bytes) else encoded
     yield Change(what, info.uid, info.state, key, window, old, new, map_key)
@@ -174,25 +181,49 @@ def _key(encoded: bytes) -> Any:
 
 def _elements(a: SnapshotReader, b: SnapshotReader, info: StateInfo) -> Iterator[Change]:
     """Lists are compared as bags: how the elements are dealt out depends on the parallelism alone."""
-    uid, state, is_map = info.uid, info.state, info.table == "broadcast"
+    uid, state = info.uid, info.state
     old, new = (_read(reader, info) for reader in (a, b))
-    if is_map:
-        olds, news = ({repr(r["map_key"]): r for r in t.to_pylist()} for t in (old, new))
-        for name in dict.fromkeys([*olds, *news]):
-            one, other = olds.get(name), news.get(name)
-            if one != other:
-                what = "added" if one is None else "removed" if other is None else "changed"
-                old_value, new_value = (None if r is None else r["value"] for r in (one, other))
-                entry = (one or other or {})["map_key"]
-                yield Change(what, uid, state, before=old_value, after=new_value, map_key=entry)
+    if info.table == "broadcast":
+        yield from _entries(info, *([(r["map_key"], r["value"]) for r in t.to_pylist()] for t in (old, new)))
         return
-    before, after = (t["value"].to_pylist() for t in (old, new))
+    before, after = ([_shown(info, v) for v in t["value"].to_pylist()] for t in (old, new))
+    if _are_positions(info, [*before, *after]):
+        yield from _entries(info, before, after)
+        return
     counts, others = Counter(map(repr, before)), Counter(map(repr, after))
     shown = {repr(v): v for v in [*before, *after]}
     for name in (counts - others).elements():
         yield Change("removed", uid, state, before=shown[name])
     for name in (others - counts).elements():
         yield Change("added", uid, state, after=shown[name])
+
+
+def _entries(info: StateInfo, before: list[Any], after: list[Any]) -> Iterator[Change]:
+    """Pairs of a map key and a value, compared as maps."""
+    olds, news = ({repr(key): (key, value) for key, value in pairs} for pairs in (before, after))
+    for name in dict.fromkeys([*olds, *news]):
+        old, new = olds.get(name), news.get(name)
+        if old != new:
+            what = "added" if old is None else "removed" if new is None else "changed"
+            entry = (old or new or (None,))[0]
+            one, other = (None if pair is None else pair[1] for pair in (old, new))
+            yield Change(what, info.uid, info.state, before=one, after=other, map_key=entry)
+
+
+def _are_positions(info: StateInfo, elements: list[Any]) -> bool:
+    """Is it how far a source is in each of its splits (``subtask/ends.py``)?"""
+    is_ours = (info.table, info.kind, info.state, info.type) == ("operator", "union", "positions", "plain")
+    return is_ours and all(isinstance(e, list) and len(e) == 2 and isinstance(e[0], (int, str)) for e in elements)
+
+
+def _shown(info: StateInfo, value: Any) -> Any:
+    """A value for people: plain data as what it stands for."""
+    if info.type != "plain" or not isinstance(value, bytes):
+        return value
+    try:
+        return plain.decode(value)
+    except ValueError:  # not what it says that it is; the bytes tell more than an error
+        return value
 
 
 def _read(reader: SnapshotReader, info: StateInfo) -> pa.Table:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import uuid
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from snapshot_samples import BACKENDS, everything, state_config
 
 import moorline as mo
+from moorline.model.manifest import ElementsHandle, OperatorEntry, OperatorHandles
+from moorline.state import plain
 from moorline.storage.memory import MemoryStore
 from moorline.tables import diff as diffing
 from moorline.tables.diff import Change, diff
@@ -126,6 +129,50 @@ def test_operator_state_is_compared_as_a_bag_and_broadcast_state_by_entry():
         "added: 'op' 'limits' entry 'c': 4",
         "changed: 'op' 'limits' entry 'b': 2 -> 3",
         "removed: 'op' 'buffer': 1",
+    ]
+
+
+def with_positions(snapshot: SnapshotReader, *subtasks: list) -> SnapshotReader:
+    """The snapshot of a job whose source comes first, as sources do, with the positions of each of its subtasks."""
+    parts = [
+        OperatorHandles("lines", elements=[ElementsHandle("positions", "union", len(p), [plain.encode(e) for e in p])])
+        for p in subtasks
+    ]
+    source = OperatorEntry("lines", "read_files", len(subtasks), 128, parts)
+    manifest = msgspec.structs.replace(snapshot.manifest, operators=[source, *snapshot.manifest.operators])
+    return SnapshotReader(manifest, snapshot.store)
+
+
+def test_what_has_a_key_comes_first_and_positions_are_told_split_by_split():
+    before = with_positions(reader(("op", COUNT, rows({"x": 1}))), [["a.txt", {"line": 7}], ["b.txt", {"line": 2}]])
+    # Read at another parallelism meanwhile: which subtask has a split is no difference.
+    after = with_positions(
+        reader(("op", COUNT, rows({"x": 2}))),
+        [["b.txt", {"line": 2}], ["c.txt", {"line": 1}]],
+        [["a.txt", {"line": 9}]],
+    )
+    assert list(map(str, diff(before, after))) == [
+        "changed: 'op' 'count' key 'x': 1 -> 2",
+        "changed: 'lines' 'positions' entry 'a.txt': {'line': 7} -> {'line': 9}",
+        "added: 'lines' 'positions' entry 'c.txt': {'line': 1}",
+    ]
+
+
+def test_values_without_a_declared_type_are_shown_as_values():
+    anything, several = mo.ValueStateDescriptor("anything"), mo.ListStateDescriptor("several")
+    a, b = (reader(("op", anything, rows({"x": {"n": n}})), ("op", several, rows({"x": f"v{n}"}))) for n in (1, 2))
+    assert list(map(str, diff(a, b))) == [
+        "changed: 'op' 'anything' key 'x': {'n': 1} -> {'n': 2}",
+        "changed: 'op' 'several' key 'x': ['v1'] -> ['v2']",
+    ]
+
+
+def test_positions_that_are_no_positions_are_shown_as_they_are():
+    a, b = (with_positions(reader(("op", COUNT, rows({"x": 1}))), elements) for elements in ([["a", 1], 3], [4]))
+    assert sorted(map(str, diff(a, b))) == [
+        "added: 'lines' 'positions': 4",
+        "removed: 'lines' 'positions': 3",
+        "removed: 'lines' 'positions': ['a', 1]",
     ]
 
 
