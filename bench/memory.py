@@ -36,7 +36,7 @@ class SlowWriter(mo.SinkWriter):
 
 
 def count(value, ctx):
-    return (value,)
+    return [value]
 
 
 def resident() -> tuple[int, int]:

@@ -1,7 +1,8 @@
 """The functions a user writes.
 
 Wherever a function has one method, a plain callable will do. Outputs of ``flat_map`` and
-``process_element`` are yielded (or returned as any iterable; ``None`` means none).
+``process_element`` are yielded, or returned as a list or another iterable; ``None`` means none. A text,
+a dict, and in ``process_element`` a tuple, is one record: returned as such it is refused.
 ``yield tag, value`` with an :class:`OutputTag` sends a value to a side output.
 """
 
@@ -32,6 +33,9 @@ class OutputTag:
 
     def __post_init__(self) -> None:
         OutputTag.exists = True
+
+    def __init_subclass__(cls) -> None:
+        OutputTag.exists = True  # it may have a __post_init__ of its own
 
     def __reduce__(self) -> tuple[type[OutputTag], tuple[str]]:
         return OutputTag, (self.name,)  # through the constructor, also in the worker

@@ -10,6 +10,7 @@ import cloudpickle
 
 from moorline.api.generated_uids import GeneratedUids
 from moorline.api.legacy_ends import SourceFunction
+from moorline.api.overrides import check_methods
 from moorline.api.rekeying import Rekey
 from moorline.api.sources import Source
 from moorline.api.states import declared_states
@@ -141,6 +142,7 @@ class Job:
         states = declared_states(function)
         if states and not operator.is_keyed:
             raise KeyedStateWithoutKey(uid, tuple(states))
+        check_methods(function, f"operator {uid!r}")
         _check_shippable(uid, function, inputs, operator.options)
         self._operators[uid] = operator
         self._uids.keep(proposal)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from moorline.api.connected_functions import KeyedCoProcessFunction
 from moorline.api.descriptors import MapStateDescriptor
 from moorline.api.functions import Function, OutputTag
+from moorline.api.overrides import check_methods
 from moorline.api.states import MapState, declared_states
 from moorline.api.triggers import Trigger
 from moorline.api.window_functions import CoGroupFunction, JoinFunction, ProcessJoinContext, ProcessJoinFunction
@@ -197,6 +198,7 @@ class IntervalJoin:
         is_other = isinstance(function, (type, Function)) and not isinstance(function, ProcessJoinFunction)
         if is_other or not (isinstance(function, ProcessJoinFunction) or callable(function)):
             raise InvalidArgument("process", function, "Give a callable or an instance of ProcessJoinFunction.")
+        check_methods(function, "interval join")
         spec = self._known("process")
         wrapped = IntervalJoinFunction(function, spec, left_type, right_type)
         return self._two_inputs("window", wrapped, self._first, self._second, **options, window=spec)
@@ -252,12 +254,12 @@ class IntervalJoinFunction(KeyedCoProcessFunction):
             runtime_context.get_map_state(right),
         )
         self._context = PairContext()
-        self._pair = self._function
+        self.pair = self._function
         if isinstance(self._function, ProcessJoinFunction):
             for attribute, declared in declared_states(self._function).items():
                 setattr(self._function, attribute, runtime_context.get_state(declared.descriptor))
             self._function.open(runtime_context)
-            self._pair = self._function.process_element
+            self.pair = self._function.process_element
 
     def finish(self) -> Iterable[Any] | None:
         return self._function.finish() if isinstance(self._function, Function) else None
@@ -318,7 +320,7 @@ class IntervalJoinFunction(KeyedCoProcessFunction):
     def _results(self, left: Any, right: Any) -> Iterator[tuple[int, Any]]:
         pair = self._context
         at = pair.timestamp()
-        for result in self._pair(left, right, pair) or ():
+        for result in self.pair(left, right, pair):
             yield at, result
         for diverted in pair.outputs:
             yield at, diverted

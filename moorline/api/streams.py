@@ -27,6 +27,7 @@ from moorline.api.functions import (
 from moorline.api.iteration import iterate
 from moorline.api.joins import IntervalJoin, JoinedStreams
 from moorline.api.legacy_ends import SinkFunction
+from moorline.api.overrides import check_methods
 from moorline.api.sinks import Sink
 from moorline.api.states import ValueState
 from moorline.api.watermarks import WatermarkStrategy
@@ -209,6 +210,7 @@ class KeyedStream(Stream):
     def reduce(self, function: ReduceFunction | Callable[[Any, Any], Any], **options: Any) -> Stream:
         """For each record, the reduction of all records of its key so far."""
         function = _checked(function, ReduceFunction)
+        check_methods(function, "reduce")
         return self._step("process", _Reduce(function), **{"name": f"reduce {describe(function)}", **options})
 
     def window(self, assigner: WindowAssigner) -> WindowedStream:
@@ -321,7 +323,7 @@ class _Reduce(KeyedProcessFunction):
         before = self.reduced.value()
         value = value if before is None else self._reduce(before, value)
         self.reduced.update(value)
-        return (value,)
+        return [value]
 
     def close(self) -> None:
         if isinstance(self._function, ReduceFunction):

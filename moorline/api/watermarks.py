@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from moorline.errors import InvalidArgument
@@ -22,6 +22,7 @@ from moorline.model.durations import Duration, milliseconds
 from moorline.model.times import MIN_TIME
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 def to_ms(moment: int | datetime) -> int:
@@ -32,7 +33,7 @@ def to_ms(moment: int | datetime) -> int:
     """
     if isinstance(moment, datetime):
         aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return round((aware - _EPOCH).total_seconds() * 1000)
+        return (aware - _EPOCH) // _MILLISECOND  # down, also before 1970: a moment belongs to the window it is in
     if isinstance(moment, bool) or not isinstance(moment, int):
         raise InvalidArgument("timestamp", moment, "Give milliseconds since 1970 as an int, or a datetime.")
     return moment
@@ -115,6 +116,16 @@ class WatermarkStrategy:
     idleness: Duration | None = None
     #: A watermark is announced at most so often.
     interval: Duration = "50ms"
+
+    def __post_init__(self) -> None:
+        if not callable(self.generator):
+            raise InvalidArgument("generator", self.generator, "Give a function or class that makes a generator.")
+        if self.timestamp is not None and not callable(self.timestamp):
+            advice = "Give a function from a record to its time, such as lambda record: record.at."
+            raise InvalidArgument("timestamp", self.timestamp, advice)
+        if self.idleness is not None:
+            milliseconds(self.idleness, "idleness")
+        milliseconds(self.interval, "watermark interval")
 
     @classmethod
     def monotonous(cls, timestamp: Callable[[Any], int | datetime] | None = None) -> WatermarkStrategy:

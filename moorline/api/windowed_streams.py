@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from moorline.api.evictors import CountEvictor, Evictor
 from moorline.api.functions import AggregateFunction, OutputTag, ReduceFunction
+from moorline.api.overrides import check_methods
 from moorline.api.states import declared_states
 from moorline.api.triggers import CountTrigger, PurgingTrigger, Trigger
 from moorline.api.window_functions import ProcessWindowFunction, WindowContext, WindowFunction
@@ -131,6 +132,7 @@ class WindowedStream:
         return self._collected(_window_function(function), element_type, options)
 
     def _incremental(self, contents: str, function: Any, window_function: Any, kept: Any, options: Any) -> Stream:
+        check_methods(function, contents)
         if states := declared_states(function):
             advice = f"The window keeps the state of a {contents} function: put others on a window function."
             raise InvalidArgument(contents, ", ".join(states), advice)

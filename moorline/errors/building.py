@@ -52,6 +52,22 @@ class InvalidArgument(JobError):
 
 
 @dataclass(eq=False)
+class MethodMissing(JobError):
+    """A function has not the method that does its work."""
+
+    where: str
+    function: str
+    base: str
+    method: str
+    #: A method of the function's own that may be meant.
+    similar: str = ""
+
+    def __str__(self) -> str:
+        advice = f"Is {self.similar!r} meant? Rename it." if self.similar else f"Write {self.method}."
+        return f"{self.where}: {self.function} is a {self.base} without {self.method!r}. {advice}"
+
+
+@dataclass(eq=False)
 class KeyedStateWithoutKey(JobError):
     """A function with keyed state sits on a stream that has no key."""
 

@@ -13,11 +13,10 @@ class MoorlineError(Exception):
         if cls.__module__.startswith("moorline.errors."):
             cls.__module__ = "moorline.errors"  # tracebacks name what users can import, not the file it is in
 
-    def __reduce__(self) -> tuple[type[MoorlineError], tuple[object, ...]]:
-        # Exceptions cross from Spark tasks to the driver, so they must survive pickling.
-        if is_dataclass(self):
-            return type(self), tuple(getattr(self, f.name) for f in fields(self))
-        return type(self), self.args
+    def __reduce__(self) -> tuple[type[MoorlineError], tuple[object, ...], dict[str, object]]:
+        # Exceptions cross from Spark tasks to the driver, so they must survive pickling: notes too.
+        arguments = tuple(getattr(self, f.name) for f in fields(self)) if is_dataclass(self) else self.args
+        return type(self), arguments, self.__dict__
 
 
 class FailureReason(Enum):

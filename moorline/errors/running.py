@@ -51,6 +51,36 @@ class TimersNeedKey(StateError):
 
 
 @dataclass(eq=False)
+class TimerWithoutHandler(StateError):
+    """A timer was set by a function that has nothing to do when it is due."""
+
+    uid: str
+    function: str
+    #: A method of the function's own that may be meant.
+    similar: str = ""
+
+    def __str__(self) -> str:
+        advice = f"Is {self.similar!r} meant? Rename it to on_timer." if self.similar else "Write on_timer."
+        return (
+            f"operator {self.uid!r} set a timer, but its function {self.function} has no on_timer(self, timestamp, "
+            f"ctx), so nothing would happen when it is due. {advice}"
+        )
+
+
+@dataclass(eq=False)
+class InvalidOutput(StateError):
+    """What a function returned is one record, or none, where any number of them is expected."""
+
+    uid: str
+    method: str
+    had: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.method} of operator {self.uid!r} returned {self.had}. {self.advice}"
+
+
+@dataclass(eq=False)
 class TimestampMissing(StateError):
     """A record without a timestamp reached something that goes by event time."""
 

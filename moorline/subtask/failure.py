@@ -28,7 +28,8 @@ def describe_failure(error: BaseException) -> Failed:
         return Failed(error=_told(str(error)), traceback=told, corrupt=error.path)
     # What the author has to mend will not mend itself by a restart.
     user = isinstance(error, (JobError, StateError, RestoreError))
-    return Failed(error=_told(f"{type(error).__name__}: {error}"), traceback=told, user=user)
+    notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
+    return Failed(error=_told(f"{type(error).__name__}: {error}{notes}"), traceback=told, user=user)
 
 
 def _told(text: str) -> str:

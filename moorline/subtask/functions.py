@@ -14,6 +14,7 @@ from moorline.errors import MoorlineError
 from moorline.state.backend import NO_KEY
 from moorline.subtask.operator import ChainedOperator, Place, user_code_failed
 from moorline.subtask.runtime import RuntimeContext
+from moorline.subtask.yields import checked, is_tagged, many
 
 
 class FunctionOperator(ChainedOperator):
@@ -39,13 +40,16 @@ class FunctionOperator(ChainedOperator):
     def finish(self) -> None:
         if isinstance(self.function, Function):
             try:
-                found = self.function.finish()
-                out = [] if found is None else list(found)
-            except MoorlineError:
-                raise
+                out = list(checked(self.function.finish(), self.operator.uid, "finish"))
+            except MoorlineError as error:
+                raise self.noted(error) from error.__cause__
             except Exception as error:
                 raise user_code_failed(self.operator, self.subtask, error) from error
-            self.emit(out)
+            kept = [value for value in out if not is_tagged(value, self.operator.uid)]
+            for tag, value in [value for value in out if is_tagged(value, self.operator.uid)]:
+                for target in self.side_targets.get(tag.name, ()):
+                    target.process([value])
+            self.emit(kept)
 
     def close(self) -> None:
         if isinstance(self.function, Function):
@@ -68,6 +72,8 @@ class MapOperator(FunctionOperator):
         for cls, method in ((MapFunction, "map"), (FilterFunction, "filter"), (FlatMapFunction, "flat_map")):
             if isinstance(f, cls):
                 self._call = getattr(f, method)
+        if self.operator.kind == "flat_map":
+            self._call = many(self._call, self.operator.uid, "flat_map", may_be_tuple=True)
         if self.backend is not None:
             current, key_of, call = self.backend.current, self.operator.inputs[0].key, self._call
 
@@ -90,7 +96,7 @@ class MapOperator(FunctionOperator):
                     out = list(compress(records, kept))
                     timestamps = timestamps and list(compress(timestamps, kept))
                 case _:
-                    found = [tuple(call(r) or ()) for r in iterator]
+                    found = [tuple(call(r)) for r in iterator]
                     out = list(chain.from_iterable(found))
                     if timestamps:
                         timestamps = [t for o, at in zip(found, timestamps) for t in repeat(at, len(o))]

@@ -118,12 +118,19 @@ class ChainedOperator:
         return [*self.targets, *(t for targets in self.side_targets.values() for t in targets)]
 
     def failure(self, error: Exception, records: list[Any], iterator: Any) -> Exception:
-        """What to raise for ``error``: ours as it is, anything else with the place it happened at."""
-        if isinstance(error, MoorlineError) and not isinstance(error, UserCodeFailed):
-            return error
+        """What to raise for ``error``, with the place it happened at: ours has a note of it."""
         at = len(records) - iterator.__length_hint__() - 1
         record = f"{records[at]!r:.500}" if 0 <= at < len(records) else ""
+        if isinstance(error, MoorlineError) and not isinstance(error, UserCodeFailed):
+            return self.noted(error, f"record {self.records_in + at} of this attempt: {record}" if record else "")
         return user_code_failed(self.operator, self.subtask, error, self.records_in + at, record)
+
+    def noted(self, error: MoorlineError, at: str = "") -> MoorlineError:
+        """``error`` with a note of the place it happened at, if it has none: the operator farther up has another."""
+        if not getattr(error, "__notes__", None):
+            place = f"operator {self.operator.uid!r} ({self.operator.name}), subtask {self.subtask}"
+            error.add_note(f"in {place}, {at}" if at else f"in {place}")
+        return error
 
 
 def user_code_failed(

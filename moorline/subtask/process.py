@@ -15,19 +15,29 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from moorline.api.connected_functions import CoFlatMapFunction, CoMapFunction
+from moorline.api.connected_functions import (
+    CoFlatMapFunction,
+    CoMapFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+)
 from moorline.api.descriptors import MapStateDescriptor, StateDescriptor
-from moorline.api.functions import OutputTag
+from moorline.api.functions import KeyedProcessFunction, OutputTag
+from moorline.api.overrides import similar_method
 from moorline.api.states import MapState, State
-from moorline.errors import MoorlineError, UnknownState
+from moorline.api.streams import describe
+from moorline.errors import MoorlineError, TimerWithoutHandler, UnknownState
 from moorline.state.backend import NO_KEY, CurrentKey, KeyedBackend, Moment, Namespace
 from moorline.subtask.functions import FunctionOperator
 from moorline.subtask.operator import Place, user_code_failed
 from moorline.subtask.runtime import RuntimeContext
 from moorline.subtask.timers import Clock, Timers
+from moorline.subtask.yields import is_tagged, many, many_of_element
 
 #: What timers make is passed on when there is so much of it.
 FIRED_RECORDS = 2048
+#: What a function has that has not written its own.
+_NO_ON_TIMER = {KeyedProcessFunction.on_timer, KeyedCoProcessFunction.on_timer, KeyedBroadcastProcessFunction.on_timer}
 
 
 class ElementContext:
@@ -99,19 +109,30 @@ class ProcessOperator(FunctionOperator):
         super().open()
         self._sides = self._make_sides()
         self._context = self._sides[0].context
-        self._on_timer = getattr(self.function, "on_timer", None)
+        on_timer = getattr(self.function, "on_timer", None)
+        if on_timer is None or getattr(on_timer, "__func__", on_timer) in _NO_ON_TIMER:
+            self._on_timer = None
+            if self._timers is not None:
+                self._timers.refuse_new_ones(self._no_on_timer)
+        else:
+            self._on_timer = many(on_timer, self.operator.uid, "on_timer")
+
+    def _no_on_timer(self) -> TimerWithoutHandler:
+        similar = similar_method(self.function, "on_timer")
+        return TimerWithoutHandler(self.operator.uid, describe(self.function), similar)
 
     def _make_sides(self) -> list[Side]:
         context = ElementContext(self.moment, self.backend.current if self.backend else None, self.clock)
-        f = self.function
-        if self.operator.kind == "process":
-            methods = [getattr(f, "process_element", f)]
-        elif isinstance(f, CoMapFunction):
+        f, uid = self.function, self.operator.uid
+        methods: list[Callable[[Any, Any], Any]]
+        if isinstance(f, CoMapFunction):
             methods = [lambda value, ctx: (f.map1(value),), lambda value, ctx: (f.map2(value),)]
         elif isinstance(f, CoFlatMapFunction):
-            methods = [lambda value, ctx: f.flat_map1(value), lambda value, ctx: f.flat_map2(value)]
+            first, second = (many(m, uid, m.__name__, may_be_tuple=True) for m in (f.flat_map1, f.flat_map2))
+            methods = [lambda value, ctx: first(value), lambda value, ctx: second(value)]
         else:
-            methods = [f.process_element1, f.process_element2]
+            names = ["process_element"] if self.operator.kind == "process" else ["process_element1", "process_element2"]
+            methods = [many_of_element(getattr(f, name, f), uid, name) for name in names]
         return [Side(m, context, self.operator.key_selector(n)) for n, m in enumerate(methods)]
 
     def process(self, records: list[Any], timestamps: list[int] | None = None, side: int = 0) -> None:
@@ -170,8 +191,10 @@ class ProcessOperator(FunctionOperator):
         return stamps
 
     def _pass_on(self, out: list[Any], stamps: list[int] | None) -> None:
-        if OutputTag.exists and OutputTag in {type(v[0]) for v in out if type(v) is tuple and v}:
-            out, stamps = self._divert(out, stamps)
+        if OutputTag.exists:
+            firsts = {type(v[0]) for v in out if type(v) is tuple and v}
+            if any(issubclass(kind, OutputTag) for kind in firsts):
+                out, stamps = self._divert(out, stamps)
         self.emit(out, stamps or None)
         for context in {id(s.context): s.context for s in self._sides}.values():
             if context.side:
@@ -186,7 +209,7 @@ class ProcessOperator(FunctionOperator):
         kept: list[Any] = []
         kept_stamps: list[int] = []
         for number, value in enumerate(out):
-            if type(value) is tuple and len(value) == 2 and type(value[0]) is OutputTag:
+            if is_tagged(value, self.operator.uid):
                 self.moment.timestamp = stamps[number] if stamps else None
                 self._context.output(*value)
                 self.moment.timestamp = None
@@ -231,8 +254,8 @@ class ProcessOperator(FunctionOperator):
             found = self._on_timer(time, context)
             if found is not None:
                 self._fired.extend(found)
-        except MoorlineError:
-            raise
+        except MoorlineError as error:
+            raise self.noted(error, f"a timer of key {key!r:.200}") from error.__cause__
         except Exception as error:
             raise user_code_failed(self.operator, self.subtask, error, -1, f"a timer of key {key!r:.200}") from error
         finally:
@@ -260,10 +283,10 @@ class BroadcastOperator(ProcessOperator):
 
     def _make_sides(self) -> list[Side]:
         read, write = BroadcastSideContext(self, False), BroadcastSideContext(self, True)
-        return [
-            Side(self.function.process_element, read, self.operator.key_selector(0)),
-            Side(self.function.process_broadcast_element, write, None),
-        ]
+        f, uid = self.function, self.operator.uid
+        element = many_of_element(f.process_element, uid, "process_element")
+        broadcast = many_of_element(f.process_broadcast_element, uid, "process_broadcast_element")
+        return [Side(element, read, self.operator.key_selector(0)), Side(broadcast, write, None)]
 
     def apply_to_keyed_state(self, name: str, function: Callable[[Any, State], None]) -> None:
         """Call ``function(key, state)`` for every key of this subtask that has something in a state."""

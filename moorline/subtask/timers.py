@@ -72,6 +72,15 @@ class Timers(Clock):
     def processing_time_timers(self) -> list[int]:
         return [time for time, namespace in self.processing.of_key(self._key()) if namespace is None]
 
+    def refuse_new_ones(self, error: Callable[[], Exception]) -> None:
+        """Raise ``error()`` whenever one is to be registered: nothing would happen when it is due."""
+
+        def refuse(time: int) -> None:
+            self._key()
+            raise error()
+
+        self.register_event_time_timer = self.register_processing_time_timer = refuse  # type: ignore[method-assign]
+
     def _key(self) -> Any:
         key = self._current.key
         if key is NO_KEY:

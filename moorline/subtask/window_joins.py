@@ -6,10 +6,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from moorline.subtask.process import ProcessOperator, Side
+from moorline.subtask.yields import many
 
 
 class IntervalJoinOperator(ProcessOperator):
     """Runs an :class:`~moorline.api.joins.IntervalJoinFunction`, whose results are pairs of timestamp and value."""
+
+    def open(self) -> None:
+        super().open()
+        self.function.pair = many(self.function.pair, self.operator.uid, "process_element")
 
     def _stamped(self, this: Side, records: Iterable[Any], timestamps: list[int], out: list[Any]) -> list[int]:
         found: list[Any] = []

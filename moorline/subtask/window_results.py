@@ -12,6 +12,7 @@ from moorline.api.functions import OutputTag
 from moorline.api.window_functions import CoGroupFunction, JoinFunction, ProcessWindowFunction, WindowFunction
 from moorline.api.windows import Window
 from moorline.subtask.window_contexts import FunctionScope
+from moorline.subtask.yields import is_tagged, many
 
 #: Tag, then values and timestamps.
 Side = dict[str, tuple[list[Any], list[int]]]
@@ -39,13 +40,13 @@ class WindowResults:
         values.append(value)
         stamps.append(timestamp)
 
-    def taken(self) -> tuple[list[Any], list[int], Side]:
+    def taken(self, uid: str) -> tuple[list[Any], list[int], Side]:
         """Everything, which is not here any more."""
-        if OutputTag.exists and any(map(_is_tagged, self._out)):
+        if OutputTag.exists and any(is_tagged(value, uid) for value in self._out):
             # ``yield tag, value`` means a side output, as in PyFlink.
             made, self._out, stamps, self._stamps = self._out, [], self._stamps, []
             for value, timestamp in zip(made, stamps):
-                if _is_tagged(value):
+                if is_tagged(value, uid):
                     self.divert(value[0].name, value[1], timestamp)
                 else:
                     self.extend((value,), timestamp)
@@ -54,24 +55,22 @@ class WindowResults:
         return taken
 
 
-def _is_tagged(value: Any) -> bool:
-    return type(value) is tuple and len(value) == 2 and type(value[0]) is OutputTag
-
-
-def calling(function: Any, scope: FunctionScope) -> Callable[[Any, Window, Any], Iterable[Any] | None]:
+def calling(function: Any, scope: FunctionScope, uid: str) -> Callable[[Any, Window, Any], Iterable[Any] | None]:
     """How the user's function is called with key, window and contents."""
     if isinstance(function, ProcessWindowFunction):
+        made = many(function.process, uid, "process")
 
         def process(key: Any, window: Window, elements: Any) -> Iterable[Any] | None:
             scope.at(window)
-            return function.process(key, scope, elements)
+            return made(key, scope, elements)
 
         return process
     if isinstance(function, WindowFunction):
-        return function.apply
+        return many(function.apply, uid, "apply")
     if isinstance(function, JoinFunction):
         return lambda key, window, sides: [function.join(left, right) for left in sides[0] for right in sides[1]]
     if isinstance(function, CoGroupFunction):
-        return lambda key, window, sides: function.co_group(*sides)
+        grouped = many(function.co_group, uid, "co_group")
+        return lambda key, window, sides: grouped(*sides)
     # The reduction or aggregation itself.
     return lambda key, window, elements: elements

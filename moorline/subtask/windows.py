@@ -98,7 +98,7 @@ class WindowOperator(FunctionOperator):
         self._function_scope = FunctionScope(
             self._timers, StateStore(uid, per_window), StateStore(uid, per_key), self._results.divert
         )
-        self._call = calling(self.function, self._function_scope)
+        self._call = calling(self.function, self._function_scope, uid)
         self._clear_function = self.function.clear if isinstance(self.function, ProcessWindowFunction) else None
         self._run = self._chosen()
 
@@ -414,7 +414,7 @@ class WindowOperator(FunctionOperator):
         if self._sets is not None:
             self._sets.store()
         self.backend.settle()
-        out, stamps, side = self._results.taken()
+        out, stamps, side = self._results.taken(self.operator.uid)
         self.emit(out, stamps or None)
         for tag, (values, times) in side.items():
             for target in self.side_targets.get(tag, ()):

@@ -243,6 +243,9 @@ def test_a_failure_in_open_is_told_too():
         def open(self, runtime_context):
             raise OSError("no such host")
 
+        def map(self, value):
+            return value
+
     with pytest.raises(UserCodeFailed, match="OSError: no such host in operator 'function'"):
         OperatorHarness(Broken())
 
@@ -353,6 +356,9 @@ def test_keyed_state_asked_for_without_a_key_is_refused():
     class Asks(mo.ProcessFunction):
         def open(self, runtime_context):
             runtime_context.get_state(mo.ValueStateDescriptor("n", int))
+
+        def process_element(self, value, ctx):
+            yield value
 
     with pytest.raises(KeyedStateWithoutKey, match=r"keyed state \(n\)"):
         OperatorHarness(Asks())
@@ -506,6 +512,9 @@ def test_a_function_that_cannot_be_shipped_is_refused_here_too():
     class Locked(mo.MapFunction):
         def __init__(self):
             self.lock = threading.Lock()
+
+        def map(self, value):
+            return value
 
     with pytest.raises(FunctionNotShippable):
         OperatorHarness(Locked())

@@ -326,6 +326,9 @@ def test_keyed_state_needs_a_key_in_any_function():
         n = mo.ValueState(int)
         m = mo.ListState(int)
 
+        def map(self, value):
+            return value
+
     with pytest.raises(KeyedStateWithoutKey, match=r"operator 'f' needs keyed state \(n, m\)"):
         numbers(job()).map(Numbered(), uid="f")
     with pytest.raises(KeyedStateWithoutKey):

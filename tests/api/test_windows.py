@@ -236,6 +236,9 @@ class Mean(mo.AggregateFunction):
 class Stateful(mo.ReduceFunction):
     seen = mo.ValueState(int)
 
+    def reduce(self, value1, value2):
+        return value1
+
 
 @pytest.mark.parametrize(
     "wrong",

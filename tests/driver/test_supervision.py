@@ -78,6 +78,9 @@ def test_a_stop_survives_a_failure():
 
 def test_a_sink_that_cannot_clean_up_does_not_fail_a_job_that_is_done(caplog):
     class Untidy(mo.Sink):
+        def open(self, ctx):
+            return mo.SinkWriter()
+
         def clean_up(self, job, uid):
             raise OSError("the folder is gone")
 
@@ -381,6 +384,9 @@ def test_a_damaged_checkpoint_is_refused_aloud_and_the_older_one_is_used_at_once
     rolled_back = []
 
     class Ledger(mo.Sink):
+        def open(self, ctx):
+            return mo.SinkWriter()
+
         def roll_back(self, job, uid, checkpoint):
             rolled_back.append((job, uid, checkpoint))
 
@@ -415,6 +421,9 @@ def test_a_sink_that_cannot_roll_back_is_asked_again():
     asked = []
 
     class Busy(mo.Sink):
+        def open(self, ctx):
+            return mo.SinkWriter()
+
         def roll_back(self, job, uid, checkpoint):
             asked.append(checkpoint)
             if len(asked) == 1:

@@ -76,7 +76,7 @@ def test_plain_callables_do_for_every_kind_of_step(spark):
         .map(lambda n: n + 1)
         .filter(lambda n: n % 2)
         .flat_map(lambda n: None if n == 5 else [n] * (n // 3))
-        .process(lambda n, ctx: (n, -n))
+        .process(lambda n, ctx: [n, -n])
         .sink(mo.collect("out"))
     )
     assert mo.run(job, spark).collected("out") == [3, -3, 7, -7, 7, -7, 9, -9, 9, -9, 9, -9]
@@ -123,7 +123,7 @@ def test_rich_functions_are_opened_once_closed_once_and_told_where_they_are(spar
             self.sign = -1
 
         def process_element(self, value, ctx):
-            return (self.sign * value,)
+            return [self.sign * value]
 
     job = mo.Job("rich", parallelism=2, max_parallelism=16)
     numbers = job.source(mo.generate(lambda n: n, count=8, splits=2))

@@ -255,7 +255,7 @@ def test_unions_side_outputs_and_ways_past_a_stage():
     odd = mo.OutputTag("odd")
     job = mo.Job("shapes", parallelism=2)
     numbers = job.source(mo.generate(lambda n: n, count=100, splits=4), uid="numbers")
-    split = numbers.process(lambda n, ctx: ctx.output(odd, n) if n % 2 else (n,), uid="split")
+    split = numbers.process(lambda n, ctx: ctx.output(odd, n) if n % 2 else [n], uid="split")
     counted = split.key_by(lambda n: n % 10).process(Count(), uid="count").key_by(key).process(Count(), uid="again")
     # The one goes through two stages, the other straight to the last.
     united = counted.map(lambda r: r[0], uid="first").union(split.side_output(odd))

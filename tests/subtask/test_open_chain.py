@@ -95,6 +95,9 @@ def test_state_asked_for_on_a_stream_without_a_key_is_refused():
         def open(self, runtime_context):
             runtime_context.get_state(mo.ValueStateDescriptor("seen", int))
 
+        def map(self, value):
+            return value
+
     with pytest.raises(KeyedStateWithoutKey, match="map-0") as refused:
         World(chain_of(Asks(), keyed=False), "map-0").start()
     assert refused.value.states == ("seen",)
@@ -116,6 +119,9 @@ def test_state_asked_for_after_open_is_refused():
 def test_a_type_that_cannot_be_stored_is_refused_before_the_first_record():
     class Odd(mo.MapFunction):
         kept = mo.ValueState(type(lambda: None))
+
+        def map(self, value):
+            return value
 
     with pytest.raises(UnsupportedType, match="'kept' of operator 'map-0'"):
         World(chain_of(Odd()), "map-0").start()

@@ -150,6 +150,9 @@ class Twice(mo.MapFunction, mo.CheckpointedFunction):
     def snapshot_state(self, ctx):
         pass
 
+    def map(self, value):
+        return value
+
 
 def test_one_name_is_one_kind_of_state():
     with pytest.raises(InvalidArgument, match="split list state already"):

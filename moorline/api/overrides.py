@@ -1,0 +1,45 @@
+"""Has a function the methods that it needs? A misspelt one would otherwise come to light with the first record.
+
+A method that a base class of ours leaves to its subclasses raises ``NotImplementedError`` there. So nothing has to be
+listed a second time: a function that still has such a method is not finished.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moorline.errors import MethodMissing
+from moorline.model.spelling import nearest
+
+#: May be left out: needed for some windows only, where it is asked for.
+_OPTIONAL = {"merge"}
+
+
+def similar_method(function: object, method: str) -> str:
+    """The function's own public method with the nearest name, or nothing."""
+    own = {
+        name
+        for cls in type(function).__mro__
+        if not cls.__module__.startswith("moorline.") and cls is not object
+        for name, value in vars(cls).items()
+        if callable(value) and not name.startswith("__")
+    }
+    return nearest(method, own) or ""
+
+
+def check_methods(function: object, where: str) -> None:
+    """Raises :class:`MethodMissing` if a method is not written. ``where``: which operator or state it is for."""
+    for cls in type(function).__mro__:
+        if not cls.__module__.startswith("moorline."):
+            continue
+        for name, method in vars(cls).items():
+            if name in _OPTIONAL or not _is_left_to_subclasses(method) or name in vars(function):
+                continue
+            if getattr(type(function), name) is method:
+                base, similar = cls.__name__, similar_method(function, name)
+                raise MethodMissing(where, type(function).__name__, base, name, similar)
+
+
+def _is_left_to_subclasses(method: Any) -> bool:
+    code = getattr(method, "__code__", None)
+    return code is not None and code.co_names == ("NotImplementedError",)
