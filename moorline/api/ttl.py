@@ -32,7 +32,7 @@ class StateTtlConfig:
     visibility: Literal["never_return_expired", "return_expired_if_not_cleaned_up"] = field(
         default="never_return_expired", kw_only=True
     )
-    #: The wall clock, or the watermark: then a record's own timestamp is when it touches state.
+    #: The wall clock, or event time: then a record's own timestamp is when it judges and touches state.
     time: Literal["processing", "event"] = field(default="processing", kw_only=True)
     #: Leave out of full snapshots what is over its time.
     cleanup_full_snapshot: bool = field(default=False, kw_only=True)

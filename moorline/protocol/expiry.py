@@ -5,13 +5,17 @@ How long it may live is not stored: the running job says so, for old state too.
 
     clock        now                                        a touch at
     processing   the wall clock                             now
-    event        the watermark; in the timers at the end    the record's timestamp, or the watermark if it has none;
-                 of the input, the time of the timer        before any watermark: not known
+    event        the time of the record or timer itself;    the time of the record or timer itself, or the watermark
+                 the watermark if it is late or has none    if it has none; before any watermark: not known
     ----------   ----------------------------------------   --------------------------------------------------------
     stamp        read                                       write
     none         live; takes the touch                      takes the touch
     live         takes the touch if reads count             takes the touch
     expired      removed; shown once more if that is asked  takes the touch, as if it had been removed
+
+In event time something is removed when the watermark is past its end, not when a record is: an older record that is
+still on time finds it. So what a record sees follows from its own time and from the records before it, however often
+watermarks are announced. A late record sees nothing that the watermark has ended, removed or not.
 
 A live stamp never goes back: a late record does not shorten the life of what it touches. No stamp means that it was
 stored before it had a time to live, or touched when no time was known; its life begins when it is next looked at.
@@ -37,24 +41,23 @@ def is_expired(last_access: int | None, ttl_ms: int, now: int) -> bool:
     return last_access is not None and (last_access + ttl_ms <= now or now >= MAX_TIME)
 
 
-def event_now(watermark: int, timestamp: int | None) -> int:
-    """The time to judge by in event time.
+def event_now(passed: int, timestamp: int | None) -> int:
+    """The time to judge by in event time. ``passed``: the last watermark of which every timer has fired.
 
-    >>> event_now(5000, timestamp=4000)
-    5000
+    >>> event_now(5000, timestamp=6000), event_now(5000, timestamp=4000), event_now(5000, timestamp=None)
+    (6000, 5000, 5000)
 
-    The last watermark is no time but says that there is no more input. What is left to do are the timers, in the
-    order of their times: each of them still finds the state that was live at its time.
+    The last watermark is no time but says that there is no more input.
 
     >>> event_now(MAX_TIME, timestamp=4000)
     4000
     """
-    if watermark < MAX_TIME:
-        return watermark
-    return MIN_TIME if timestamp is None else timestamp
+    if passed >= MAX_TIME:
+        return MIN_TIME if timestamp is None else timestamp
+    return passed if timestamp is None or timestamp < passed else timestamp
 
 
-def event_stamp(watermark: int, timestamp: int | None) -> int | None:
+def event_stamp(passed: int, timestamp: int | None) -> int | None:
     """The time of a touch in event time; None if it is not known yet.
 
     >>> event_stamp(5000, timestamp=4000), event_stamp(5000, timestamp=None), event_stamp(MIN_TIME, timestamp=None)
@@ -62,7 +65,7 @@ def event_stamp(watermark: int, timestamp: int | None) -> int | None:
     """
     if timestamp is not None:
         return timestamp
-    return watermark if MIN_TIME < watermark < MAX_TIME else None
+    return passed if MIN_TIME < passed < MAX_TIME else None
 
 
 def later(last_access: int | None, touch: int | None, now: int) -> int | None:

@@ -63,13 +63,16 @@ class CurrentKey:
 class Moment:
     """What time it is for one operator. Set by the operator for every batch, read by states with a time to live."""
 
-    __slots__ = ("processing_ms", "timestamp", "watermark")
+    __slots__ = ("passed", "processing_ms", "timestamp", "watermark")
 
     def __init__(self) -> None:
         #: Wall clock, in milliseconds since 1970; never goes back.
         self.processing_ms = 0
         self.watermark = MIN_TIME
-        #: Of the record being processed; None if it has none.
+        #: Event time that is over: the last watermark, once all of its timers have fired. What has expired by then is
+        #: seen by no record that is on time and by no timer.
+        self.passed = MIN_TIME
+        #: Of the record or event-time timer being processed; None if it has none.
         self.timestamp: int | None = None
 
 

@@ -11,6 +11,7 @@ out: calling them would cost half as much again.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -74,7 +75,7 @@ class _Cell:
     def __init__(self, inner: Any, rules: Rules) -> None:
         get, put, clear = inner.value, inner.update, inner.clear
         length, reads_count, shows_expired, times = rules.length, rules.reads_count, rules.shows_expired, rules.times
-        moment = rules.moment
+        moment, removable_at = rules.moment, rules.removable_at
 
         def tidy(now: int) -> None:
             stamped = get()
@@ -96,7 +97,8 @@ class _Cell:
             value, last, own = stamped
             now, touch = times()
             if is_expired(last, own or length, now):
-                clear()
+                if is_expired(last, own or length, removable_at(now)):
+                    clear()
                 return value if shows_expired else None
             stamp = after_read(last, touch, now, reads_count)
             if stamp != last:
@@ -167,12 +169,27 @@ class _Cell:
 
 
 class ExpiringValueState(ValueState[Any]):
-    """A value that expires. It has no default: what is expired is None."""
+    """A value that expires, and is its default again."""
 
     def __init__(self, descriptor: ValueStateDescriptor, inner: Any, rules: Rules) -> None:
         super().__init__(descriptor.type, default=descriptor.default, name=descriptor.name, ttl=descriptor.ttl)
         cell = _Cell(inner, rules)
         self.value, self.update, self.clear = cell.read, cell.write, cell.clear  # type: ignore[method-assign]
+        if descriptor.default is not None:
+            self.value = _or_default(cell.read, descriptor.default)  # type: ignore[method-assign]
+
+
+def _or_default(read: Callable[[], Any], default: Any) -> Callable[[], Any]:
+    """``read``, but the default for None: one of one's own if it could be changed in place."""
+    is_shared = copy.deepcopy(default) is default
+
+    def value() -> Any:
+        found = read()
+        if found is not None:
+            return found
+        return default if is_shared else copy.deepcopy(default)
+
+    return value
 
 
 class ExpiringReducingState(ReducingState[Any]):

@@ -25,18 +25,23 @@ class ExpiringListState(ListState[Any]):
     def __init__(self, descriptor: ListStateDescriptor, inner: Any, rules: Rules) -> None:
         super().__init__(descriptor.type, name=descriptor.name, ttl=descriptor.ttl)
         length, reads_count, shows_expired, times = rules.length, rules.reads_count, rules.shows_expired, rules.times
+        removable_at = rules.removable_at
 
         def split(elements: Iterable[Stamped], now: int, touch: int | None, counts: bool) -> list[Any]:
             """What a read shows. What is to be removed or stamped by it is, in one write, if there is anything."""
             shown: list[Any] = []
             kept: list[Stamped] = []
             is_changed = False
+            removable = removable_at(now)
             for element in elements:
                 value, last, own = element
                 if is_expired(last, own or length, now):
-                    is_changed = True
                     if shows_expired:
                         shown.append(value)
+                    if is_expired(last, own or length, removable):
+                        is_changed = True
+                    else:
+                        kept.append(element)
                     continue
                 shown.append(value)
                 stamp = after_read(last, touch, now, counts)
@@ -96,15 +101,18 @@ class ExpiringMapState(MapState[Any, Any]):
         super().__init__(descriptor.key_type, descriptor.type, name=descriptor.name, ttl=descriptor.ttl)
         length, reads_count, shows_expired, times = rules.length, rules.reads_count, rules.shows_expired, rules.times
         find, store, remove, is_event_time = inner.get, inner.put, inner.remove, rules.is_event_time
+        removable_at = rules.removable_at
 
         def pass_over(now: int, touch: int | None, counts: bool) -> list[tuple[Any, Any]]:
             """What an iteration shows. What is to be removed or stamped by it is, when it is over."""
             shown: list[tuple[Any, Any]] = []
             gone: list[Any] = []
             stamped: list[tuple[Any, Stamped]] = []
+            removable = removable_at(now)
             for key, (value, last, own) in inner.items():
                 if is_expired(last, own or length, now):
-                    gone.append(key)
+                    if is_expired(last, own or length, removable):
+                        gone.append(key)
                     if shows_expired:
                         shown.append((key, value))
                     continue
@@ -130,7 +138,8 @@ class ExpiringMapState(MapState[Any, Any]):
             value, last, own = stamped
             now, touch = times()
             if is_expired(last, own or length, now):
-                remove(key)
+                if is_expired(last, own or length, removable_at(now)):
+                    remove(key)
                 return value if shows_expired else default
             if reads_count or last is None:
                 stamp = after_read(last, touch, now, reads_count)

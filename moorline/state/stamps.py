@@ -13,7 +13,6 @@ from typing import Any
 from moorline.api.ttl import StateTtlConfig
 from moorline.errors import InvalidArgument
 from moorline.model.durations import Duration, milliseconds
-from moorline.model.times import MAX_TIME
 from moorline.protocol.expiry import event_now, event_stamp
 from moorline.state.backend import CurrentKey, Moment
 from moorline.state.sweeping import NEVER, TURNS, Sweep, among_collections, among_values
@@ -30,7 +29,7 @@ def judged_at(config: StateTtlConfig, moment: Moment) -> int:
     >>> judged_at(StateTtlConfig("1h"), moment)
     1000
     """
-    return moment.processing_ms if config.time == "processing" else event_now(moment.watermark, None)
+    return moment.processing_ms if config.time == "processing" else event_now(moment.passed, None)
 
 
 @lru_cache(1024, typed=True)
@@ -63,6 +62,8 @@ class Rules:
         self.shows_expired = config.visibility == "return_expired_if_not_cleaned_up"
         self.is_event_time = config.time == "event"
         self.times = _event_times(moment) if self.is_event_time else _processing_times(moment)
+        #: As of when something that is expired now may be removed as well.
+        self.removable_at: Callable[[int], int] = lambda now: min(now, moment.passed) if self.is_event_time else now
 
     def sweep(
         self, tidy: Callable[[int], object], *, of_collections: bool
@@ -100,9 +101,9 @@ def _event_times(moment: Moment) -> Callable[[], tuple[int, int | None]]:
     """Asks for now and for the time of a touch."""
 
     def times() -> tuple[int, int | None]:
-        watermark, timestamp = moment.watermark, moment.timestamp
-        if timestamp is not None and watermark < MAX_TIME:
-            return watermark, timestamp  # as below, without the calls
-        return event_now(watermark, timestamp), event_stamp(watermark, timestamp)
+        passed, timestamp = moment.passed, moment.timestamp
+        if timestamp is not None and timestamp >= passed:
+            return timestamp, timestamp  # as below, without the calls
+        return event_now(passed, timestamp), event_stamp(passed, timestamp)
 
     return times

@@ -83,10 +83,21 @@ class MapOperator(FunctionOperator):
 
             self._call = keyed
 
+    def _stamping(self, timestamps: list[int]) -> Callable[[Any], Any]:
+        """The function, called for records with these timestamps: states that expire go by them."""
+        moment, keyed, stamps = self.moment, self._call, iter(timestamps)
+
+        def stamped(record: Any) -> Any:
+            moment.timestamp = next(stamps)
+            return keyed(record)
+
+        return stamped
+
     def process(self, records: list[Any], timestamps: list[int] | None = None, side: int = 0) -> None:
         call, iterator = self._call, iter(records)
         if self.backend is not None:
             self._begin(map(self.operator.inputs[0].key, records))
+            call = self._stamping(timestamps) if timestamps else call
         try:
             match self.operator.kind:
                 case "map":
@@ -104,7 +115,7 @@ class MapOperator(FunctionOperator):
             raise self.failure(error, records, iterator) from error
         finally:
             if self.backend is not None:
-                self.backend.current.key = NO_KEY
+                self.backend.current.key, self.moment.timestamp = NO_KEY, None
         if self.backend is not None:
             self.backend.settle()
         self.records_in += len(records)

@@ -62,7 +62,7 @@ class ChainedOperator:
 
     def watermark(self, time: int) -> None:
         """Event time has come this far."""
-        self.moment.watermark = time
+        self.moment.watermark = self.moment.passed = time
         self._pass_watermark(time)
 
     def idle(self) -> None:

@@ -227,6 +227,7 @@ class ProcessOperator(FunctionOperator):
             self.moment.processing_ms = max(self.moment.processing_ms, self.wall_ms())
             self._timers.advance(time)
             self._pass_on_fired()
+        self.moment.passed = time
         self._pass_watermark(time)
 
     def end_key(self) -> None:

@@ -204,7 +204,7 @@ class Rekeying:
                     stamp = self._wall_ms()  # stored before it had a time to live, which begins now
                 latest = None if descriptor.kind == "list" else seen.get(place)
                 if latest is not None and stamp is not None:
-                    if not is_event_time and is_expired(stamp, own or ttl.length_ms, latest):
+                    if is_expired(stamp, own or ttl.length_ms, latest):
                         continue
                     stamp = max(stamp, latest)
                 # A state takes the time from the operator's clock, so that is set to when it was touched.

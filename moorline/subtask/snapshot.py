@@ -75,6 +75,8 @@ def take(operators: list[ChainedOperator], barrier: Barrier) -> list[Taken]:
         elements, raw_keyed = operator.state.snapshot(barrier.checkpoint, barrier.triggered_ms)
         keyed = None
         if operator.backend is not None:
+            # No batch may have come for a while, and what is over its time by now may be left out.
+            operator.moment.processing_ms = max(operator.moment.processing_ms, operator.wall_ms())
             is_savepoint = bool(barrier.savepoint)
             keyed = operator.backend.snapshot(barrier.checkpoint, barrier.completed, canonical=is_savepoint)
         if isinstance(operator, (SinkOperator, SourceOperator)):

@@ -319,6 +319,7 @@ class WindowOperator(FunctionOperator):
         self.moment.processing_ms = max(self.moment.processing_ms, self.wall_ms())
         self._timers.advance(time)
         self._pass_on()
+        self.moment.passed = time
         self._pass_watermark(time)
 
     def end_key(self) -> None:

@@ -223,6 +223,8 @@ class OperatorHarness:
         live = subtask.states().get(name)
         if live is None:
             raise InvalidArgument("state", name, f"The function has {', '.join(subtask.states()) or 'no state'}.")
+        moment = subtask.operator.moment
+        moment.processing_ms = max(moment.processing_ms, self.clock.now_ms())
         backend.claim([key])
         backend.current.key = key
         try:

@@ -19,7 +19,7 @@ from moorline.api.operator_state import CheckpointedFunction, CheckpointListener
 from moorline.api.states import ValueState
 from moorline.api.ttl import StateTtlConfig
 from moorline.api.watermarks import WatermarkStrategy
-from moorline.model.times import MAX_TIME
+from moorline.model.times import MAX_TIME, MIN_TIME
 from moorline.testing.ledger import LedgerSink
 from moorline.testing.simulated_jobs import LostOrDoubled, SimulatedJob, SplitSource
 
@@ -208,10 +208,16 @@ def operator_state_job(
 
 
 class FollowsTheModel(KeyedProcessFunction):
-    """A value with a time to live beside a model of it without: they must agree at every access."""
+    """Values with a time to live beside a model of them without: they must agree at every access.
+
+    In event time the model knows the records' timestamps and nothing of watermarks.
+    """
 
     mortal: ValueState[int] = ValueState(int, ttl=StateTtlConfig("30ms"))
     read_alive: ValueState[int] = ValueState(int, ttl=StateTtlConfig("20ms", update="on_read_and_write"))
+    recent: ValueState[int] = ValueState(int, default=-1, ttl=StateTtlConfig("10ms", time="event"))
+    #: When it was touched, and what was written.
+    recent_model: ValueState[tuple[int, int]] = ValueState(tuple[int, int])
     written_ms: ValueState[int] = ValueState(int)
     touched_ms: ValueState[int] = ValueState(int)
     seen = ValueState(int, default=0)
@@ -234,8 +240,19 @@ class FollowsTheModel(KeyedProcessFunction):
         if not value[2] % 2 and self.mortal.value() is not None:
             self.mortal.update(count + 1)
             self.written_ms.update(now)
+        self._check_event_time(value[1], count, writes=not value[2] % 3)
         self.seen.update(count + 1)
         yield value[0], count + 1
+
+    def _check_event_time(self, at: int, count: int, writes: bool) -> None:
+        stamp, expected = self.recent_model.value() or (MIN_TIME, -1)
+        if stamp + 10 <= at:
+            stamp, expected = MIN_TIME, -1
+        if (found := self.recent.value()) != expected:
+            raise LostOrDoubled(f"touched at {stamp}, a record at {at} found {found}, expected {expected}")
+        if writes:
+            self.recent.update(count)
+            self.recent_model.update((max(at, stamp), count))
 
     def _check(self, state: Any, stamp: int | None, ttl: int, now: int, count: int) -> bool:
         alive = stamp is not None and stamp + ttl > now
@@ -248,7 +265,7 @@ class FollowsTheModel(KeyedProcessFunction):
 def ttl_job(seed: int, chance: random.Random, parallelism: int, records: int, version: int = 0) -> SimulatedJob:
     splits = timed_input(chance, records)
     job = Job(f"sim-{seed}", parallelism=parallelism, max_parallelism=8)
-    stream = job.source(SplitSource(splits), uid="source", parallelism=min(parallelism, 2))
+    stream = timed_stream(job, splits, parallelism)
     ledger = f"sim-{seed}-ttl"
     stream.key_by(lambda r: r[0]).process(FollowsTheModel(), uid="ttl").sink(LedgerSink(ledger), uid="out")
     totals = Counter(r[0] for rs in splits.values() for r in rs)

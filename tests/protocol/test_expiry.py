@@ -62,14 +62,14 @@ def test_writing_over_what_is_expired_is_writing_for_the_first_time(last_access,
 
 
 @given(st.integers(MIN_TIME + 1, MAX_TIME - 1), maybe_time)
-def test_in_event_time_the_watermark_judges_and_the_record_touches(watermark, timestamp):
-    assert event_now(watermark, timestamp) == watermark
+def test_in_event_time_a_record_judges_and_touches_at_its_own_time(watermark, timestamp):
+    assert event_now(watermark, timestamp) == max(watermark, MIN_TIME if timestamp is None else timestamp)
     assert event_stamp(watermark, timestamp) == (watermark if timestamp is None else timestamp)
 
 
 @given(st.integers(0, MAX_TIME), length)
-def test_before_any_watermark_nothing_expires(last_access, ttl):
-    assert not is_expired(last_access, ttl, event_now(MIN_TIME, last_access))
+def test_before_any_watermark_nothing_expires_for_a_record_without_a_time(last_access, ttl):
+    assert not is_expired(last_access, ttl, event_now(MIN_TIME, None))
     assert event_stamp(MIN_TIME, None) is None
 
 

@@ -13,6 +13,7 @@ from moorline.api.ttl import StateTtlConfig
 from moorline.driver.checkpoints import AttemptCheckpoints
 from moorline.protocol import redistribution
 from moorline.protocol.watermarks import Watermarks
+from moorline.state import stamps
 from moorline.storage import checkpoints as history
 from moorline.subtask.loop import Subtask
 from moorline.testing import simulator
@@ -123,4 +124,23 @@ def test_it_notices_when_list_state_goes_to_everybody(monkeypatch):
 def test_it_notices_when_state_lives_a_little_too_long(monkeypatch):
     a_little = ValueState(int, ttl=StateTtlConfig("35ms"), name="mortal")
     monkeypatch.setattr(FollowsTheModel, "mortal", a_little)
+    assert notices(seed_of(monkeypatch, ttl_job))
+
+
+def test_it_notices_when_state_in_event_time_expires_by_the_watermark(monkeypatch):
+    def by_the_watermark(moment):
+        return lambda: (moment.passed, moment.timestamp)
+
+    monkeypatch.setattr(stamps, "_event_times", by_the_watermark)
+    assert notices(seed_of(monkeypatch, ttl_job))
+
+
+def test_it_notices_when_a_record_removes_what_an_older_one_would_still_see(monkeypatch):
+    original = stamps.Rules.__init__
+
+    def hasty(self, *args):
+        original(self, *args)
+        self.removable_at = lambda now: now
+
+    monkeypatch.setattr(stamps.Rules, "__init__", hasty)
     assert notices(seed_of(monkeypatch, ttl_job))

@@ -52,7 +52,7 @@ class Machine(RuleBasedStateMachine):
         self.moment = Moment()
         self.moment.processing_ms = START
         if self.sweeps:
-            self.moment.watermark = START
+            self.moment.passed = START
         self.subtask = None
         self.begin(100)
         self.checkpointed = ([], 0, {})
@@ -67,7 +67,7 @@ class Machine(RuleBasedStateMachine):
             visibility=self.visibility,
             cleanup_incrementally=5 if self.sweeps else 0,
         )
-        descriptors = [replace(d, ttl=ttl) for d in (VALUE, MAP)]
+        descriptors = [replace(VALUE, default=None, ttl=ttl), replace(MAP, ttl=ttl)]
         self.subtask = Subtask(
             OnTheHeap(), *descriptors, moment=self.moment, restored=parts, completed=completed, incremental=self.sweeps
         )
@@ -78,7 +78,9 @@ class Machine(RuleBasedStateMachine):
 
     @property
     def now(self):
-        return self.moment.processing_ms if self.time == "processing" else self.moment.watermark
+        if self.time == "processing":
+            return self.moment.processing_ms
+        return max(self.moment.passed, MIN_TIME if self.moment.timestamp is None else self.moment.timestamp)
 
     @property
     def touch(self):
@@ -86,11 +88,16 @@ class Machine(RuleBasedStateMachine):
             return self.moment.processing_ms
         if self.moment.timestamp is not None:
             return self.moment.timestamp
-        return self.moment.watermark if self.moment.watermark > MIN_TIME else None
+        return self.moment.passed if self.moment.passed > MIN_TIME else None
 
-    def is_over(self, place):
+    def is_over(self, place, now=None):
         _, stamp, own = self.model[place]
-        return bool(self.length) and stamp is not None and stamp + (own or self.length) <= self.now
+        return bool(self.length) and stamp is not None and stamp + (own or self.length) <= (now or self.now)
+
+    def found_over(self, place):
+        """A read has found it over. A record that is on time may still be older than its end."""
+        if self.time == "processing" or self.is_over(place, self.moment.passed):
+            del self.model[place]
 
     def touched(self, stamp):
         if self.touch is None or not self.length:
@@ -108,7 +115,7 @@ class Machine(RuleBasedStateMachine):
             return absent
         value, stamp, own = self.model[place]
         if self.is_over(place):
-            del self.model[place]
+            self.found_over(place)
             return value if self.visibility != "never_return_expired" else absent
         if self.update == "on_read_and_write" or stamp is None:
             self.model[place] = (value, self.touched(stamp), own)
@@ -121,8 +128,8 @@ class Machine(RuleBasedStateMachine):
         if self.time == "processing":
             self.moment.processing_ms += after
         elif after:
-            self.moment.watermark = max(self.moment.watermark, START) + after
-        base = max(self.moment.watermark, START)
+            self.moment.passed = max(self.moment.passed, START) + after
+        base = max(self.moment.passed, START)
         self.moment.timestamp = None if timestamp is None else base + timestamp
         self.subtask.at(key)
         return self.subtask.states
@@ -205,7 +212,7 @@ class Machine(RuleBasedStateMachine):
             # What is removed before it is revived by another length is not for the model to know.
             length = self.length
         elif self.time == "event":
-            self.moment.watermark = MIN_TIME  # it is not in the snapshot
+            self.moment.passed = MIN_TIME  # it is not in the snapshot
         self.begin(length, parts, completed)
 
     def teardown(self):
@@ -378,7 +385,7 @@ def test_a_sweep_in_event_time_waits_for_the_first_watermark():
     swept.fill(range(100))
     swept.access(100 * TURNS)
     assert swept.rounds == 0
-    swept.moment.watermark = START + 8000
+    swept.moment.passed = START + 8000
     swept.access(100 * TURNS)
     assert swept.table.entries == {}
 

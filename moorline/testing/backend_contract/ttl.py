@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from moorline.api.descriptors import StateDescriptor
+from moorline.api.descriptors import StateDescriptor, ValueStateDescriptor
 from moorline.api.ttl import StateTtlConfig
 from moorline.errors import InvalidArgument, NoCurrentKey, TtlNotEnabled
 from moorline.state.backend import NO_KEY, Moment
@@ -32,7 +32,9 @@ KINDS = pytest.mark.parametrize("plain", ALL, ids=lambda d: d.kind)
 
 
 def living(plain: StateDescriptor, length: str = "10s", **options: Any) -> StateDescriptor:
-    """The same state with a time to live."""
+    """The same state with a time to live, and without a default: what is gone is None."""
+    if isinstance(plain, ValueStateDescriptor):
+        plain = replace(plain, default=None)
     return replace(plain, ttl=StateTtlConfig(length, **options))
 
 
@@ -209,10 +211,24 @@ class Ttl(TtlTests):
 
     # --- values ---------------------------------------------------------------------------------
 
-    def test_a_default_is_ignored(self, moment: Moment) -> None:
-        assert VALUE.default is not None
-        (state,) = self.under(moment, living(VALUE)).states
-        assert state.value() is None
+    @pytest.mark.parametrize("time", ["processing", "event"])
+    def test_a_value_that_never_was_or_is_expired_is_its_default(self, time: Any, moment: Moment) -> None:
+        descriptor = ValueStateDescriptor("value", int, 7, ttl=StateTtlConfig("10s", time=time))
+        (state,) = self.under(moment, descriptor).states
+        moment.timestamp = START
+        assert state.value() == 7
+        state.update(1)
+        assert state.value() == 1
+        moment.processing_ms = moment.timestamp = START + LENGTH
+        assert state.value() == 7
+        state.update(2)
+        state.clear()
+        assert state.value() == 7
+
+    def test_a_default_that_can_be_changed_in_place_is_handed_out_as_a_copy(self, moment: Moment) -> None:
+        (state,) = self.under(moment, ValueStateDescriptor("numbers", list[int], [], ttl="10s")).states
+        state.value().append(1)
+        assert state.value() == []
 
     def test_none_clears_a_value(self, moment: Moment) -> None:
         subtask = self.under(moment, living(VALUE))

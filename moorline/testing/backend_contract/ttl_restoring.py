@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 
 from moorline.api.descriptors import StateDescriptor
-from moorline.model.times import MAX_TIME
+from moorline.model.times import MAX_TIME, MIN_TIME
 from moorline.state.backend import Moment
 from moorline.testing.backend_contract.base import (
     ALL,
@@ -232,7 +233,7 @@ class TtlRestoring(TtlTests):
 
 
 class TtlInEventTime(TtlTests):
-    """The watermark is the clock, and a record touches state at its own time."""
+    """A record judges and touches state at its own time; the watermark says what may be removed."""
 
     def record(self, subtask: Subtask, moment: Moment, timestamp: int | None, key: Any = "a") -> Any:
         """A record is being processed; gives the state."""
@@ -241,21 +242,48 @@ class TtlInEventTime(TtlTests):
         return subtask.states[0]
 
     @KINDS
-    def test_a_record_touches_at_its_own_time_and_the_watermark_judges(
+    def test_a_record_judges_by_its_own_time_and_a_late_one_by_the_watermark(
         self, plain: StateDescriptor, moment: Moment
     ) -> None:
         subtask = self.under(moment, living(plain, time="event"))
-        moment.watermark = START
         write(self.record(subtask, moment, START + 500))
-        moment.watermark = START + 500 + LENGTH - 1
-        assert shown(self.record(subtask, moment, START + 5 * LENGTH)) == after_one_write(plain)
-        moment.watermark = START + 500 + LENGTH
+        for passed in (MIN_TIME, START, START + 500 + LENGTH - 1):
+            moment.passed = passed
+            assert shown(self.record(subtask, moment, START + 500 + LENGTH)) is None
+            assert shown(self.record(subtask, moment, START + 500 + LENGTH - 1)) == after_one_write(plain)
+            assert shown(self.record(subtask, moment, START)) == after_one_write(plain)
+        moment.passed = START + 500 + LENGTH
         assert shown(self.record(subtask, moment, START + 500)) is None
+
+    @KINDS
+    @pytest.mark.parametrize("update", ["on_create_and_write", "on_read_and_write"])
+    def test_what_records_see_does_not_depend_on_when_watermarks_are_announced(
+        self, plain: StateDescriptor, update: Any
+    ) -> None:
+        """Records out of order by up to 3 s, one of them in three a write; every watermark is right, or none comes."""
+
+        def seen(chance: random.Random, announced: float) -> list[Any]:
+            moment = Moment()
+            subtask = self.under(moment, living(plain, time="event", update=update), incremental=False)
+            found = []
+            for n, timestamp in enumerate(timestamps):
+                if chance.random() < announced:
+                    moment.passed = max(moment.passed, min(timestamps[n:]) - 1)
+                state = self.record(subtask, moment, timestamp, key=n % 5)
+                write(state, n) if not n % 3 else found.append((n, shown(state)))
+            return found
+
+        chance = random.Random(7)
+        timestamps = [START + 700 * n + chance.randrange(3000) for n in range(600)]
+        expected = seen(chance, 0)
+        assert None in dict(expected).values()
+        for announced in (0.05, 0.5, 1):
+            assert seen(chance, announced) == expected
 
     @KINDS
     def test_the_clock_on_the_wall_does_not_matter(self, plain: StateDescriptor, moment: Moment) -> None:
         subtask = self.under(moment, living(plain, time="event"))
-        moment.watermark = START
+        moment.passed = START
         write(self.record(subtask, moment, START))
         moment.processing_ms += 100 * LENGTH
         assert shown(subtask.states[0]) == after_one_write(plain)
@@ -265,11 +293,11 @@ class TtlInEventTime(TtlTests):
         self, plain: StateDescriptor, moment: Moment
     ) -> None:
         subtask = self.under(moment, living(plain, time="event"))
-        moment.watermark = START
+        moment.passed = START
         write(self.record(subtask, moment, None))
-        moment.watermark = START + LENGTH - 1
+        moment.passed = START + LENGTH - 1
         assert shown(subtask.states[0]) == after_one_write(plain)
-        moment.watermark = START + LENGTH
+        moment.passed = START + LENGTH
         assert shown(subtask.states[0]) is None
 
     @KINDS
@@ -279,21 +307,21 @@ class TtlInEventTime(TtlTests):
         subtask = self.under(moment, living(plain, time="event"))
         write(self.record(subtask, moment, None))
         assert shown(self.record(subtask, moment, None)) == after_one_write(plain)
-        moment.watermark = START
+        moment.passed = START
         assert shown(self.record(subtask, moment, START - LENGTH)) == after_one_write(plain)
-        moment.watermark = START + LENGTH - 1
+        moment.passed = START + LENGTH - 1
         assert shown(subtask.states[0]) == after_one_write(plain)
-        moment.watermark = START + LENGTH
+        moment.passed = START + LENGTH
         assert shown(subtask.states[0]) is None
 
     @pytest.mark.parametrize("plain", [d for d in ALL if d is not LIST], ids=lambda d: d.kind)
     @pytest.mark.parametrize("touch", [write, shown], ids=["write", "read"])
     def test_a_late_record_does_not_shorten_a_life(self, plain: StateDescriptor, touch: Any, moment: Moment) -> None:
         subtask = self.under(moment, living(plain, time="event", update="on_read_and_write"))
-        moment.watermark = START
+        moment.passed = START
         write(self.record(subtask, moment, START))
         touch(self.record(subtask, moment, START - LENGTH // 2))
-        moment.watermark = START + LENGTH - 1
+        moment.passed = START + LENGTH - 1
         assert shown(self.record(subtask, moment, None)) is not None
 
     @KINDS
@@ -301,9 +329,9 @@ class TtlInEventTime(TtlTests):
         self, plain: StateDescriptor, moment: Moment
     ) -> None:
         subtask = self.under(moment, living(plain, time="event"))
-        moment.watermark = START
+        moment.passed = START
         write(self.record(subtask, moment, START))
-        moment.watermark = MAX_TIME
+        moment.passed = MAX_TIME
         assert shown(self.record(subtask, moment, START + LENGTH - 1)) == after_one_write(plain)
         assert shown(self.record(subtask, moment, START + LENGTH)) is None
 
@@ -311,12 +339,12 @@ class TtlInEventTime(TtlTests):
     def test_event_times_survive_a_restart(self, plain: StateDescriptor, moment: Moment) -> None:
         descriptor = living(plain, time="event")
         subtask = self.under(moment, descriptor)
-        moment.watermark = START
+        moment.passed = START
         write(self.record(subtask, moment, START + 500))
         parts = subtask.checkpoint()
         for past, expected in ((LENGTH - 1, after_one_write(plain)), (LENGTH, None)):
             later = Moment()
             again = self.under(later, descriptor, restored=parts, completed=1)
-            assert shown(self.record(again, later, START + 5 * LENGTH)) == after_one_write(plain)
-            later.watermark = START + 500 + past
-            assert shown(again.states[0]) == expected
+            assert shown(self.record(again, later, START + 500 + past)) == expected
+            later.passed = START + 500 + past
+            assert shown(self.record(again, later, None)) == expected
