@@ -242,6 +242,8 @@ class IntervalJoinFunction(KeyedCoProcessFunction):
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         # How long a record is kept, and where a timer's records are.
         self._keep_ms = max(spec.upper_ms, 0), max(-spec.lower_ms, 0)
+        #: Called for each record that is dropped, with how late it is. Set by the operator.
+        self.on_late: Callable[[int], None] = lambda late_ms: None
 
     def open(self, runtime_context: Any) -> None:
         self._uid = runtime_context.operator_uid
@@ -291,6 +293,8 @@ class IntervalJoinFunction(KeyedCoProcessFunction):
         if watermark > MIN_TIME and time < watermark:
             if late is not None:
                 ctx.output(late, value)
+            else:
+                self.on_late(watermark - time)
             return False
         buffer = self._buffers[side]
         buffer.put(time, [*(buffer.get(time) or ()), value])

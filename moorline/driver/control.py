@@ -127,6 +127,8 @@ class ControlServer:
             log.exception("the control server has failed")
         finally:
             self._seal_outbox()
+            for connection in list(self._connections):  # last words that are there already
+                self._serve(connection, selectors.EVENT_READ)
             self._shut()
 
     def _accept(self) -> None:

@@ -17,7 +17,7 @@ def progress_of(attempt: RunningAttempt | None) -> dict[str, Any]:
     """Records in and out per operator, how it has spent its time, how many keys have state, who does not move on."""
     if attempt is None:
         restored = {"read_bytes": 0, "snapshot_bytes": 0}
-        return {"operators": {}, "records_in": 0, "keys": 0, "restored": restored, "stalled": {}}
+        return {"operators": {}, "records_in": 0, "keys": 0, "restored": restored, "counters": {}, "stalled": {}}
     plan, reports = attempt.deployment.plan, dict(attempt.progress)
     operators: dict[str, dict[str, Any]] = {}
     for subtask, report in reports.items():
@@ -30,6 +30,12 @@ def progress_of(attempt: RunningAttempt | None) -> dict[str, Any]:
         sums["busy"] += report.busy_ms
         sums["held_back"] += report.backpressured_ms
         sums["idle"] += report.idle_ms
+    counters: dict[str, dict[str, int]] = {}
+    for report in reports.values():
+        for uid, counts in report.counters.items():
+            of_operator = counters.setdefault(uid, {})
+            for counter, count in counts.items():
+                of_operator[counter] = of_operator.get(counter, 0) + count
     for sums in operators.values():
         spent = max(1, sums["busy"] + sums["held_back"] + sums["idle"])
         for share in ("busy", "held_back", "idle"):
@@ -43,6 +49,7 @@ def progress_of(attempt: RunningAttempt | None) -> dict[str, Any]:
             "read_bytes": sum(dict(attempt.read_bytes).values()),
             "snapshot_bytes": attempt.snapshot_bytes,
         },
+        "counters": counters,
         "stalled": {
             str(subtask): {"seconds": report.stalled_ms / 1000, "at": report.stalled_at}
             for subtask, report in reports.items()

@@ -46,6 +46,7 @@ from moorline.model.messages import (
     Declined,
     Failed,
     InputEnded,
+    Noticed,
     Progress,
     Report,
     Running,
@@ -76,6 +77,8 @@ class Supervision:
         self._restarts = Restarts(config.restart_strategy, chance)
         self._lifecycle = Lifecycle()
         self._attempt: RunningAttempt | None = None
+        #: The last one that was launched, also after its end.
+        self.last_attempt: RunningAttempt | None = None
         #: Of the last attempt, for the tidying up at the end.
         self._checkpoints: AttemptCheckpoints | None = None
         self._restart_at_ms: int | None = None
@@ -84,6 +87,8 @@ class Supervision:
         self._refused: dict[int, str] = {}
         self._wishes = Wishes(graph.job, config.autoscale)
         self._last_failure = ""
+        #: Operators and kinds of what was said about them: once is enough.
+        self._noticed: set[tuple[str, str]] = set()
         self._queries = Queries()
         self._finished_stats: list[CheckpointStats] = []
         self.history_of_failures: list[str] = []
@@ -310,6 +315,7 @@ class Supervision:
             deployment.plan.subtasks(), self._config.heartbeat_ms, self._config.start_timeout_ms, now_ms
         )
         self._attempt = RunningAttempt(deployment, checkpoints, now_ms, heartbeats, snapshot_bytes=start.snapshot_bytes)
+        self.last_attempt = self._attempt
         self._checkpoints = checkpoints
         self._cluster.launch(deployment)
 
@@ -344,6 +350,10 @@ class Supervision:
             case Progress():
                 current.progress[subtask] = report
                 current.checkpoints.progressed(subtask, report)
+            case Noticed(uid=uid, kind=kind, text=text):
+                if (uid, kind) not in self._noticed:
+                    self._noticed.add((uid, kind))
+                    log.warning("job %s: operator %r %s", self._graph.job, uid, text)
             case Answer():
                 self._queries.answered(report)
             case Failed():

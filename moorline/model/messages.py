@@ -1,6 +1,6 @@
 """What subtasks and the driver tell each other. A closed set of typed messages, as msgpack.
 
-    subtask to driver: Running, Acknowledged, Declined, InputEnded, Progress, Answer, Failed
+    subtask to driver: Running, Acknowledged, Declined, InputEnded, Progress, Noticed, Answer, Failed
     driver to subtask: SendBackTo, Trigger, Overtake, Hold, Confirm, Abort, Query
 
 Reports are past tense, orders imperative. Every line is opened by a handshake that settles job, attempt and
@@ -68,6 +68,16 @@ class Progress(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     stalled_ms: int = 0
     stalled_at: str = ""
     reading: str = ""
+    #: Whatever else operators count, by their uids and by the name of the counter, since the subtask started.
+    counters: dict[str, dict[str, int]] = {}
+
+
+class Noticed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Something that the people who run the job should know. Told once for each operator and kind."""
+
+    uid: str
+    kind: str
+    text: str
 
 
 class Answer(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -158,7 +168,7 @@ class Query(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 T = TypeVar("T")
-Report = Running | Acknowledged | Declined | InputEnded | Progress | Answer | Failed
+Report = Running | Acknowledged | Declined | InputEnded | Progress | Noticed | Answer | Failed
 Order = SendBackTo | Trigger | Overtake | Hold | Confirm | Abort | Query
 
 _encoder = msgspec.msgpack.Encoder()

@@ -225,6 +225,7 @@ def run_task(spec: TaskSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> I
         reader.start()
         yield from _drive(subtask, mailbox, sender)
         yield from _drain(subtask, mailbox)
+        line.report(subtask.progress())  # the last word: where it stands at the end
     except Exception as error:
         if line is not None and subtask is not None and not isinstance(error, (DriverLost, FeedbackLost)):
             line.report(describe_failure(error))

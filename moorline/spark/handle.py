@@ -113,10 +113,13 @@ class Handle:
     def progress(self) -> dict[str, Any]:
         """Records in and out per operator of this attempt, how it has spent its time, and how many keys have state.
 
+        Between two attempts and after the end it is that of the last one.
+
         ``restored``: how many bytes were read to restore it, by all subtasks together, and the size of the snapshot.
+        ``counters``: what operators count beside that, such as ``late_records`` that were dropped, by uid.
         ``stalled``: subtasks whose thread has not moved on for some seconds, and where in the code they are.
         """
-        return progress_of(self._loop.supervision.running)
+        return progress_of(self._loop.supervision.last_attempt)
 
     @property
     def worker_pids(self) -> dict[str, int]:

@@ -32,6 +32,7 @@ from moorline.state.expiring import expiring, judged_at
 from moorline.state.forms import Form, form_of
 from moorline.state.peeking import KINDS, MOST_ELEMENTS, Peeked, check_count, joined
 from moorline.state.rocksdb_cells import PLAIN_KEYS, Cells, Places, Room, codec_of, row_prefix
+from moorline.state.rocksdb_census import count_keys
 from moorline.state.rocksdb_layout import (
     after,
     encoded_key,
@@ -344,15 +345,9 @@ class RocksDbBackend:
             return 0
         self._flush()
         store, _ = self._database()
-        estimate = store.estimated_rows()
-        if estimate > COUNTED_ROWS:
-            return estimate
-        counted = 0
-        for bound in self._bound.values():
-            if bound.form.kind != "timers":
-                rows = store.scan(*groups(bound.entry.number, self._key_groups.first, self._key_groups.end))
-                counted += sum(1 for _ in heads(rows, bound.form.is_windowed))
-        return counted
+        is_small = store.estimated_rows() <= COUNTED_ROWS
+        states = [(b.entry.number, b.form.is_windowed) for b in self._bound.values() if b.form.kind != "timers"]
+        return sum(count_keys(store, number, self._key_groups, by_window, is_small) for number, by_window in states)
 
     def memory_bytes(self) -> int:
         """What RocksDB and the caches take, as an estimate."""

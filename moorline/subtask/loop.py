@@ -63,6 +63,8 @@ from moorline.subtask.spent import TimeSpent
 
 #: How often keys are counted.
 COUNT_MS = 500
+#: Counting that takes long rests so many times as long: it is for people, and never more than a hundredth of the work.
+COUNT_REST = 100
 
 
 class Subtask:
@@ -116,7 +118,7 @@ class Subtask:
         #: Of a source: the driver wants it to wait.
         self._is_held = False
         #: How many keys there are, counted now and then.
-        self._keys, self._counted_ms = 0, -math.inf
+        self._keys, self._count_at_ms = 0, -math.inf
         #: All input has ended: nothing fires any more.
         self._is_finished = False
         self.is_done = False
@@ -237,9 +239,10 @@ class Subtask:
 
     def tick(self) -> bool:
         """Do what is due by the wall clock. False if nothing was."""
-        if self._env.now_ms() - self._counted_ms >= COUNT_MS:
-            self._counted_ms = self._env.now_ms()
+        if (began := self._env.now_ms()) >= self._count_at_ms:
             self._keys = sum(o.backend.entries() for o in self._operators if o.backend is not None)
+            ended = self._env.now_ms()
+            self._count_at_ms = ended + max(COUNT_MS, COUNT_REST * (ended - began))
         return self._clocks.tick(self.next_tick_ms())
 
     @property
@@ -268,13 +271,16 @@ class Subtask:
         busy, held_back, idle = self.spent.so_far()
         return Progress(
             records_in=self._operators[0].records_in if self._operators else 0,
-            records_out=self.output.records_out,
+            # Those that a sink at the end of the chain has written are out as well.
+            records_out=self.output.records_out
+            + sum(o.records_in for o in self._operators if o.operator.kind == "sink"),
             keys=self._keys,
             blocked_bytes=self._gate.held_bytes(),
             busy_ms=busy,
             backpressured_ms=held_back,
             idle_ms=idle,
             reading=self._env.reads.path,
+            counters={o.operator.uid: dict(o.counters) for o in self._operators if o.counters},
         )
 
     def turn(self) -> object:

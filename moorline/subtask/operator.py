@@ -42,6 +42,8 @@ class Place:
     backend: KeyedBackend | None
     #: Everything that belongs to the subtask and not to a key.
     state: OperatorState
+    #: Have the driver say something in its log: a kind, of which once is enough, and the text.
+    notice: Callable[[str, str], None] = lambda kind, text: None
 
 
 class ChainedOperator:
@@ -52,7 +54,10 @@ class ChainedOperator:
         self.moment, self.wall_ms, self.backend, self.state = place.moment, place.wall_ms, place.backend, place.state
         self.targets: list[Target] = []
         self.side_targets: dict[str, list[Target]] = {}
+        self.notice = place.notice
         self.records_in = 0
+        #: What else it counts, for people. Read by another thread.
+        self.counters: dict[str, int] = {}
 
     def open(self) -> None:
         """Get ready for records."""
@@ -101,6 +106,15 @@ class ChainedOperator:
 
     def close(self) -> None:
         """Called once, at the end or after a failure."""
+
+    def drop_late(self, late_ms: int, advice: str) -> None:
+        """A record that came too late to count is dropped: count it, and say so once."""
+        count = self.counters.get("late_records", 0)
+        self.counters["late_records"] = count + 1
+        if not count:
+            self.notice(
+                "late_records", f"drops records that come too late, the first by {late_ms / 1000:g} s. {advice}"
+            )
 
     def emit(self, records: list[Any], timestamps: list[int] | None = None) -> None:
         if records:

@@ -21,6 +21,7 @@ from moorline.model.graph import Operator
 from moorline.model.ids import SubtaskId
 from moorline.model.key_groups import KeyGroupRange, covering, owned
 from moorline.model.manifest import KeyedHandle
+from moorline.model.messages import Noticed
 from moorline.state import plain
 from moorline.state.backend import KeyedBackend, Moment, Restored
 from moorline.state.composite import CompositeBackend
@@ -179,7 +180,11 @@ def _make(
     users = {state: parts for state, parts in elements.items() if state not in own}
     state = OperatorState(operator.uid, users, _read_raw(restore, mine, store), checkpoint, mine, is_end)
     context = RuntimeContext(operator, subtask.index, deployment, backend, restore)
-    place = Place(operator, subtask.index, environment.wall_ms, moment, backend, state)
+
+    def notice(kind: str, text: str) -> None:
+        environment.report(Noticed(uid=operator.uid, kind=kind, text=text))
+
+    place = Place(operator, subtask.index, environment.wall_ms, moment, backend, state, notice)
     attempt = deployment.attempt
     match operator.kind:
         case "source" if isinstance(operator.function, SourceFunction):

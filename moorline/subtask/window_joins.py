@@ -15,6 +15,12 @@ class IntervalJoinOperator(ProcessOperator):
     def open(self) -> None:
         super().open()
         self.function.pair = many(self.function.pair, self.operator.uid, "process_element")
+        self.function.on_late = self._drop_late
+
+    def _drop_late(self, late_ms: int) -> None:
+        self.drop_late(
+            late_ms, "Give side_output_left_late_data(...) and side_output_right_late_data(...) to keep them."
+        )
 
     def _stamped(self, this: Side, records: Iterable[Any], timestamps: list[int], out: list[Any]) -> list[int]:
         found: list[Any] = []

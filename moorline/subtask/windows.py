@@ -73,8 +73,6 @@ class WindowOperator(FunctionOperator):
         #: Which window the states of triggers and functions belong to, and which one the contents.
         self._scope = CurrentKey()
         self._contents_scope = CurrentKey() if self._assigner.is_merging else self._scope
-        #: Records that were too late for any of their windows, and had nowhere to go.
-        self.late_records = 0
         self._results = WindowResults()
         self._window: tuple[Span, Window] = ((0, 0), window_of((0, 0)))
 
@@ -308,7 +306,8 @@ class WindowOperator(FunctionOperator):
         if timestamp is None or timestamp + self._spec.lateness_ms > self.moment.watermark or not self._is_event_time:
             return
         if self._spec.late_tag is None:
-            self.late_records += 1
+            late_ms = self.moment.watermark - timestamp - self._spec.lateness_ms
+            self.drop_late(late_ms, "Give allowed_lateness(...), or side_output_late_data(...) to keep them.")
         else:
             self._results.divert(self._spec.late_tag.name, record, timestamp)
 

@@ -105,7 +105,7 @@ def test_a_co_group_sees_both_sides_also_if_one_is_empty():
     assert add(harness, RIGHT, "a", 4, 1) == [(([1, 2], [4]), 1.999)]
     harness.watermark(3000)
     assert add(harness, RIGHT, "a", 4, 1) == []
-    assert harness._subtasks[0].operator.late_records == 1
+    assert harness._subtasks[0].operator.counters == {"late_records": 1}
 
 
 def test_a_join_can_have_another_trigger_and_a_class_for_its_function():
@@ -130,10 +130,11 @@ def test_a_join_can_have_another_trigger_and_a_class_for_its_function():
 # --- by distance in time --------------------------------------------------------------------------
 
 
-def near(lower="-2s", upper="1s", function=lambda left, right, ctx: [(left[1], right[1])], **options):
+def near(lower="-2s", upper="1s", function=lambda left, right, ctx: [(left[1], right[1])], late=True, **options):
     def build(a, b):
         join = a.key_by(first).interval_join(b.key_by(first)).between(lower, upper, **options)
-        join = join.side_output_left_late_data(LEFT_LATE).side_output_right_late_data(RIGHT_LATE)
+        if late:
+            join = join.side_output_left_late_data(LEFT_LATE).side_output_right_late_data(RIGHT_LATE)
         return join.process(function, uid="near")
 
     return build
@@ -179,6 +180,13 @@ def test_records_that_are_late_go_their_own_way():
     assert harness.side_output(LEFT_LATE) == [("a", 1)] and harness.side_output(RIGHT_LATE) == [("a", 2)]
     add(harness, LEFT, "a", 3, 10)
     assert add(harness, RIGHT, "a", 4, 10) == [((3, 4), 10)]
+
+
+def test_records_that_are_late_and_have_nowhere_to_go_are_counted():
+    harness = joined(near(late=False))
+    harness.watermark(10_000)
+    add(harness, LEFT, "a", 1, 9.999), add(harness, RIGHT, "a", 2, 9.9)
+    assert harness._subtasks[0].operator.counters == {"late_records": 2}
 
 
 class Told(ProcessJoinFunction):

@@ -243,6 +243,8 @@ class Job:
 
     def status_told(self):
         progress = {"operators": {"count": {"records_in": 1234, "records_out": 5, "keys": 3, "held_bytes": 0}}}
+        progress |= {"counters": {"windows": {"late_records": 1_200}}}
+        progress |= {"stalled": {"1/0": {"seconds": 75.2, "at": "job.py:12 open"}}}
         told = {"job": "orders", "status": self.status, "attempt": 2, "checkpoints": 4, "last_checkpoint": 9}
         return told | {"restored_from": [0, 7], "failures": ["attempt 1: lost\x1b[31m"], "progress": progress}
 
@@ -279,6 +281,8 @@ def test_status_shows_how_a_job_is(running):
     text = shown(call("status", *running))
     assert "job orders: running, attempt 2, 4 checkpoints, newest 9" in text
     assert "1,234" in text
+    assert "windows: late records: 1,200" in text
+    assert "subtask 1/0 has not moved on for 75 s: it is at job.py:12 open" in text
     assert "\x1b" not in text
     assert json.loads(shown(call("status", *running, "--json")))["job"] == "orders"
     assert "running" in shown(call("status", MOORLINE_URL=running[1], MOORLINE_TOKEN_FILE=running[3]))

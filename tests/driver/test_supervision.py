@@ -8,9 +8,10 @@ import pytest
 from driver_worlds import FailingStore, World, small_job
 
 import moorline as mo
+from moorline.driver.progress import progress_of
 from moorline.errors import Fenced, JobCancelled, JobFailed, SnapshotCorrupt
 from moorline.model.ids import SubtaskId
-from moorline.model.messages import Acknowledged, Confirm, Failed, Progress, Running, Trigger
+from moorline.model.messages import Acknowledged, Confirm, Failed, Noticed, Progress, Running, Trigger
 from moorline.storage.checkpoints import History
 from moorline.storage.memory import MemoryStore
 
@@ -256,6 +257,35 @@ def test_a_subtask_that_falls_silent_is_lost():
     assert world.cluster.cancelled == 1
     world.end_attempt(error="cancelled")
     assert "subtask 0/0 has not been heard of for 6.0 s" in world.supervision.history_of_failures[0]
+
+
+def test_what_subtasks_notice_is_told_once_for_each_operator_and_kind(caplog):
+    world = World(store=MemoryStore(), restart=fixed()).run()
+    for subtask in world.subtasks:
+        world.report(subtask, Noticed(uid="count", kind="late_records", text=f"drops records, says {subtask}"))
+    world.report(FIRST, Noticed(uid="count", kind="something_else", text="is strange"))
+    told = [r.message for r in caplog.records if "operator" in r.message]
+    assert told == ["job small: operator 'count' drops records, says 0/0", "job small: operator 'count' is strange"]
+
+
+def test_progress_is_that_of_the_last_attempt_also_between_two_and_after_the_end():
+    world = World(store=MemoryStore(), restart=fixed()).run()
+    for subtask in world.subtasks:
+        counters = {"count": {"late_records": 2}} if subtask.vertex else {}
+        world.report(subtask, Progress(records_in=5, records_out=4, keys=3, counters=counters))
+    world.supervision.line_lost(1, FIRST)
+    world.end_attempt(error="lost")
+    assert world.status is S.RESTARTING
+    told = progress_of(world.supervision.last_attempt)
+    assert (told["records_in"], told["keys"]) == (10, 12)
+    assert told["operators"]["count"]["records_out"] == 8
+    assert told["counters"] == {"count": {"late_records": 4}}
+    world.pass_time(1_000)
+    assert progress_of(world.supervision.last_attempt)["records_in"] == 0
+    world.all_report(Running(pid=1))
+    world.all_report(Progress(records_in=7, records_out=7))
+    world.finish()
+    assert progress_of(world.supervision.last_attempt)["records_in"] == 14
 
 
 def test_nobody_is_lost_after_the_final_checkpoint():

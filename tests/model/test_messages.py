@@ -14,6 +14,7 @@ from moorline.model.messages import (
     Declined,
     Failed,
     InputEnded,
+    Noticed,
     Progress,
     Running,
     Trigger,
@@ -32,6 +33,9 @@ REPORTS = [
     Declined(checkpoint=7, reason="UPLOAD_FAILED", detail="no space"),
     InputEnded(),
     Progress(records_in=5, records_out=6, keys=7, blocked_bytes=8, busy_ms=9, backpressured_ms=10),
+    Progress(records_in=0, records_out=0, stalled_ms=9_000, stalled_at="job.py:3 open", reading="data/x"),
+    Progress(records_in=1, records_out=0, counters={"windows": {"late_records": 3}}),
+    Noticed(uid="windows", kind="late_records", text="drops records"),
     Failed(error="ValueError: x", traceback="…", uid="count", name="Count", position=3, record="'r'", user=True),
 ]
 ORDERS = [

@@ -57,6 +57,28 @@ def test_a_handle_shows_where_the_job_stands_and_stop_commits_everything(spark, 
     assert handle.status is mo.JobStatus.FINISHED
 
 
+def test_late_records_are_seen_and_progress_stays_after_the_end(spark, caplog):
+    job = mo.Job("late", parallelism=1)
+    numbers = mo.generate(lambda n: 100 * n if n < 900 else 5, count=903, splits=1, rate=1_000)
+    stamped = job.source(numbers, uid="numbers").assign_timestamps_and_watermarks(
+        mo.WatermarkStrategy.monotonous(lambda n: n), uid="stamps"
+    )
+    (
+        stamped.key_by(lambda n: n % 3)
+        .window(mo.TumblingEventTimeWindows("1s"))
+        .reduce(max, uid="largest")
+        .sink(mo.collect("out"), uid="out")
+    )
+    handle = mo.start(job, spark)
+    out = handle.wait().collected("out")
+    assert handle.progress["counters"] == {"largest": {"late_records": 3}}
+    assert handle.progress["records_in"] == 903
+    assert handle.progress["operators"]["largest"]["records_in"] == 903
+    assert handle.progress["operators"]["largest"]["records_out"] == len(out) > 0
+    (told,) = [r.message for r in caplog.records if "too late" in r.message]
+    assert told.startswith("job late: operator 'largest' drops records that come too late, the first by ")
+
+
 def test_a_cancelled_job_ends_at_once_and_says_so(spark):
     job = mo.Job("endless")
     job.source(mo.generate(lambda n: n, rate=1_000)).sink(mo.discard())

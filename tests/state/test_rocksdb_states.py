@@ -323,6 +323,26 @@ def test_a_row_that_was_written_in_the_same_batch_is_not_swept(world):
     assert backend.entries() == 100
 
 
+@pytest.mark.parametrize("kind", ["value", "list", "map"])
+def test_the_keys_of_a_large_state_are_counted_by_a_sample_however_many_rows_they_have(world, kind):
+    descriptor = {
+        "value": ValueStateDescriptor("state", int),
+        "list": ListStateDescriptor("state", int),
+        "map": MapStateDescriptor("state", int, int),
+    }[kind]
+    subtask = world.start(descriptor)
+    backend, (state,) = subtask.backend, subtask.states
+    for turn in range(5):
+        for first in range(0, 20_000, 1_000):
+            backend.claim(range(first, first + 1_000))
+            for key in range(first, first + 1_000):
+                backend.current.key = key
+                state.update(turn) if kind == "value" else state.add(turn) if kind == "list" else state.put(turn, 1)
+            backend.settle()
+    assert backend._database()[0].estimated_rows() > 60_000, "rows and their versions, not keys"
+    assert 0.8 * 20_000 < backend.entries() < 1.2 * 20_000
+
+
 # --- timers -------------------------------------------------------------------------------------
 
 TIMERS = st.lists(

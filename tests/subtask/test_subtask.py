@@ -219,6 +219,17 @@ def test_an_abort_lets_blocked_channels_go_on():
     assert not world.uploads
 
 
+def test_what_a_sink_at_the_end_of_the_chain_has_written_is_out():
+    job = mo.Job("chain")
+    numbers = job.source(mo.from_items([1, 2, 3]), uid="numbers").key_by(lambda n: n)
+    kept = numbers.filter(lambda n: n > 1, uid="kept")
+    kept.sink(mo.collect("a"), uid="a")
+    kept.sink(mo.collect("b"), uid="b")
+    world = World(job, "kept").start()
+    world.send([1, 2, 3])
+    assert (world.subtask.progress().records_in, world.subtask.progress().records_out) == (3, 4)
+
+
 def test_an_overtaken_checkpoint_is_declined():
     world = World(counting(parallelism=2), "count", store=memory()).start()
     world.barrier(1, sender=0)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from subtask_worlds import World
 from window_worlds import LATE, summed
 
+import moorline as mo
 from moorline.api.triggers import CountTrigger, PurgingTrigger
 from moorline.api.windows import (
     EventTimeSessionWindows,
@@ -12,6 +14,7 @@ from moorline.api.windows import (
     TumblingEventTimeWindows,
 )
 from moorline.errors import TimestampMissing
+from moorline.model.messages import Noticed
 from moorline.model.times import MAX_TIME
 
 
@@ -21,6 +24,22 @@ def test_a_record_that_is_late_for_its_window_is_counted():
     assert world.add("a", 1, 1.9) == [] and world.late_records == 1
     assert world.add("a", 1, 2) == [] and world.late_records == 1
     assert world.time(MAX_TIME) == [(("a", 1), 3.999)]
+
+
+def test_late_records_show_in_progress_and_the_first_is_told_with_how_late_it_is():
+    job = mo.Job("late")
+    numbers = job.source(mo.from_items([1]), uid="numbers").key_by(lambda n: 0)
+    sums = numbers.window(TumblingEventTimeWindows("2s")).allowed_lateness("1s").reduce(max, uid="sums")
+    sums.sink(mo.collect("out"), uid="out")
+    world = World(job, "sums").start()
+    operator = world.subtask._operators[0]
+    operator.watermark(10_000)
+    for at in (9_000, 8_500, 3_000, 4_000):
+        operator.process([1], [at])
+    assert world.subtask.progress().counters == {"sums": {"late_records": 2}}
+    (told,) = [r for r in world.reports if isinstance(r, Noticed)]
+    assert (told.uid, told.kind) == ("sums", "late_records")
+    assert told.text.startswith("drops records that come too late, the first by 6 s.")
 
 
 def test_a_record_behind_the_watermark_is_not_late_if_its_window_is_still_open():

@@ -26,7 +26,7 @@ class World(OperatorHarness):
 
     @property
     def late_records(self):
-        return sum(s.operator.late_records for s in self._subtasks)
+        return sum(s.operator.counters.get("late_records", 0) for s in self._subtasks)
 
     def kept(self):
         return sum(s.operator.backend.entries() for s in self._subtasks)

@@ -28,3 +28,10 @@ def command(url: str | None, token_file: str | None, as_json: bool) -> None:
         names = ("records_in", "records_out", "keys", "held_bytes")
         rows = [(uid, *(f"{counts[name]:,}" for name in names)) for uid, counts in operators.items()]
         show_table(headers, rows, numbers=headers[1:])
+    for uid, counts in told["progress"].get("counters", {}).items():
+        for counter, count in counts.items():
+            click.echo(printable(f"{uid}: {counter.replace('_', ' ')}: {count:,}"))
+    for subtask, stall in told["progress"].get("stalled", {}).items():
+        click.echo(
+            printable(f"subtask {subtask} has not moved on for {stall['seconds']:.0f} s: it is at {stall['at']}")
+        )
