@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 import urllib.error
 import urllib.request
 from typing import Any, Literal
@@ -22,6 +23,7 @@ from moorline.model.durations import Duration, milliseconds
 
 #: An answer of more bytes is not read.
 _MOST_BYTES = 64 << 20
+_TRIES, _PAUSE_SECONDS = 5, 0.05
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -121,16 +123,24 @@ class QueryClient:
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         data = None if content is None else json.dumps(content).encode()
         request = urllib.request.Request(self._url + path, data, headers, method=method)
-        try:
-            with _opener.open(request, timeout=10 + wait_ms / 1000) as response:
-                status, told = response.status, response.read(_MOST_BYTES)
-        except urllib.error.HTTPError as error:
-            with error:
-                status, told = error.code, error.read(_MOST_BYTES)
-        except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "reason", error)
-            cause = f"it cannot be reached ({reason}). Is the job running, and is this its address?"
-            raise ConsoleRefused(self._url, cause) from None
+        # A question can be asked again if the line was closed before it was answered: the console may be crowded.
+        tries = _TRIES if method == "GET" or path == "/v1/query" else 1
+        for left in reversed(range(tries)):
+            try:
+                with _opener.open(request, timeout=10 + wait_ms / 1000) as response:
+                    status, told = response.status, response.read(_MOST_BYTES)
+                break
+            except urllib.error.HTTPError as error:
+                with error:
+                    status, told = error.code, error.read(_MOST_BYTES)
+                break
+            except (OSError, http.client.HTTPException) as error:
+                reason = getattr(error, "reason", error)
+                if left and isinstance(reason, ConnectionError) and not isinstance(reason, ConnectionRefusedError):
+                    time.sleep(_PAUSE_SECONDS * (tries - left))
+                    continue
+                cause = f"it cannot be reached ({reason}). Is the job running, and is this its address?"
+                raise ConsoleRefused(self._url, cause) from None
         try:
             answer = json.loads(told)
         except (ValueError, RecursionError):

@@ -1,13 +1,7 @@
 """The console of a running job: status, checkpoints and queries over HTTP, for other processes.
 
-Off unless asked for. One request per connection, JSON in and out, and nothing that comes in is ever run:
-
-    GET  /v1/status        how the job is, and how far
-    GET  /v1/checkpoints   the complete checkpoints of this run
-    POST /v1/query         {"uid", "state", "key", "level", "timeout_ms"} -> {"value"}
-    POST /v1/savepoint     {"path", "timeout_ms"} -> {"savepoint"}: where it is, once it is there
-    POST /v1/rescale       {"parallelism": 4 or {"uid": 4}, "timeout_ms"}: answered when all subtasks run
-    POST /v1/stop          {"cancel", "savepoint", "drain", "timeout_ms"}: end it well, or at once
+Off unless asked for. One request per connection, JSON in and out, and nothing that comes in is ever run.
+``routes.py`` says what can be asked.
 
 Who may ask is who has the token: made anew for each run, shown by the handle and in a file that only its owner can
 read, compared in constant time, taken from the ``Authorization`` header alone. A browser cannot be made to ask on
@@ -15,8 +9,11 @@ somebody's behalf: the ``Host`` must be an address or a name of this machine (a 
 is turned away), there is no cookie, and a body must say that it is JSON.
 
 Strangers get little: the token is checked before a body is read; a request must be here within five seconds, whole,
-however slowly it trickles; bodies are small; connections few, and one more is closed at once. All of this is on
-threads of its own, so checkpoints do not wait for it.
+however slowly it trickles; bodies are small; connections few. For one more, one that has not shown the token goes
+(``model/waiting_room.py``), so a crowd that trickles keeps nobody out who has it. All of this is on threads of its own,
+so checkpoints do not wait for it.
+
+A request is read to its end before anything is asked of the job: whatever is wrong with it is the client's, and 4xx.
 """
 
 from __future__ import annotations
@@ -26,19 +23,32 @@ import ipaddress
 import json
 import logging
 import os
+import re
 import secrets
 import shutil
 import socket
 import tempfile
 import threading
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from moorline.endpoint import typed_json
-from moorline.errors import InvalidArgument, MoorlineError, QueryFailed, QueryUnavailable
+from moorline.endpoint import routes
+from moorline.endpoint.routes import Refusal, Served
+from moorline.errors import (
+    InvalidArgument,
+    JobError,
+    MoorlineError,
+    QueryFailed,
+    QueryUnavailable,
+    SavepointNotPermitted,
+    SparkUnsuitable,
+)
+from moorline.model.waiting_room import WaitingRoom
 
 log = logging.getLogger("moorline")
 
@@ -46,22 +56,10 @@ log = logging.getLogger("moorline")
 REQUEST_SECONDS = 5.0
 #: A body of more bytes is refused unread.
 MAX_BODY = 64 << 10
+#: Requests with the token that are answered at the same time. One more is 503.
 MAX_CONNECTIONS = 16
-#: No query waits longer for its answer, whatever it says.
-MAX_QUERY_MS = 30_000
-#: Nor does anybody wait longer for a savepoint or a rescale; they go on all the same.
-MAX_WISH_MS = 600_000
-
-
-class Served(Protocol):
-    """The job behind a console. Called from several threads."""
-
-    def status_told(self) -> dict[str, Any]: ...
-    def checkpoints_told(self) -> list[dict[str, Any]]: ...
-    def query_encoded(self, uid: str, state: str, key: bytes, level: Any, timeout_ms: int) -> Any: ...
-    def savepoint(self, path: str, timeout_ms: int) -> str: ...
-    def rescale(self, parallelism: int | dict[str, int], timeout_ms: int) -> None: ...
-    def end(self, *, cancel: bool, savepoint: str, drain: bool, timeout_ms: int) -> None: ...
+#: Connections that have not shown the token.
+MAX_UNAUTHENTICATED = 64
 
 
 @dataclass(frozen=True)
@@ -77,6 +75,19 @@ class Console:
 
     address: str = "127.0.0.1:0"
     token_file: str | None = None
+    #: Below these locations a savepoint may be asked for, beside the one of the checkpoints. Nowhere else.
+    savepoints: Sequence[str] = ()
+    #: A request is here, whole, within so many seconds, or it is cut off.
+    request_seconds: float = REQUEST_SECONDS
+
+    def __post_init__(self) -> None:
+        if isinstance(self.savepoints, str):
+            raise InvalidArgument("savepoints", self.savepoints, "Give a list of locations.")
+
+    @classmethod
+    def of(cls, console: Console | str | bool) -> Console:
+        """What ``console=`` of a start means."""
+        return console if isinstance(console, Console) else cls() if console is True else cls(str(console))
 
     def parts(self) -> tuple[str, int]:
         """Host and port."""
@@ -90,12 +101,12 @@ class ConsoleServer:
     """Answers requests until it is closed."""
 
     def __init__(self, served: Served, console: Console | str | bool = True) -> None:
-        config = console if isinstance(console, Console) else Console() if console is True else Console(str(console))
+        config = Console.of(console)
         host, port = config.parts()
         #: Only whoever has this is answered.
         self.token = secrets.token_urlsafe(32)
         try:
-            self._server = _Server((host, port), served, self.token)
+            self._server = _Server((host, port), served, self.token, config.request_seconds)
         except OSError as error:
             raise InvalidArgument("console", config.address, f"It cannot be listened on: {error}.") from error
         shown = f"[{host}]" if ":" in host else host
@@ -134,15 +145,18 @@ def _write_private(path: str, token: str) -> None:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = 16
+    request_queue_size = 128
 
-    def __init__(self, address: tuple[str, int], served: Served, token: str) -> None:
+    def __init__(self, address: tuple[str, int], served: Served, token: str, request_seconds: float) -> None:
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         self.served, self.token = served, token
         self.names = {"localhost", address[0].lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
         self._changed = threading.Condition()
-        self._open = 0
+        self._open = self._admitted = 0
+        #: Connections that have not shown the token, and those that have and still send a body.
+        self._strangers: WaitingRoom[socket.socket] = WaitingRoom(MAX_UNAUTHENTICATED, request_seconds)
+        self._sending: WaitingRoom[socket.socket] = WaitingRoom(MAX_CONNECTIONS, request_seconds)
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
@@ -154,11 +168,10 @@ class _Server(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._changed:
-            is_full = self._open >= MAX_CONNECTIONS
-            self._open += not is_full
-        if is_full:
-            self.shutdown_request(request)
-            return
+            self._open += 1
+            evicted = self._strangers.enter(request, client_address[0], time.monotonic())
+            if evicted is not None:
+                _cut_off(evicted)
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -167,7 +180,37 @@ class _Server(ThreadingHTTPServer):
         finally:
             with self._changed:
                 self._open -= 1
+                self._strangers.leave(request)
+                self._sending.leave(request)
                 self._changed.notify_all()
+
+    def service_actions(self) -> None:
+        # Called in every turn of the accepting thread. The timeout of a single read is none for a client that sends a
+        # byte now and then.
+        with self._changed:
+            now = time.monotonic()
+            for late in self._strangers.overdue(now) + self._sending.overdue(now):
+                _cut_off(late)
+
+    @contextmanager
+    def admitted(self, connection: socket.socket) -> Iterator[None]:
+        """A connection has shown the token: it is not driven out any more, and is answered if not too many are."""
+        with self._changed:
+            self._strangers.leave(connection)
+            if self._admitted >= MAX_CONNECTIONS:
+                raise Refusal(503, f"{MAX_CONNECTIONS} requests are being answered: try again in a moment")
+            self._admitted += 1
+            self._sending.enter(connection, "", time.monotonic())
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._admitted -= 1
+
+    def is_whole(self, connection: socket.socket) -> None:
+        """All of a request is here: from now on it is the job that takes its time."""
+        with self._changed:
+            self._sending.leave(connection)
 
     def wait(self, seconds: float) -> None:
         with self._changed:
@@ -177,31 +220,18 @@ class _Server(ThreadingHTTPServer):
         log.debug("a console request from %s broke off", client_address[0])
 
 
-class _Refusal(Exception):
-    def __init__(self, status: int, told: str) -> None:
-        super().__init__(told)
-        self.status, self.told = status, told
+def _cut_off(connection: socket.socket) -> None:
+    with suppress(OSError):  # its thread sees the end of it
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+_LENGTH = re.compile(r"[0-9]+")
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     server_version, sys_version = "moorline", ""
     timeout = REQUEST_SECONDS
-
-    def setup(self) -> None:
-        super().setup()
-        # A client that sends a byte now and then never runs into the timeout of a single read.
-        self._cutter = threading.Timer(REQUEST_SECONDS, self._cut_off)
-        self._cutter.daemon = True
-        self._cutter.start()
-
-    def finish(self) -> None:
-        self._cutter.cancel()
-        super().finish()
-
-    def _cut_off(self) -> None:
-        with suppress(OSError):
-            self.connection.shutdown(socket.SHUT_RDWR)
 
     def do_GET(self) -> None:
         self._answer(None)
@@ -214,15 +244,22 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self._check_host()
             self._check_token()
-            content = None if length is None else self._body(length)
-            self._cutter.cancel()
-            status, told = 200, self._route(content)
-        except _Refusal as refusal:
+            with self.server.admitted(self.connection):
+                ask = self._read_request(length)
+                self.server.is_whole(self.connection)
+                status, told = 200, ask()
+        except Refusal as refusal:
             status, told = refusal.status, {"error": refusal.told}
         except QueryUnavailable as error:
             status, told = 503, {"error": str(error)}
-        except (QueryFailed, InvalidArgument) as error:
-            status, told = 404 if isinstance(error, QueryFailed) else 400, {"error": str(error)}
+        except QueryFailed as error:
+            status, told = 404, {"error": str(error)}
+        except SavepointNotPermitted as error:
+            status, told = 403, {"error": str(error)}
+        except SparkUnsuitable as error:
+            status, told = 409, {"error": str(error)}
+        except JobError as error:  # the job cannot be as it was asked to be
+            status, told = 400, {"error": str(error)}
         except TimeoutError:
             status, told = 504, {"error": "it has not come to an end in time; it goes on, and the status will tell"}
         except MoorlineError as error:
@@ -242,68 +279,41 @@ class _Handler(BaseHTTPRequestHandler):
             ipaddress.ip_address(name)
             return
         if name.lower() not in self.server.names:
-            raise _Refusal(421, "this is not the host that was asked for")
+            raise Refusal(421, "this is not the host that was asked for")
 
     def _check_token(self) -> None:
         scheme, _, given = self.headers.get("Authorization", "").partition(" ")
         is_right = hmac.compare_digest(given.strip().encode("utf-8", "replace"), self.server.token.encode())
         if scheme.lower() != "bearer" or not is_right:
             log.warning("a console request from %s had no valid token", self.client_address[0])
-            raise _Refusal(401, "give the job's token: Authorization: Bearer <token>")
+            raise Refusal(401, "give the job's token: Authorization: Bearer <token>")
+
+    def _read_request(self, length: str | None) -> Callable[[], Any]:
+        """What is to be asked of the job. Nothing has been asked yet, so whatever goes wrong here is the request's."""
+        try:
+            content = {} if length is None else self._body(length)
+            return routes.read(self.command, self.path, content, self.server.served)
+        except (Refusal, OSError):
+            raise
+        except Exception as error:
+            log.debug("a console request could not be read", exc_info=True)
+            raise Refusal(400, f"the request cannot be understood: {type(error).__name__}") from None
 
     def _body(self, length: str) -> dict[str, Any]:
-        if not length.isdigit():
-            raise _Refusal(411, "say how long the body is (Content-Length)")
-        if int(length) > MAX_BODY:
-            raise _Refusal(413, f"a body has at most {MAX_BODY:,} bytes")
+        if not _LENGTH.fullmatch(length):
+            raise Refusal(411, "say in digits how long the body is (Content-Length)")
+        if len(length) > 18 or int(length) > MAX_BODY:
+            raise Refusal(413, f"a body has at most {MAX_BODY:,} bytes")
         if self.headers.get_content_type() != "application/json":
-            raise _Refusal(415, "a body is application/json")
+            raise Refusal(415, "a body is application/json")
         data = self.rfile.read(int(length))
         try:
             content = json.loads(data) if data else {}
         except (ValueError, RecursionError):
-            raise _Refusal(400, "the body is no JSON") from None
+            raise Refusal(400, "the body is no JSON") from None
         if not isinstance(content, dict):
-            raise _Refusal(400, "the body is a JSON object")
+            raise Refusal(400, "the body is a JSON object")
         return content
-
-    def _route(self, content: dict[str, Any] | None) -> Any:
-        served = self.server.served
-        match self.command, self.path:
-            case "GET", "/v1/status":
-                return served.status_told()
-            case "GET", "/v1/checkpoints":
-                return {"checkpoints": served.checkpoints_told()}
-            case "POST", "/v1/query":
-                return self._query(content or {})
-            case "POST", "/v1/savepoint":
-                asked = _asked(content, "path", "timeout_ms")
-                return {"savepoint": served.savepoint(_given(asked, "path", str, None), _wait_ms(asked))}
-            case "POST", "/v1/rescale":
-                asked = _asked(content, "parallelism", "timeout_ms")
-                served.rescale(_parallelism(asked.get("parallelism")), _wait_ms(asked))
-                return served.status_told()
-            case "POST", "/v1/stop":
-                asked = _asked(content, "cancel", "savepoint", "drain", "timeout_ms")
-                flags = {name: _given(asked, name, bool, False) for name in ("cancel", "drain")}
-                served.end(**flags, savepoint=_given(asked, "savepoint", str, ""), timeout_ms=_wait_ms(asked))
-                return served.status_told()
-        ways = "GET /v1/status and /v1/checkpoints, POST /v1/query, /v1/savepoint, /v1/rescale and /v1/stop"
-        raise _Refusal(404, f"there is {ways}")
-
-    def _query(self, content: dict[str, Any]) -> Any:
-        _asked(content, "uid", "state", "key", "level", "timeout_ms")
-        if "key" not in content:
-            raise _Refusal(400, "a query has a key")
-        try:
-            key = typed_json.key_from_json(content["key"])
-        except (ValueError, TypeError, OverflowError, RecursionError) as error:
-            raise _Refusal(400, f"{content['key']!r:.100} is no key: {error}") from None
-        uid, state = _given(content, "uid", str, None), _given(content, "state", str, None)
-        level = _given(content, "level", str, "live")
-        timeout_ms = max(0, min(_given(content, "timeout_ms", int, 10_000), MAX_QUERY_MS))
-        value = self.server.served.query_encoded(uid, state, key, level, timeout_ms)
-        return {"value": typed_json.to_json(value)}
 
     def _send(self, status: int, told: Any) -> None:
         data = json.dumps(told, allow_nan=False).encode()
@@ -319,32 +329,9 @@ class _Handler(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         # The standard library's page repeats what was asked for.
         self.close_connection = True
+        # 501 and 505 are what it says of methods and versions that there are not: the request's fault all the same.
+        code = {501: 405}.get(code, 400 if code >= 500 else code)
         self._send(code, {"error": "this is not a request that can be answered"})
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Nothing: what was asked for may hold somebody's token or data."""
-
-
-def _asked(content: dict[str, Any] | None, *known: str) -> dict[str, Any]:
-    """What was sent, if all of it means something: a misspelt wish must not be half granted."""
-    unknown = set(content or {}) - set(known)
-    if unknown:
-        raise _Refusal(400, f"there is no {', '.join(sorted(unknown))!r:.100} here; there is {', '.join(known)}")
-    return content or {}
-
-
-def _wait_ms(content: dict[str, Any]) -> int:
-    return max(0, min(int(_given(content, "timeout_ms", int, 60_000)), MAX_WISH_MS))
-
-
-def _parallelism(value: Any) -> int | dict[str, int]:
-    if type(value) is int or (type(value) is dict and value and all(type(n) is int for n in value.values())):
-        return value
-    raise _Refusal(400, f"'parallelism' is a number, or one for each uid, not {value!r:.100}")
-
-
-def _given(content: dict[str, Any], name: str, kind: type, default: Any) -> Any:
-    value = content.get(name, default)
-    if type(value) is not kind:
-        raise _Refusal(400, f"{name!r} should be a {kind.__name__}, not {value!r:.100}")
-    return value

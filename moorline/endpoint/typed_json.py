@@ -111,7 +111,9 @@ def from_json(thing: Any, depth: int = 0) -> Any:
         if name in _BUILDS:
             try:
                 return _BUILDS[name](content, depth + 1)
-            except (TypeError, ValueError, ArithmeticError, KeyError) as error:
+            except RecursionError:
+                raise
+            except Exception as error:  # each builder has its own way to say that this is none of its kind
                 raise ValueError(f"{content!r:.100} is no {name}: {error}") from None
     return {k: from_json(v, depth + 1) for k, v in thing.items()}
 
@@ -186,7 +188,7 @@ def key_from_json(thing: Any) -> bytes:
     if isinstance(thing, dict) and set(thing) == {"encoded"}:
         try:
             encoded = _base64(thing["encoded"])
-        except (TypeError, ValueError) as error:
+        except Exception as error:
             raise ValueError(f"{thing['encoded']!r:.100} is no base64: {error}") from None
         with suppress(keys.UnknownClass):  # the class is the job's
             keys.decode(encoded)

@@ -37,6 +37,7 @@ from moorline.errors.operating import (
     QueryFailed,
     QueryUnavailable,
     SavepointFailed,
+    SavepointNotPermitted,
     SparkUnsuitable,
     StorageError,
 )
@@ -118,6 +119,7 @@ __all__ = [
     "RekeyFailed",
     "RestoreError",
     "SavepointFailed",
+    "SavepointNotPermitted",
     "SnapshotCorrupt",
     "SnapshotNotFound",
     "SparkUnsuitable",

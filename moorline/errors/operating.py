@@ -36,6 +36,22 @@ class SavepointFailed(MoorlineError):
 
 
 @dataclass(eq=False)
+class SavepointNotPermitted(MoorlineError):
+    """A client has asked for a savepoint at a place that the job was not started with."""
+
+    path: str
+    permitted: tuple[str, ...]
+
+    def __str__(self) -> str:
+        places = ", ".join(self.permitted) or "nowhere: the job has no checkpoint location"
+        return (
+            f"no savepoint can be asked for at {self.path!r:.200}: it holds all state, and nothing permits that place. "
+            f"Name a new folder, in plain letters, below one of these: {places}. Others are permitted when the job is "
+            f"started: mo.Console(..., savepoints=[...]) or moorline run --savepoints."
+        )
+
+
+@dataclass(eq=False)
 class QueryFailed(MoorlineError):
     """A query of state has no answer. That there is nothing under the key is an answer: None."""
 

@@ -65,6 +65,7 @@ class Handle:
         resources: ExitStack,
         location: str | None = None,
         console: Console | str | bool = False,
+        savepoints: str | None = None,
     ) -> None:
         self._job, self._loop, self._cluster, self._resources = job, loop, cluster, resources
         self._parallelism, self._of_each = parallelism, dict[str, int]()
@@ -72,7 +73,9 @@ class Handle:
         #: Where other processes can ask: its ``url``, ``token`` and ``token_file``. None if it is off.
         self.console: ConsoleServer | None = None
         if console:
-            self.console = ConsoleServer(ServedJob(self), console)
+            config = Console.of(console)
+            permitted = (*config.savepoints, *((savepoints,) if savepoints else ()))
+            self.console = ConsoleServer(ServedJob(self, permitted), config)
             resources.callback(self.console.close)
         self._closed = threading.Event()
         threading.Thread(target=self._close_at_end, name="moorline-handle", daemon=True).start()

@@ -103,7 +103,9 @@ def start(
         cluster = SparkCluster(spark, loop, graph.job, milliseconds(flush), checkpoints)
         supervision = Supervision(graph, config, history, cluster, random.Random(), _wall_ms)
         loop.supervision = supervision
-        handle = Handle(job, parallelism, loop, cluster, resources, location, console)
+        handle = Handle(
+            job, parallelism, loop, cluster, resources, location, console, checkpoints.location if checkpoints else None
+        )
         if ha is not None and history is not None:
             election = Election(ha, history, graph.job, loop)
             resources.callback(election.close)

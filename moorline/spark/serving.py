@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from moorline.driver.asking import Level
 from moorline.errors import InvalidArgument
+from moorline.storage.permitted import check_savepoint
 
 if TYPE_CHECKING:
     from moorline.spark.handle import Handle
@@ -16,10 +18,10 @@ TOLD, FAILURES = 500, 10
 
 
 class ServedJob:
-    """What a console may ask of a handle."""
+    """A handle as its console may use it: ``savepoints`` are the locations below which one may be asked for."""
 
-    def __init__(self, handle: Handle) -> None:
-        self._handle = handle
+    def __init__(self, handle: Handle, savepoints: Sequence[str]) -> None:
+        self._handle, self._savepoints = handle, savepoints
 
     def status_told(self) -> dict[str, Any]:
         handle = self._handle
@@ -42,6 +44,7 @@ class ServedJob:
         return self._handle._asking.query(uid, state, key, level, timeout_ms)
 
     def savepoint(self, path: str, timeout_ms: int) -> str:
+        check_savepoint(path, self._savepoints)
         return self._handle.savepoint(path, timeout_ms / 1000)
 
     def rescale(self, parallelism: int | dict[str, int], timeout_ms: int) -> None:
@@ -51,6 +54,8 @@ class ServedJob:
         """Returns when the savepoint is there, and does not wait for the end: the console ends with the job."""
         if cancel and savepoint:
             raise InvalidArgument("cancel", cancel, "A savepoint is for a job that ends well.")
+        if savepoint:
+            check_savepoint(savepoint, self._savepoints)
         if cancel:
             self._handle._loop.post(lambda supervision, now: supervision.cancel(now))
         else:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import logging
 import os
 import socket
 import stat
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from waiting import eventually
 
 from moorline.client import QueryClient
-from moorline.endpoint import server, typed_json
+from moorline.endpoint import routes, server, typed_json
 from moorline.endpoint.server import Console, ConsoleServer
 from moorline.errors import ConsoleRefused, InvalidArgument, QueryFailed, QueryUnavailable, SavepointFailed
 from moorline.model import keys
+from moorline.storage.permitted import check_savepoint
 
 
 class Job:
@@ -29,6 +31,7 @@ class Job:
         self.asked: list[tuple[str, str, bytes, str, int]] = []
         self.ended: list[bool] = []
         self.rescaled: list[int | dict[str, int]] = []
+        self.refuses_to_rescale: Exception | None = None
 
     def status_told(self) -> dict[str, Any]:
         return {"job": "<script>alert(1)</script>", "status": "running"}
@@ -49,11 +52,15 @@ class Job:
     def savepoint(self, path: str, timeout_ms: int) -> str:
         if timeout_ms < 1000:
             raise TimeoutError
+        if path.startswith("s3:"):
+            check_savepoint(path, ["/data"])
         if path == "full":
             raise SavepointFailed(path, "there is no room")
         return f"file:///{path}"
 
     def rescale(self, parallelism: int | dict[str, int], timeout_ms: int) -> None:
+        if self.refuses_to_rescale is not None:
+            raise self.refuses_to_rescale
         self.rescaled.append(parallelism)
 
     def end(self, *, cancel: bool, savepoint: str, drain: bool, timeout_ms: int) -> None:
@@ -61,18 +68,20 @@ class Job:
 
 
 class World:
-    def __init__(self) -> None:
+    def __init__(self, console: Console | bool = True) -> None:
         self.job = Job()
-        self.server = ConsoleServer(self.job, True)
+        self.server = ConsoleServer(self.job, console)
         host, port = self.server.url.removeprefix("http://").split(":")
         self.address = host, int(port)
         self.client = QueryClient(self.server.url, self.server.token)
 
-    def send(self, data: bytes, seconds: float = 10.0) -> bytes:
-        """Everything that comes back until the connection is closed."""
+    def send(self, data: bytes, seconds: float = 10.0, *, ends: bool = False) -> bytes:
+        """Everything that comes back until the connection is closed. ``ends``: nothing more will be sent."""
         with socket.create_connection(self.address, timeout=seconds) as line:
             try:
                 line.sendall(data)
+                if ends:
+                    line.shutdown(socket.SHUT_WR)
                 received = b""
                 while piece := line.recv(65_536):
                     received += piece
@@ -98,6 +107,14 @@ class World:
 @pytest.fixture
 def world() -> Iterator[World]:
     world = World()
+    yield world
+    world.server.close()
+
+
+@pytest.fixture
+def hasty_world() -> Iterator[World]:
+    """One where a request has to be here in no time."""
+    world = World(Console(request_seconds=0.5))
     yield world
     world.server.close()
 
@@ -236,7 +253,7 @@ def test_there_are_no_other_paths(world, path):
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "TRACE", "CONNECT", "<script>"])
 def test_there_are_no_other_methods(world, method):
     status, content = world.request(method=method)
-    assert status == 501
+    assert status == 405
     assert "script" not in content
 
 
@@ -308,7 +325,7 @@ def test_a_query_that_is_none_is_refused(world, body, wanted):
 def test_no_query_waits_longer_than_the_limit(world):
     world.request("/v1/query", method="POST", body=query(timeout_ms=10**12))
     world.request("/v1/query", method="POST", body=query(timeout_ms=-5))
-    assert [asked[4] for asked in world.job.asked] == [server.MAX_QUERY_MS, 0]
+    assert [asked[4] for asked in world.job.asked] == [routes.MAX_QUERY_MS, 0]
 
 
 def test_the_errors_of_a_query_are_those_of_the_handle(world):
@@ -346,8 +363,8 @@ def test_strangers_bodies_are_not_read_at_all(world):
 
 
 @pytest.mark.parametrize("start", [b"", b"GET /v1/status HTTP/1.1\r\nHost: localh"])
-def test_a_slow_client_is_cut_off_in_time_and_holds_nobody_up(world, start, monkeypatch):
-    monkeypatch.setattr(server, "REQUEST_SECONDS", 0.5)
+def test_a_slow_client_is_cut_off_in_time_and_holds_nobody_up(hasty_world, start):
+    world = hasty_world
     ended = threading.Event()
 
     def trickle() -> None:
@@ -371,21 +388,66 @@ def test_a_slow_client_is_cut_off_in_time_and_holds_nobody_up(world, start, monk
     assert ended.wait(20)
 
 
-def test_idle_connections_are_limited_and_forgotten(world, monkeypatch):
-    monkeypatch.setattr(server, "REQUEST_SECONDS", 1.0)
+def threads_of_requests() -> int:
+    return sum("process_request" in thread.name for thread in threading.enumerate())
+
+
+def test_idle_connections_are_limited_and_forgotten(hasty_world):
+    world = hasty_world
     idle = [socket.create_connection(world.address) for _ in range(200)]
     try:
-        assert sum(t.name.startswith("Thread-") and "process_request" in t.name for t in threading.enumerate()) <= 16
-        deadline = time.monotonic() + 20
-        while True:  # they are cut off, and then there is room again
-            try:
-                assert world.client.status()["status"] == "running"
-                break
-            except ConsoleRefused:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+        eventually(lambda: threads_of_requests() <= server.MAX_UNAUTHENTICATED, "those beyond the limit have gone")
+        assert world.client.status()["status"] == "running"
+        eventually(lambda: threads_of_requests() == 0, "all of them are cut off")
     finally:
         for line in idle:
+            line.close()
+
+
+def test_who_has_the_token_gets_through_a_crowd_that_trickles(world):
+    """More tricklers than there is room for, each back as soon as it is cut off: sixty of sixty are answered."""
+    stop = threading.Event()
+
+    def trickle() -> None:
+        while not stop.is_set():
+            with contextlib.suppress(OSError), socket.create_connection(world.address, timeout=0.05) as line:
+                line.sendall(b"GET /v1/status HTTP/1.1\r\nHost: ")
+                while not stop.is_set():
+                    line.sendall(b"x")
+                    with contextlib.suppress(TimeoutError):
+                        if not line.recv(1000):
+                            break
+
+    crowd = [threading.Thread(target=trickle, daemon=True) for _ in range(server.MAX_UNAUTHENTICATED + 20)]
+    for thread in crowd:
+        thread.start()
+    eventually(lambda: threads_of_requests() >= server.MAX_UNAUTHENTICATED, "the crowd is there")
+    try:
+        for _ in range(60):
+            assert world.client.query("count", "seen", "a") == {"seen": (1, b"x"), 7: {2.5}}
+    finally:
+        stop.set()
+        for thread in crowd:
+            thread.join(20)
+
+
+def test_a_token_holder_who_does_not_send_his_body_is_cut_off_and_many_are_told_to_wait(hasty_world):
+    world = hasty_world
+    head = (
+        f"POST /v1/query HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {world.server.token}\r\n"
+        "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n"
+    ).encode()
+    slow = [socket.create_connection(world.address) for _ in range(server.MAX_CONNECTIONS)]
+    try:
+        for line in slow:
+            line.sendall(head)
+        eventually(lambda: world.server._server._admitted in (server.MAX_CONNECTIONS, 0), "all of them wait")
+        status, content = world.request()
+        assert status in (200, 503), content
+        eventually(lambda: world.server._server._admitted == 0, "they are cut off")
+        assert world.client.status()["status"] == "running"
+    finally:
+        for line in slow:
             line.close()
 
 

@@ -48,24 +48,35 @@ def test_a_job_lives_by_the_command_line_alone(tmp_path):
     script, out, token = tmp_path / "job.py", tmp_path / "out", tmp_path / "token"
     script.write_text(textwrap.dedent(SCRIPT.replace("OUT", str(out))))
     where = ["--checkpoints", tmp_path / "chk", "--interval", "300ms"]
-    run = [*MOORLINE, "run", script, *where, "--console", "127.0.0.1:0", "--token-file", token]
+    run = [
+        *MOORLINE,
+        "run",
+        script,
+        *where,
+        "--console",
+        "127.0.0.1:0",
+        "--token-file",
+        token,
+        "--savepoints",
+        tmp_path / "sp",
+    ]
     running = subprocess.Popen([*map(str, run)], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     try:
         url = next(line for line in running.stderr if line.startswith("console: ")).split()[1]
         at = ["--url", url, "--token-file", token]
         eventually(lambda: moorline("status", *at)["checkpoints"], "a checkpoint is complete")
-        moorline("savepoint", tmp_path / "first", *at)
+        moorline("savepoint", tmp_path / "sp" / "first", *at)
         assert moorline("rescale", "2", *at)["status"] == "running"
-        assert moorline("stop", "--savepoint", tmp_path / "second", *at)["status"] in ("finished", "ended")
+        assert moorline("stop", "--savepoint", tmp_path / "sp" / "second", *at)["status"] in ("finished", "ended")
         assert running.wait(60) == 0
     finally:
         running.kill()
         running.stderr.close()
 
-    changed = moorline("diff", tmp_path / "first", tmp_path / "second", code=1)["changes"]
+    changed = moorline("diff", tmp_path / "sp" / "first", tmp_path / "sp" / "second", code=1)["changes"]
     assert {c["state"] for c in changed if c["uid"] == "count"} == {"seen"}
-    assert moorline("plan", script, "--restore", tmp_path / "second")["is_safe"]
-    told = moorline("run", f"{script}:short", *where, "--restore", tmp_path / "second", "--parallelism", "2")
+    assert moorline("plan", script, "--restore", tmp_path / "sp" / "second")["is_safe"]
+    told = moorline("run", f"{script}:short", *where, "--restore", tmp_path / "sp" / "second", "--parallelism", "2")
     assert told["failures"] == []
     rows = [json.loads(line) for part in out.glob("part-*.jsonl") for line in part.read_text().splitlines()]
     assert sorted(row["n"] for row in rows) == list(range(4_000))

@@ -85,6 +85,13 @@ def test_live_state_grows_and_a_checkpoint_stands_still(spark, tmp_path, backend
         with pytest.raises(QueryFailed, match="'nothing'"):
             client.query("count", "nothing", 1)
 
+        # All state goes where the job was started with, and nowhere else.
+        for ask in (client.savepoint, lambda path: client.stop(savepoint=path)):
+            with pytest.raises(ConsoleRefused, match="no savepoint can be asked for"):
+                ask(str(tmp_path / "elsewhere"))
+        assert not (tmp_path / "elsewhere").exists()
+        assert client.savepoint(str(tmp_path / "chk" / "savepoint")) == (tmp_path / "chk" / "savepoint").as_uri()
+
         # Asked all the time, checkpoints go on.
         before, number = len(handle.checkpoints), 0
         while len(handle.checkpoints) < before + 2:

@@ -28,6 +28,12 @@ _LOOK_SECONDS = 0.5
 @click.option("--master", metavar="URL", help="A Spark master. Without one a local Spark is started.")
 @click.option("--console", metavar="HOST:PORT", help="Let other processes ask for status and state here.")
 @click.option("--token-file", metavar="FILE", help="Where to write the console's token. Needs --console.")
+@click.option(
+    "--savepoints",
+    metavar="PATH",
+    multiple=True,
+    help="Below this folder, too, a savepoint may be asked for through the console.",
+)
 @json_option
 def command(
     script: str,
@@ -41,6 +47,7 @@ def command(
     master: str | None,
     console: str | None,
     token_file: str | None,
+    savepoints: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Run the job in SCRIPT until it ends.
@@ -54,6 +61,8 @@ def command(
         raise click.UsageError("--claim needs --restore with the path of a savepoint.")
     if token_file and not console:
         raise click.UsageError("--token-file needs --console.")
+    if savepoints and not console:
+        raise click.UsageError("--savepoints needs --console.")
     job = load_job(script)
     options: dict[str, Any] = {"restore": restore, "parallelism": parallelism, "backend": backend}
     options["allow_non_restored_state"] = allow_non_restored_state
@@ -62,7 +71,7 @@ def command(
     if checkpoints:
         options["checkpoints"] = Checkpoints(checkpoints, interval=interval)
     if console:
-        options["console"] = Console(console, token_file)
+        options["console"] = Console(console, token_file, savepoints)
     with long_work(f"starting {job.name}") as say:
         handle = _start(job, master, options)
         if handle.console is not None:
