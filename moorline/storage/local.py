@@ -7,6 +7,8 @@ How the guarantees of ``blobs.py`` are kept:
     exactly one wins       link(2) fails if the name is taken.
     durable                fsync of the file before the link, of the folder after it, and of every folder's parent
                            when a folder is made.
+    for its owner alone    folders are made 0700 and files 0600, unless the store is shared; then the umask says. What
+                           was there before is left as it is.
     nothing outside        every path passes check_path, and every part of it is opened relative to the one before
                            and without following links. Only the root itself may be a link: the user chose it.
 
@@ -44,9 +46,10 @@ _NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
 
 
 class LocalStore:
-    """Files below ``root``, which is made when the first one is written."""
+    """Files below ``root``, which is made when the first one is written. ``shared``: for others too, as umask says."""
 
-    def __init__(self, root: str | Path) -> None:
+    def __init__(self, root: str | Path, *, shared: bool = False) -> None:
+        self._file_mode, self._folder_mode = (0o666, 0o777) if shared else (0o600, 0o700)
         # Absolute, because workers have other working directories.
         self._root = Path(root).absolute()
         self._nameless = hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd")
@@ -150,7 +153,7 @@ class LocalStore:
         """A new file in this folder, and its name if it has one."""
         if self._nameless:
             try:
-                return os.open(".", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o666, dir_fd=parent), None
+                return os.open(".", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, self._file_mode, dir_fd=parent), None
             except OSError as error:
                 # In a folder that was removed meanwhile, ext4 says EPERM where one would expect ENOENT.
                 if os.fstat(parent).st_nlink == 0:
@@ -160,7 +163,7 @@ class LocalStore:
                 self._nameless = False
         name = f"{_TEMPORARY}{uuid.uuid4().hex}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.open(name, flags, 0o666, dir_fd=parent), name
+        return os.open(name, flags, self._file_mode, dir_fd=parent), name
 
     def _prune(self, folder: str) -> None:
         """Remove ``folder`` and its parents, up to the root, as far as they are empty."""
@@ -180,7 +183,7 @@ class LocalStore:
     def _folder(self, folder: str, *, create: bool) -> Iterator[int]:
         """A descriptor of a folder below the root, reached without following a link."""
         if create:
-            _make_root(self._root)
+            _make_root(self._root, self._folder_mode)
         here = os.open(self._root, _FOLDER)
         try:
             for part in filter(None, folder.split("/")):
@@ -190,7 +193,7 @@ class LocalStore:
                     if not create:
                         raise
                     with suppress(FileExistsError):
-                        os.mkdir(part, dir_fd=here)
+                        os.mkdir(part, self._folder_mode, dir_fd=here)
                         os.fsync(here)
                     below = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=here)
                 os.close(here)
@@ -220,16 +223,19 @@ class LocalStore:
         except FileNotFoundError as error:
             kind = BlobMissing if operation == "read" else StorageError
             raise kind(f"{self._root}/{path}", operation, "there is no such file or folder") from error
+        except PermissionError as error:
+            cause = f"{error.strerror}. What is stored is for its owner, unless storage_options={{'shared': True}}"
+            raise StorageError(f"{self._root}/{path}", operation, cause) from error
         except OSError as error:
             raise StorageError(f"{self._root}/{path}", operation, error.strerror or str(error)) from error
 
 
-def _make_root(root: Path) -> None:
+def _make_root(root: Path, mode: int) -> None:
     if root.is_dir():
         return
-    _make_root(root.parent)
+    _make_root(root.parent, mode)
     with suppress(FileExistsError):
-        root.mkdir()
+        root.mkdir(mode)
         above = os.open(root.parent, _FOLDER)
         try:
             os.fsync(above)

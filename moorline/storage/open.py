@@ -59,16 +59,21 @@ def open_store(url: str) -> BlobStore:
     if scheme not in ("", "file", *_NOT_STORAGE) and (scheme.startswith("fsspec+") or _is_known_to_fsspec(scheme)):
         store = _extra("fsspec_store", "fsspec", url).FsspecStore(url, _options_of(url))
         return store
-    return LocalStore(_folder(url))
+    return LocalStore(_folder(url), shared=_is_shared(url))
 
 
 def remember_options(location: str, options: Mapping[str, Any] | None) -> None:
     """From now on, stores at ``location``, or elsewhere in its bucket, are opened with these options."""
+    if not location:
+        return
+    place = _place(location)
+    if place.startswith("file:"):
+        _check_local(location, options or {})
     with _lock:
         if options:
-            _options[location.rstrip("/")] = dict(options)
+            _options[place] = dict(options)
         else:
-            _options.pop(location.rstrip("/"), None)
+            _options.pop(place, None)
 
 
 def open_for_history(url: str, allow_unfenced: bool) -> BlobStore:
@@ -94,6 +99,22 @@ def _options_of(url: str) -> dict[str, Any]:
         beside = [place for place in _options if place.split("/")[:3] == url.split("/")[:3]]
         place = max(within, key=len) if within else beside[-1] if beside else None
         return dict(_options[place]) if place is not None else {}
+
+
+def _place(url: str) -> str:
+    """A URL under which options are kept; that of a folder has all spellings of it in one."""
+    is_folder = url.startswith("file:") or "://" not in url
+    return (_folder(url).absolute().as_uri() if is_folder else url).rstrip("/")
+
+
+def _is_shared(url: str) -> bool:
+    return bool(_options_of(_place(url)).get("shared"))
+
+
+def _check_local(location: str, options: Mapping[str, Any]) -> None:
+    if options.keys() - {"shared"} or not isinstance(options.get("shared", False), bool):
+        advice = f"For a folder such as {location} there is 'shared' alone. True: for others too, as the umask says."
+        raise InvalidArgument("storage_options", sorted(options), advice)
 
 
 def _is_known_to_fsspec(scheme: str) -> bool:
