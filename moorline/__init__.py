@@ -117,6 +117,7 @@ if TYPE_CHECKING:
     from moorline.spark.run import run, start
     from moorline.spark.session import spark_config
     from moorline.spark.tables import read_snapshot, register
+    from moorline.tables.diff import diff_snapshots
     from moorline.tables.writer import SnapshotWriter
 
 __version__ = "0.1.0"
@@ -132,6 +133,7 @@ _ON_SPARK = {
     "read_snapshot": "moorline.spark.tables",
     "register": "moorline.spark.tables",
     "SnapshotWriter": "moorline.tables.writer",
+    "diff_snapshots": "moorline.tables.diff",
     "to_dataframe": "moorline.spark.dataframes",
 }
 
@@ -242,6 +244,7 @@ __all__ = [
     "ZooKeeper",
     "__version__",
     "collect",
+    "diff_snapshots",
     "discard",
     "from_dataframe",
     "from_items",

@@ -58,6 +58,21 @@ class Change:
         return f"{self.what}: {where}: {said.get(self.what, f'{self.before!r} -> {self.after!r}')}"
 
 
+def diff_snapshots(before: str, after: str) -> Iterator[Change]:
+    """The differences between the snapshots at two URLs: savepoints, or jobs' newest checkpoints.
+
+    >>> import moorline as mo
+    >>> count = mo.ValueStateDescriptor("count", int)
+    >>> for folder, number in (("memory://yesterday", 1), ("memory://today", 2)):
+    ...     rows = [{"who": "ada", "value": number}]
+    ...     _ = mo.SnapshotWriter(folder, job="shop").keyed("orders", count, rows, key="who").write()
+    >>> for change in mo.diff_snapshots("memory://yesterday", "memory://today"):
+    ...     print(change)
+    changed: 'orders' 'count' key 'ada': 1 -> 2
+    """
+    return diff(SnapshotReader.open(before), SnapshotReader.open(after))
+
+
 def diff(a: SnapshotReader, b: SnapshotReader) -> Iterator[Change]:
     """What one would have to do to ``a`` to make it ``b``."""
     before, after = _by_name(a), _by_name(b)

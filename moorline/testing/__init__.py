@@ -1,5 +1,6 @@
 """The test kit that ships: a clock, scripted sources, a harness, a simulator, contract suites."""
 
+from moorline.storage.memory import MemoryStore
 from moorline.testing.clock import ManualClock
 from moorline.testing.faults import Faults
 from moorline.testing.harness import OperatorHarness
@@ -12,6 +13,7 @@ __all__ = [
     "Ledger",
     "LedgerSink",
     "ManualClock",
+    "MemoryStore",
     "OperatorHarness",
     "ScriptedSource",
     "SimulationFailed",

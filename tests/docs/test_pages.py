@@ -15,6 +15,7 @@ from moorline.api.watermarks import WatermarkStrategy
 from moorline.connectors.postgres_state import PostgresState
 from moorline.connectors.redis_state import RedisState
 from moorline.console.scripts import load_job
+from moorline.endpoint import routes
 from moorline.endpoint.server import Console
 from moorline.errors import FailureReason
 from moorline.model.config import (
@@ -133,3 +134,13 @@ def test_every_feature_of_state_names_the_test_that_shows_it():
     rows = re.findall(r"^\| (?!capability|---).*$", page, re.MULTILINE)
     assert len(rows) > 50
     assert [row for row in rows if not TEST.search(row)] == []
+
+
+def test_every_way_to_ask_over_http_is_documented():
+    page = (ROOT / "docs/guides/querying-state.md").read_text()
+    documented = re.findall(r"^\| `(GET|POST) (/v1/\w+)`", page, re.MULTILINE)
+    assert documented == re.findall(r'case "(GET|POST)", "(/v1/\w+)":', Path(routes.__file__).read_text())
+
+
+def test_the_glossary_plans_nothing_that_is_there():
+    assert "(planned)" not in (ROOT / "docs/glossary.md").read_text()

@@ -8,8 +8,7 @@ import click
 
 from moorline.console.output import json_option, long_work, printable, show_json
 from moorline.endpoint.typed_json import to_json
-from moorline.tables.diff import Change, diff
-from moorline.tables.reader import SnapshotReader
+from moorline.tables.diff import Change, diff_snapshots
 
 
 @click.command()
@@ -24,7 +23,7 @@ def command(before: str, after: str, limit: int, as_json: bool) -> None:
     """
     with long_work("comparing") as say:
         changes: list[Change] = []
-        found = diff(SnapshotReader.open(before), SnapshotReader.open(after))
+        found = diff_snapshots(before, after)
         for change in islice(found, limit) if limit else found:
             changes.append(change)
             if len(changes) % 1000 == 0:
