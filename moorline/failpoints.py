@@ -11,11 +11,14 @@ which kills the process with SIGKILL the third time it reaches ``ckpt.uploaded``
     kill_parent      SIGKILL to the executor's JVM that this Python worker belongs to
     kill_file(name)  SIGKILL to the process whose number stands in <folder>/<name>.pid
     stop             SIGSTOP to this process: a zombie in the making
+    stop_parent      SIGSTOP to the executor's JVM that this Python worker belongs to
+    stop_file(name)  SIGSTOP to the process whose number stands in <folder>/<name>.pid
     raise, enospc    an exception
     sleep(seconds)   a pause
 
 When ``MOORLINE_FAILPOINTS_DIR`` names a folder, a point fires once for all processes: the first to reach it leaves a
-mark there, so that the restarted attempt is not hit again.
+mark there, so that the restarted attempt is not hit again. ``point?name:action`` waits until there is a file ``name``
+in that folder, and counts from then on.
 """
 
 from __future__ import annotations
@@ -37,15 +40,23 @@ class Plan(NamedTuple):
 
 
 _counts: dict[str, int] = {}
+_SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 
 
-def _parse(text: str) -> dict[str, tuple[int, str]]:
+class _Point(NamedTuple):
+    times: int
+    #: The file that has to be there first; empty: none.
+    awaited: str
+    action: str
+
+
+def _parse(text: str) -> dict[str, _Point]:
     plan = {}
     for part in filter(None, text.split(",")):
-        found = re.fullmatch(r"([\w.]+)(?:@(\d+))?:([\w.()-]+)", part.strip())
+        found = re.fullmatch(r"([\w.]+)(?:@(\d+))?(?:\?(\w+))?:([\w.()-]+)", part.strip())
         if not found:
             raise ValueError(f"MOORLINE_FAILPOINTS: cannot read {part!r}; write point@count:action")
-        plan[found[1]] = (int(found[2] or 1), found[3])
+        plan[found[1]] = _Point(int(found[2] or 1), found[3] or "", found[4])
     return plan
 
 
@@ -65,12 +76,11 @@ def failpoint(name: str) -> None:
     if not _plan:
         return
     planned = _plan.get(name)
-    if planned is None:
+    if planned is None or (planned.awaited and not (Path(current.folder) / planned.awaited).exists()):
         return
     _counts[name] = _counts.get(name, 0) + 1
-    count, action = planned
-    if _counts[name] == count and _is_first(name):
-        _act(name, action)
+    if _counts[name] == planned.times and _is_first(name):
+        _act(name, planned.action)
 
 
 def _is_first(name: str) -> bool:
@@ -87,12 +97,12 @@ def _is_first(name: str) -> bool:
 def _act(name: str, action: str) -> None:
     if action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    elif action == "kill_parent":
+    elif action in ("kill_parent", "stop_parent"):
         # A Python worker's parent is the daemon that forked it; the executor's JVM is the daemon's parent.
         daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
-        os.kill(int(daemon.rpartition(")")[2].split()[1]), signal.SIGKILL)
-    elif action.startswith("kill_file("):
-        os.kill(int((Path(current.folder) / f"{action[10:-1]}.pid").read_text()), signal.SIGKILL)
+        os.kill(int(daemon.rpartition(")")[2].split()[1]), _SIGNALS[action[:4]])
+    elif action.startswith(("kill_file(", "stop_file(")):
+        os.kill(int((Path(current.folder) / f"{action[10:-1]}.pid").read_text()), _SIGNALS[action[:4]])
     elif action == "raise":
         raise RuntimeError(f"failpoint {name}")
     elif action == "stop":

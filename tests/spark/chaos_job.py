@@ -1,8 +1,9 @@
 """The job that chaos tests kill, the plain loop it is compared with, and a driver process for it.
 
-    python chaos_job.py FOLDER [--master M] [--restore] [--cells JSON]
+    python chaos_job.py FOLDER --master M [--network-timeout 20s]
 
-Runs one cell after the other in one Spark session and prints one JSON line per cell. A cell is a failpoint plan.
+Reads cells from its input, a JSON object per line, runs one after the other in one Spark session and prints one JSON
+line for each. A cell is a failpoint plan, a backend, and something that is asked of the running job.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
@@ -22,10 +26,11 @@ from pyspark.sql import SparkSession
 
 import moorline as mo
 from moorline import failpoints
+from moorline.errors import MoorlineError
 
-RECORDS = int(os.environ.get("CHAOS_RECORDS", "1000000"))
-RATE = int(os.environ.get("CHAOS_RATE", "150000"))
-KEYS, SPLITS, EVERY = 1000, 4, 10
+RECORDS, RATE, KEYS, SPLITS, EVERY = 120_000, 60_000, 1000, 4, 10
+#: So long the job waits for its kill in the middle of its input. Then it goes on, and the test says that nothing came.
+PATIENCE = 90
 #: Three JVMs start on two cores, for a minute: a compiler that optimises for hours to come only delays them.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -33,6 +38,38 @@ SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 def reading(number: int) -> tuple[int, int]:
     # KEYS is a multiple of SPLITS, so all records of a key come from one split, in order.
     return number % KEYS, number * 7 % 101
+
+
+class Gated(mo.Source):
+    """A source that waits half-way until something was killed: on a slow machine too the kill comes in time."""
+
+    def __init__(self, source: mo.Source, points: str) -> None:
+        self._source, self._points = source, points
+
+    def open(self, ctx):
+        return GatedReader(self._source.open(ctx), self._points)
+
+
+class GatedReader(mo.SourceReader):
+    def __init__(self, reader: mo.SourceReader, points: str) -> None:
+        self._reader, self._points, self._until = reader, points, time.monotonic() + PATIENCE
+        self._is_open = False
+
+    def read(self, limit):
+        if not self._is_open and max(self._reader.positions().values()) > RECORDS // 2:
+            self._is_open = bool(marks(Path(self._points))) or time.monotonic() > self._until
+            if not self._is_open:
+                time.sleep(0.002)
+                return []
+        return self._reader.read(min(limit, 500))
+
+    def positions(self):
+        return self._reader.positions()
+
+
+def marks(points: Path) -> list[str]:
+    """The failpoints that have fired."""
+    return sorted(p.name for p in points.iterdir() if not p.name.endswith((".pid", ".tmp", "asked", "steady")))
 
 
 class Totals(mo.KeyedProcessFunction):
@@ -51,11 +88,12 @@ class Totals(mo.KeyedProcessFunction):
             self.last.clear()
 
 
-def build(out: str) -> mo.Job:
+def build(folder: Path) -> mo.Job:
     job = mo.Job("chaos", parallelism=2)
-    half = job.source(mo.generate(reading, count=RECORDS, splits=SPLITS, rate=RATE), uid="readings")
-    half.key_by(lambda r: r[0]).process(Totals(), uid="totals").rebalance().sink(
-        mo.write_files(out, format="jsonl"), uid="files", parallelism=2
+    generated = mo.generate(reading, count=RECORDS, splits=SPLITS, rate=RATE)
+    readings = job.source(Gated(generated, str(folder / "points")), uid="readings")
+    readings.key_by(lambda r: r[0]).process(Totals(), uid="totals").rebalance().sink(
+        mo.write_files(str(folder / "out"), format="jsonl"), uid="files", parallelism=2
     )
     return job
 
@@ -80,10 +118,28 @@ def published(out: str) -> Counter:
     return found
 
 
-def note_pids(handle: mo.Handle, folder: Path) -> None:
-    """Keep the numbers of a worker of the stateful operator and of its executor where failpoints find them."""
+@dataclass
+class Cell:
+    """One run of the job, in a folder of its own, and what is done to it."""
+
+    name: str
+    plan: str = ""
+    backend: str = "heap"
+    #: Asked of the job once it has checkpoints: savepoint, rescale or stop. Plans wait for it by ``?asked``.
+    action: str = ""
+    restore: str | None = None
+    heartbeat: str = "50s"
+
+
+def note(handle: mo.Handle, folder: Path) -> None:
+    """Keep the numbers of a worker of the stateful operator and of its executor where failpoints find them.
+
+    With two checkpoints the job is steady: plans wait for it by ``?steady``.
+    """
     known = None
     while handle.is_active:
+        if len(handle.checkpoints) >= 2:
+            (folder / "steady").touch()
         pid = handle.worker_pids.get("1/0")
         if pid and pid != known:
             try:
@@ -97,29 +153,58 @@ def note_pids(handle: mo.Handle, folder: Path) -> None:
         time.sleep(0.05)
 
 
-def run_cell(spark: SparkSession, folder: Path, plan: str, restore: bool) -> dict:
+def start(spark: SparkSession, folder: Path, cell: Cell, restore: str | None) -> mo.Handle:
+    handle = mo.start(
+        build(folder),
+        spark,
+        checkpoints=mo.Checkpoints(str(folder / "checkpoints"), interval="250ms", timeout="60s", tolerable_failures=5),
+        restart=mo.FixedDelay(attempts=8, delay="100ms"),
+        restore=restore,
+        backend=mo.RocksDb(folder=str(folder / "local"), memory="16MB") if cell.backend == "rocksdb" else "heap",
+        heartbeat_timeout=cell.heartbeat,
+    )
+    threading.Thread(target=note, args=(handle, folder / "points"), daemon=True).start()
+    return handle
+
+
+def ask(handle: mo.Handle, folder: Path, action: str) -> str:
+    """Ask for something right after a checkpoint, so that the next barrier belongs to it. Returns what became of it."""
+    before = len(handle.checkpoints)
+    while len(handle.checkpoints) < before + 2 and handle.is_active:
+        time.sleep(0.005)
+    (folder / "points" / "asked").touch()
+    try:
+        if action == "savepoint":
+            handle.savepoint(str(folder / "savepoint"), timeout=60)
+        elif action == "rescale":
+            handle.rescale({"totals": 3}, timeout=60)
+        elif action == "stop":
+            handle.stop(60, savepoint=str(folder / "savepoint"))
+    except MoorlineError as error:
+        return f"{type(error).__name__}: {error}"
+    return "done"
+
+
+def run_cell(spark: SparkSession, folder: Path, cell: Cell) -> dict[str, Any]:
     out, points = folder / "out", folder / "points"
     points.mkdir(parents=True, exist_ok=True)
     (points / "driver.pid").write_text(str(os.getpid()))
-    failpoints.arm(failpoints.Plan(plan, str(points)))
+    failpoints.arm(failpoints.Plan(cell.plan, str(points)))
     began = time.monotonic()
-    handle = mo.start(
-        build(str(out)),
-        spark,
-        checkpoints=mo.Checkpoints(str(folder / "checkpoints"), interval="400ms", timeout="60s", tolerable_failures=5),
-        restart=mo.FixedDelay(attempts=8, delay="200ms"),
-        restore="latest" if restore else None,
-        heartbeat_timeout="4s" if ":stop" in plan else "50s",
-    )
-    threading.Thread(target=note_pids, args=(handle, points), daemon=True).start()
+    handle = start(spark, folder, cell, cell.restore)
+    became = ask(handle, folder, cell.action) if cell.action else ""
     result = handle.wait()
+    runs = [result]
+    if cell.action == "stop" and became == "done":
+        # It has ended at the savepoint, and goes on from there.
+        runs.append(start(spark, folder, cell, str(folder / "savepoint")).wait())
     return {
-        "plan": plan,
         "seconds": round(time.monotonic() - began, 1),
-        "checkpoints": len(result.checkpoints),
-        "failures": result.failures,
-        "restored_from": result.restored_from,
-        "fired": sorted(p.name for p in points.iterdir() if not p.name.endswith((".pid", ".tmp"))),
+        "became": became,
+        "checkpoints": sum(len(r.checkpoints) for r in runs),
+        "failures": [f for r in runs for f in r.failures],
+        "restored_from": [n for r in runs for n in r.restored_from],
+        "fired": marks(points),
         "leftovers": sorted(str(p.relative_to(out)) for p in out.rglob(".*")),
     }
 
@@ -127,26 +212,31 @@ def run_cell(spark: SparkSession, folder: Path, plan: str, restore: bool) -> dic
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--master", default="local-cluster[2,4,1024]")
-    parser.add_argument("--restore", action="store_true")
-    parser.add_argument("--cells", default='[["cell", ""]]')
+    parser.add_argument("--master", required=True)
+    parser.add_argument("--network-timeout", default="20s")
     options = parser.parse_args()
     spark = (
         SparkSession.builder.master(options.master)
         .config(map=mo.spark_config())
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.executor.heartbeatInterval", "1s")
-        .config("spark.network.timeout", "20s")
-        .config("spark.network.timeoutInterval", "5s")
+        .config("spark.network.timeout", options.network_timeout)
+        .config("spark.network.timeoutInterval", "2s")
         .config("spark.log.level", "FATAL")
         .config("spark.local.dir", str(options.folder / "spark"))
         .config("spark.driver.extraJavaOptions", SHORT_LIVED)
         .config("spark.executor.extraJavaOptions", SHORT_LIVED)
         .getOrCreate()
     )
-    for name, plan in json.loads(options.cells):
-        report = {"cell": name, **run_cell(spark, options.folder / name, plan, options.restore)}
-        print(json.dumps(report), flush=True)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        cell = Cell(**json.loads(line))
+        try:
+            report = run_cell(spark, options.folder / cell.name, cell)
+        except Exception as error:
+            report = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
+        print(json.dumps({"cell": cell.name, "plan": cell.plan, **report}), flush=True)
     spark.stop()
     sys.exit(0)
 

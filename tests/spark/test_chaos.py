@@ -1,164 +1,233 @@
-"""kill -9 on real Spark: several executor processes, a million records, a checkpoint every 400 ms.
+"""kill -9 and SIGSTOP on real Spark: several executor processes, and a checkpoint every 250 ms.
 
 A cell kills one process (a Python worker, an executor's JVM, the driver) in one phase of a checkpoint. Afterwards the
 published files must hold what a plain loop makes of the same input, and the run must not have been vacuous: the kill
-happened, and a checkpoint above 0 was restored. ``make test`` runs a short form, ``make chaos`` the whole matrix.
+happened, and a checkpoint above 0 was restored. ``make test`` runs a short form, ``make chaos`` the whole matrix, and
+prints how many processes it killed and how many checkpoints were restored.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
 from collections import Counter
-from functools import cache
 from pathlib import Path
+from typing import Any
 
-import chaos_job
-import psutil
 import pytest
+from chaos_drivers import CLUSTER, LOCAL, Driver, faults_of
+from chaos_job import Cell
 
-SCRIPT = Path(__file__).with_name("chaos_job.py")
-
-#: Phase, failpoint and how often it is passed before it fires; and the side it is on.
+#: Phase and failpoint, which fires once there are two checkpoints; and the side it is on.
 WORKER_PHASES = {
-    "P1-steady": "frame@150",
-    "P2-barrier-emitted": "ckpt.barrier@4",
-    "P3-aligning": "ckpt.aligning@4",
-    "P4-sync": "ckpt.sync@4",
-    "P5-mid-upload": "ckpt.mid_upload@7",
-    "P6-uploaded": "ckpt.uploaded@4",
-    "P10-before-commit": "sink.commit.before@3",
-    "P10-amid-commit": "sink.commit.middle@3",
-    "P10-after-commit": "sink.commit.after@3",
+    "P1-steady": "frame?steady",
+    "P2-barrier-emitted": "ckpt.barrier?steady",
+    "P3-aligning": "ckpt.aligning?steady",
+    "P4-sync": "ckpt.sync?steady",
+    "P5-mid-upload": "ckpt.mid_upload?steady",
+    "P6-uploaded": "ckpt.uploaded?steady",
+    "P10-before-commit": "sink.commit.before?steady",
+    "P10-amid-commit": "sink.commit.middle?steady",
+    "P10-after-commit": "sink.commit.after?steady",
 }
 DRIVER_PHASES = {
-    "P7-before-publish": "publish.before@4",
-    "P8-after-publish": "publish.after@4",
-    "P9-amid-notify": "ckpt.notifying@4",
-    "P13-amid-retention": "retention.between@3",
+    "P7-before-publish": "publish.before?steady",
+    "P8-after-publish": "publish.after?steady",
+    "P9-amid-notify": "ckpt.notifying?steady",
+    "P13-amid-retention": "retention.between?steady",
 }
+ALL_PHASES = [*WORKER_PHASES, *DRIVER_PHASES]
 #: A second fault while the first is being recovered from.
 DOUBLE_FAULTS = {
-    "P11-restore-read": "ckpt.sync@4:kill,restore.read:kill",
-    "P11-restore-open": "ckpt.sync@4:kill_parent,restore.open:kill_parent",
+    "P11-restore-read": "ckpt.sync?steady:{kill},restore.read:{kill}",
+    "P11-restore-open": "ckpt.sync?steady:{kill},restore.open:{kill}",
 }
-
-
-def plan(victim: str, phase: str) -> str:
-    if phase in WORKER_PHASES:
-        action = {"worker": "kill", "executor": "kill_parent", "driver": "kill_file(driver)"}[victim]
-        return f"{WORKER_PHASES[phase]}:{action}"
-    action = {"worker": "kill_file(worker)", "executor": "kill_file(executor)", "driver": "kill"}[victim]
-    return f"{DRIVER_PHASES[phase]}:{action}"
-
+#: A fault in what was asked for: a savepoint, a rescale with the restore that follows, a stop with a savepoint.
+ASKED = {
+    "savepoint": ["ckpt.sync?asked", "ckpt.uploaded?asked"],
+    "rescale": ["ckpt.uploaded?asked", "restore.read?asked", "restore.open?asked"],
+    "stop": ["ckpt.sync?asked", "ckpt.uploaded?asked", "sink.commit.middle?asked"],
+}
+#: What kills or stops the victim, from a worker and from the driver.
+FROM_A_WORKER = {"worker": "{kill}", "executor": "{kill}_parent", "driver": "{kill}_file(driver)"}
+FROM_THE_DRIVER = {"worker": "{kill}_file(worker)", "executor": "{kill}_file(executor)", "driver": "{kill}"}
 
 SHORT = {
     "worker": ["P1-steady", "P3-aligning", "P10-amid-commit"],
     "executor": ["P4-sync", "P5-mid-upload", "P8-after-publish"],
     "driver": ["P7-before-publish", "P8-after-publish", "P10-before-commit"],
 }
-ALL_PHASES = [*WORKER_PHASES, *DRIVER_PHASES]
 
 
-@cache
-def expected() -> Counter:
-    return chaos_job.plain_loop()
+def plan(victim: str, phase: str, kill: str = "kill") -> str:
+    if phase in WORKER_PHASES:
+        return f"{WORKER_PHASES[phase]}:{FROM_A_WORKER[victim].format(kill=kill)}"
+    return f"{DRIVER_PHASES[phase]}:{FROM_THE_DRIVER[victim].format(kill=kill)}"
 
 
-def drive(folder: Path, cells: list[tuple[str, str]], *, restore: bool = False) -> tuple[list[dict], int, str]:
-    """Run a driver process over some cells. Returns its reports, its exit code and the end of what it said."""
-    command = [sys.executable, str(SCRIPT), str(folder), "--cells", json.dumps(cells)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SCRIPT.parent), os.environ.get("PYTHONPATH", "")])}
-    with open(folder / "log.txt", "ab") as log:
-        driver = subprocess.Popen(
-            command + (["--restore"] if restore else []), stdout=subprocess.PIPE, stderr=log, env=environment
-        )
-        family = psutil.Process(driver.pid)
-        out, _ = driver.communicate(timeout=120 + 60 * len(cells))
-        _wait_for_the_family(family)
-    reports = [json.loads(line) for line in out.decode().splitlines() if line.startswith("{")]
-    return reports, driver.returncode, (folder / "log.txt").read_text(errors="replace")[-3000:]
-
-
-def _wait_for_the_family(driver: psutil.Process) -> None:
-    """What a killed driver leaves behind must go by itself."""
-    try:
-        children = driver.children(recursive=True)
-    except psutil.NoSuchProcess:
-        return
-    _, alive = psutil.wait_procs(children, timeout=60)
-    assert not alive, f"left behind: {alive}"
-
-
-def audit(report: dict, folder: Path) -> None:
-    assert chaos_job.published(str(folder / report["cell"] / "out")) == expected(), report
-    assert not report["leftovers"], report
-
-
-def check_survivors(tmp_path: Path, victim: str, phases: list[str]) -> None:
-    cells = [(f"{victim}-{phase}", plan(victim, phase)) for phase in phases]
-    reports, code, log = drive(tmp_path, cells)
-    assert code == 0, log
-    assert [r["cell"] for r in reports] == [name for name, _ in cells]
+def check(folder: Path, reports: list[dict[str, Any]], tally: Counter, what: str, *, faults: int = 1) -> None:
+    """All cells, then the verdict: one that goes wrong does not hide the others."""
+    wrong = []
     for report in reports:
-        assert report["fired"], f"nothing was killed: {report}"
-        assert report["failures"], report
-        assert max(report["restored_from"]) > 0, f"no checkpoint was restored: {report}"
-        audit(report, tmp_path)
+        mistakes = faults_of(report, folder)
+        if "error" not in report:
+            restored = [n for n in report["restored_from"] if n > 0]
+            if len(report["fired"]) < faults:
+                mistakes.append("not everything was killed that should have been")
+            if not report["failures"]:
+                mistakes.append("the job has not noticed")
+            if not restored:
+                mistakes.append("no checkpoint above 0 was restored")
+            tally[what] += len(report["fired"])
+            tally["checkpoints above 0 restored"] += len(restored)
+        wrong += [f"{report['cell']}: {'; '.join(mistakes)}: {report}"] if mistakes else []
+    assert not wrong, "\n".join(wrong)
 
 
-def check_driver_death(tmp_path: Path, phase: str) -> None:
-    name = f"driver-{phase}"
-    reports, code, log = drive(tmp_path, [(name, plan("driver", phase))])
-    assert code == -signal.SIGKILL, f"the driver was not killed: {code} {reports} {log}"
-    (report,), code, log = drive(tmp_path, [(name, "")], restore=True)
-    assert code == 0, log
-    assert report["restored_from"][0] > 0, report
-    audit(report, tmp_path)
+def check_survivors(
+    folder: Path, cells: list[Cell], tally: Counter, what: str, *, faults: int = 1, **options: Any
+) -> None:
+    """Cells in which the driver lives on: one after the other in one Spark."""
+    with Driver(folder, **options) as driver:
+        reports = [driver.run(cell) for cell in cells]
+        assert all(reports), f"the driver has died: {driver.log()}"
+    check(folder, [r for r in reports if r], tally, what, faults=faults)
+
+
+def check_driver_deaths(folder: Path, cells: list[Cell], tally: Counter, what: str) -> None:
+    """Every cell kills its driver. One that lives on takes over all of the jobs, one after the other."""
+    reports = []
+    with Driver(folder, LOCAL) as successor:
+        for cell in cells:
+            with Driver(folder, LOCAL) as victim:
+                report = victim.run(cell)
+            assert report is None, f"the driver was not killed: {report}"
+            assert victim.process.returncode == -signal.SIGKILL, victim.log()
+            report = successor.run(Cell(cell.name, backend=cell.backend, restore="latest"))
+            assert report is not None, successor.log()
+            # The fault was in the first driver, and has left its mark; the second has had none.
+            reports.append({**report, "failures": ["the driver was killed"]})
+    check(folder, reports, tally, what)
+    assert all(r["restored_from"][0] > 0 for r in reports), reports
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("victim", ["worker", "executor"])
-def test_a_killed_process_loses_and_doubles_nothing(tmp_path: Path, victim: str):
-    check_survivors(tmp_path, victim, SHORT[victim])
+def test_a_killed_process_loses_and_doubles_nothing(tmp_path: Path, tally: Counter, victim: str):
+    cells = [Cell(phase, plan(victim, phase)) for phase in SHORT[victim]]
+    check_survivors(tmp_path, cells, tally, f"{victim}s killed")
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("phase", SHORT["driver"])
-def test_a_killed_driver_is_followed_by_another_that_goes_on(tmp_path: Path, phase: str):
-    check_driver_death(tmp_path, phase)
+def test_a_killed_driver_is_followed_by_another_that_goes_on(tmp_path: Path, tally: Counter):
+    cells = [Cell(phase, plan("driver", phase)) for phase in SHORT["driver"]]
+    check_driver_deaths(tmp_path, cells, tally, "drivers killed")
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+@pytest.mark.parametrize("victim", ["worker", "executor"])
+def test_the_whole_matrix_of_survivors(tmp_path: Path, tally: Counter, victim: str, backend: str):
+    cells = [Cell(phase, plan(victim, phase), backend) for phase in ALL_PHASES]
+    check_survivors(tmp_path, cells, tally, f"{victim}s killed")
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+def test_the_whole_matrix_of_driver_deaths(tmp_path: Path, tally: Counter, backend: str):
+    cells = [Cell(phase, plan("driver", phase), backend) for phase in ALL_PHASES]
+    check_driver_deaths(tmp_path, cells, tally, "drivers killed")
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("victim", ["worker", "executor"])
-def test_the_whole_matrix_of_survivors(tmp_path: Path, victim: str):
-    check_survivors(tmp_path, victim, ALL_PHASES)
+def test_a_fault_during_the_recovery_from_a_fault(tmp_path: Path, tally: Counter, victim: str):
+    action = FROM_A_WORKER[victim].format(kill="kill")
+    cells = [
+        Cell(f"{phase}-{backend}", both.format(kill=action), backend)
+        for phase, both in DOUBLE_FAULTS.items()
+        for backend in ("heap", "rocksdb")
+    ]
+    check_survivors(tmp_path, cells, tally, f"{victim}s killed", faults=2)
+
+
+def asked(victim: str) -> list[Cell]:
+    action, backends = FROM_A_WORKER[victim].format(kill="kill"), ("heap", "rocksdb")
+    return [
+        Cell(
+            f"{what}-{point.partition('?')[0]}-{backends[number % 2]}", f"{point}:{action}", backends[number % 2], what
+        )
+        for what, points in ASKED.items()
+        for number, point in enumerate(points)
+    ]
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("point", ["frame@150", "ckpt.uploaded@4"])
-def test_a_worker_that_stops_answering_is_given_up(tmp_path: Path, point: str):
-    (report,), code, log = drive(tmp_path, [("stopped", f"{point}:stop")])
-    assert code == 0, log
-    assert "not been heard of" in report["failures"][0], report
-    assert max(report["restored_from"]) > 0, report
-    audit(report, tmp_path)
+@pytest.mark.parametrize("victim", ["worker", "executor"])
+def test_a_fault_in_a_savepoint_a_rescale_or_a_stop(tmp_path: Path, tally: Counter, victim: str):
+    check_survivors(tmp_path, asked(victim), tally, f"{victim}s killed")
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("phase", DOUBLE_FAULTS)
-def test_a_fault_during_the_recovery_from_a_fault(tmp_path: Path, phase: str):
-    (report,), code, log = drive(tmp_path, [(phase, DOUBLE_FAULTS[phase])])
-    assert code == 0, log
-    assert len(report["fired"]) == 2, report
-    assert len(report["failures"]) == 2, report
-    audit(report, tmp_path)
+def test_a_driver_that_dies_in_a_savepoint_a_rescale_or_a_stop(tmp_path: Path, tally: Counter):
+    check_driver_deaths(tmp_path, asked("driver"), tally, "drivers killed")
+
+
+#: A worker that is stopped when it starts: the first time, and when a checkpoint is restored.
+STARTS = {
+    "P0-start": "restore.open:{stop}",
+    "P0-start-again": "ckpt.sync?steady:kill,restore.read:{stop}",
+}
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("phase", ALL_PHASES)
-def test_the_whole_matrix_of_driver_deaths(tmp_path: Path, phase: str):
-    check_driver_death(tmp_path, phase)
+@pytest.mark.parametrize("victim", ["worker", "executor"])
+def test_a_process_that_is_stopped_is_given_up_in_every_phase(tmp_path: Path, tally: Counter, victim: str):
+    cells = [
+        Cell(phase, plan(victim, phase, "stop"), ("heap", "rocksdb")[number % 2], heartbeat="4s")
+        for number, phase in enumerate(ALL_PHASES)
+    ]
+    check_survivors(tmp_path, cells, tally, f"{victim}s stopped", network_timeout="6s")
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("victim", ["worker", "executor"])
+def test_a_process_that_is_stopped_at_its_start_is_given_up(tmp_path: Path, tally: Counter, victim: str):
+    action = FROM_A_WORKER[victim].format(kill="stop")
+    cells = [Cell(phase, both.format(stop=action), heartbeat="4s") for phase, both in STARTS.items()]
+    with Driver(tmp_path, CLUSTER, "6s") as driver:
+        first, again = [driver.run(cell) for cell in cells]
+        assert first and again, driver.log()
+    assert not faults_of(first, tmp_path), first
+    assert first["fired"], first
+    assert first["failures"], first
+    tally[f"{victim}s stopped"] += 1
+    check(tmp_path, [again], tally, f"{victim}s stopped", faults=2)
+
+
+#: Where a driver is when it stops. In the first it is about to publish a checkpoint that nobody else knows of.
+ZOMBIES = ["publish.before?steady", "publish.after?steady", "ckpt.notifying?steady", "retention.between?steady"]
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("point", ZOMBIES)
+def test_a_driver_that_comes_back_to_life_gives_way_and_changes_nothing(tmp_path: Path, tally: Counter, point: str):
+    name = point.partition("?")[0]
+    with Driver(tmp_path, LOCAL) as zombie:
+        zombie.send(Cell(name, f"{point}:stop"))
+        zombie.wait_until_stopped()
+        with Driver(tmp_path, LOCAL) as successor:
+            report = successor.run(Cell(name, restore="latest"))
+            assert report is not None, successor.log()
+        check(tmp_path, [{**report, "failures": ["the driver was stopped"]}], tally, "drivers stopped")
+        before = everything_below(tmp_path / name)
+        zombie.process.send_signal(signal.SIGCONT)
+        last_words = zombie.report()
+        assert last_words is not None, zombie.log()
+        assert last_words.get("error", "").startswith("Fenced"), last_words
+    assert everything_below(tmp_path / name) == before
+
+
+def everything_below(folder: Path) -> dict[str, bytes]:
+    """All that is published, and all that is in storage."""
+    files = [f for part in ("out", "checkpoints") for f in (folder / part).rglob("*") if f.is_file()]
+    return {str(f.relative_to(folder)): f.read_bytes() for f in files}

@@ -1,0 +1,115 @@
+"""Driver processes for chaos tests: started, fed with cells, and waited for, with all that they started themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from contextlib import suppress
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import chaos_job
+import psutil
+from chaos_job import Cell
+from waiting import eventually
+
+SCRIPT = Path(__file__).with_name("chaos_job.py")
+
+#: Two executors of four slots each: an executor can be killed.
+CLUSTER = "local-cluster[2,4,1024]"
+#: One JVM: starts in a third of the time, and will do where the driver is the victim.
+LOCAL = "local[12,1]"
+
+
+class Driver:
+    """A driver process. Its cells are in ``folder``, and what it says in ``folder/log.txt``."""
+
+    def __init__(self, folder: Path, master: str = CLUSTER, network_timeout: str = "20s") -> None:
+        self.folder = folder
+        path = os.pathsep.join([str(SCRIPT.parent), os.environ.get("PYTHONPATH", "")])
+        with open(folder / "log.txt", "ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(SCRIPT), str(folder), "--master", master, "--network-timeout", network_timeout],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env={**os.environ, "PYTHONPATH": path},
+            )
+        self._family: list[psutil.Process] = []
+
+    def __enter__(self) -> Driver:
+        assert self._next_line() == "ready", self.log()
+        return self
+
+    def send(self, cell: Cell) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(asdict(cell)) + "\n")
+        self.process.stdin.flush()
+
+    def report(self) -> dict[str, Any] | None:
+        """The report of the cell that was sent; None if the driver has died of it."""
+        line = self._next_line()
+        self._family += self._children()
+        return json.loads(line) if line else None
+
+    def run(self, cell: Cell) -> dict[str, Any] | None:
+        self.send(cell)
+        return self.report()
+
+    def wait_until_stopped(self) -> None:
+        process = psutil.Process(self.process.pid)
+        eventually(lambda: process.status() == psutil.STATUS_STOPPED, "the driver is stopped", 120)
+        self._family += self._children()
+
+    def log(self) -> str:
+        return (self.folder / "log.txt").read_text(errors="replace")[-3000:]
+
+    def _next_line(self) -> str:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith(("{", "ready")):
+                return line.strip()
+        return ""
+
+    def _children(self) -> list[psutil.Process]:
+        try:
+            return psutil.Process(self.process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        """End it, and wait until nothing is left of it: what a killed driver leaves behind must go by itself."""
+        if error is not None:
+            self.process.kill()
+        self._family += self._children()
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self.process.wait(120)
+        _, alive = psutil.wait_procs(list(set(self._family)), timeout=60)
+        assert not alive, f"left behind: {alive}"
+
+
+@cache
+def expected() -> Counter[Any]:
+    return chaos_job.plain_loop()
+
+
+def faults_of(report: dict[str, Any], folder: Path) -> list[str]:
+    """What is wrong with a cell that has run to its end."""
+    if "error" in report:
+        return [report["error"], report["traceback"]]
+    found = chaos_job.published(str(folder / report["cell"] / "out"))
+    wrong = []
+    if found != expected():
+        missing, doubled = expected() - found, found - expected()
+        wrong.append(f"{sum(missing.values())} rows missing, {sum(doubled.values())} too many")
+    if report["leftovers"]:
+        wrong.append(f"left behind: {report['leftovers']}")
+    return wrong
