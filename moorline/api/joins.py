@@ -24,6 +24,7 @@ from moorline.api.window_functions import CoGroupFunction, JoinFunction, Process
 from moorline.api.windowed_streams import WindowSpec, checked_assigner
 from moorline.api.windows import WindowAssigner, signed_milliseconds
 from moorline.errors import InvalidArgument, TimestampMissing
+from moorline.model.copies import copy_of
 from moorline.model.durations import Duration, milliseconds
 from moorline.model.times import MAX_TIME, MIN_TIME
 
@@ -324,7 +325,8 @@ class IntervalJoinFunction(KeyedCoProcessFunction):
     def _results(self, left: Any, right: Any) -> Iterator[tuple[int, Any]]:
         pair = self._context
         at = pair.timestamp()
-        for result in self.pair(left, right, pair):
+        # Both are in state, and meet others.
+        for result in self.pair(copy_of(left), copy_of(right), pair):
             yield at, result
         for diverted in pair.outputs:
             yield at, diverted

@@ -17,6 +17,8 @@ from typing import Any
 
 from moorline.api.sources import Source, SourceContext, SourceReader, SplitId
 from moorline.errors import InvalidArgument, RestoreError
+from moorline.model.closed_functions import keeps_nothing
+from moorline.model.copies import copies_of
 
 #: Enough for small clusters; a job with more source subtasks than splits leaves some of them without work.
 DEFAULT_SPLITS = 8
@@ -91,7 +93,7 @@ class Generator(Source):
 
 class _GeneratorReader(SourceReader):
     def __init__(self, source: Generator, ctx: SourceContext) -> None:
-        self._function = source.function
+        self._function, self._keeps_nothing = source.function, keeps_nothing(source.function)
         self._step = source.splits
         self._end = source.count
         self._next: dict[SplitId, int] = {s: ctx.positions.get(s, s) for s in range(source.splits) if ctx.owns(s)}
@@ -116,6 +118,8 @@ class _GeneratorReader(SourceReader):
             stop = self._end
         function = self._function
         records = [function(i) for i in range(start, stop, self._step)]
+        if not self._keeps_nothing:
+            records = copies_of(records)  # they may be of a list that is used again
         # Only now: if the function raised, nothing was read.
         self._next[split] = start + len(records) * self._step
         self._due -= len(records)

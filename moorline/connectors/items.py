@@ -11,6 +11,7 @@ from typing import Any
 
 from moorline.api.sources import Source, SourceContext, SourceReader, SplitId
 from moorline.errors import InvalidArgument, RestoreError
+from moorline.model.copies import copies_of
 
 _SPLIT = 0
 
@@ -60,7 +61,8 @@ class _ItemsReader(SourceReader):
     def read(self, limit: int) -> list[Any] | None:
         if not self._mine or self._next >= len(self._items):
             return None
-        records = self._items[self._next : self._next + limit]
+        # Copies: who reads them may change them, and they may be read again.
+        records = copies_of(self._items[self._next : self._next + limit])
         self._next += len(records)
         return records
 

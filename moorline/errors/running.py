@@ -245,6 +245,36 @@ class InvalidKey(StateError):
 
 
 @dataclass(eq=False)
+class RecordNotCopied(StateError):
+    """A record that could change after it was emitted, and that cannot be copied."""
+
+    type: str
+    cause: str
+
+    def __str__(self) -> str:
+        return (
+            f"a record holds a value of type {self.type}, which could change after it was emitted and cannot be "
+            f"copied: {self.cause}. Emit a value that cannot change, give the class a __deepcopy__, or run the job "
+            f"with object_reuse=True if no function changes or keeps what it has emitted."
+        )
+
+
+@dataclass(eq=False)
+class RecordChanged(StateError):
+    """Found by a test harness: a function has changed a record after it had emitted it."""
+
+    uid: str
+    emitted: str
+    now: str
+
+    def __str__(self) -> str:
+        return (
+            f"operator {self.uid!r} has emitted {self.emitted} and changed it afterwards: now it is {self.now}. "
+            f"Emit a copy, or do not run this job with object_reuse=True."
+        )
+
+
+@dataclass(eq=False)
 class UserCodeFailed(MoorlineError):
     """User code raised; the traceback is the user's own."""
 

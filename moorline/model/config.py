@@ -166,6 +166,8 @@ class StateConfig:
     unaligned: bool = False
     #: In a batch job: only the key that is being worked on has state, and it is never snapshotted.
     one_key: bool = False
+    #: Records are passed on by reference instead of as copies: see :attr:`RunConfig.object_reuse`.
+    object_reuse: bool = False
 
 
 #: On the heap, full snapshots.
@@ -322,6 +324,9 @@ class RunConfig:
     start_timeout: Duration = "10min"
     #: How long a record may wait for others to share a frame with.
     flush: Duration = "4ms"
+    #: Pass records on by reference. Quicker where they can change, and wrong if a function changes or keeps one that
+    #: it has emitted, or changes one that another function reads, too.
+    object_reuse: bool = False
 
     def __post_init__(self) -> None:
         if self.restore is not None and (not isinstance(self.restore, str) or not self.restore):
@@ -368,6 +373,7 @@ class RunConfig:
             rocksdb is not None if wanted is None else wanted,
             at_least_once=checkpoints is not None and checkpoints.mode == "at_least_once",
             unaligned=checkpoints is not None and checkpoints.overtake_ms is not None,
+            object_reuse=self.object_reuse,
         )
 
     @property

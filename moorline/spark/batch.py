@@ -50,7 +50,7 @@ from moorline.subtask.environment import Environment
 TASK_FAILURES = 4
 MODES = ("streaming", "batch", "auto")
 #: What a batch job takes beside the job itself. The others belong to checkpoints, which it has none of.
-OPTIONS = {"parallelism"}
+OPTIONS = {"parallelism", "object_reuse"}
 
 #: What comes out of a subtask, to be taken at each of its steps: the rows of the last stage may be the user's own.
 Taken = Callable[[bool], list[pa.RecordBatch]]
@@ -82,7 +82,9 @@ def refuse_dataframes(graph: Graph) -> None:
             raise InvalidArgument(f"source {operator.uid!r}", operator.function, advice)
 
 
-def run(job: Job, spark: SparkSession | None = None, *, parallelism: int | None = None) -> dict[str, list[Any]]:
+def run(
+    job: Job, spark: SparkSession | None = None, *, parallelism: int | None = None, object_reuse: bool = False
+) -> dict[str, list[Any]]:
     """Run a job as a batch. What its collect sinks got, by name."""
     plan = plan_of(job.graph(parallelism))
     with ExitStack() as resources:
@@ -90,7 +92,7 @@ def run(job: Job, spark: SparkSession | None = None, *, parallelism: int | None 
             spark = resources.enter_context(session.embedded(os.cpu_count() or 1, TASK_FAILURES))
         sinks = [o for o in plan.graph.operators if isinstance(o.function, Sink)]
         try:
-            found = _collect(spark, plan)
+            found = _collect(spark, plan, object_reuse)
             _commit(sinks, found)
         finally:
             # In a batch job what is staged is of no use to a later run, also if this one has failed.
@@ -103,14 +105,14 @@ def run(job: Job, spark: SparkSession | None = None, *, parallelism: int | None 
     return collected
 
 
-def _collect(spark: SparkSession, plan: Plan) -> list[tuple[str, str, list[Any]]]:
+def _collect(spark: SparkSession, plan: Plan, object_reuse: bool) -> list[tuple[str, str, list[Any]]]:
     """Run everything and fetch what is for the driver, in the order of the subtasks it comes from."""
     group = f"moorline-{plan.graph.job}-batch-{uuid.uuid4().hex[:8]}"
 
     def work() -> list[Any]:
         # Threads of py4j are pinned, so the group holds for this thread's job alone.
         spark.sparkContext.setJobGroup(group, f"moorline batch job {plan.graph.job}")
-        return list(to_rows(spark, plan).select("seq", "payload").collect())
+        return list(to_rows(spark, plan, object_reuse=object_reuse).select("seq", "payload").collect())
 
     with ThreadPoolExecutor(1, thread_name_prefix="moorline-batch") as thread:
         running = thread.submit(work)
@@ -155,11 +157,17 @@ def plan_of(graph: Graph) -> Plan:
     return lower(replace(graph, operators=operators))
 
 
-def to_rows(spark: SparkSession, plan: Plan, last: tuple[Callable[..., Any], Any] | None = None) -> DataFrame:
+def to_rows(
+    spark: SparkSession,
+    plan: Plan,
+    last: tuple[Callable[..., Any], Any] | None = None,
+    *,
+    object_reuse: bool = False,
+) -> DataFrame:
     """The whole job. ``last``: what runs in the last stage instead of :func:`run_stage`, and what its rows are."""
     session.check(spark, is_pipelined=False)
     session.same_python(spark)
-    packed = shipping.pack(Deployment(plan, Attempt(1), state=StateConfig(one_key=True)))
+    packed = shipping.pack(Deployment(plan, Attempt(1), state=StateConfig(one_key=True, object_reuse=object_reuse)))
     rows: DataFrame | None = None
     for stage, width in enumerate(plan.widths):
         run_in, schema = (run_stage, SCHEMA) if last is None or stage + 1 < len(plan.widths) else last

@@ -51,6 +51,7 @@ def start(
     heartbeat_timeout: Duration = "50s",
     start_timeout: Duration = "10min",
     flush: Duration = "4ms",
+    object_reuse: bool = False,
     console: Console | str | bool = False,
 ) -> Handle:
     """Start a job and return a handle to it at once.
@@ -60,7 +61,8 @@ def start(
     text is the folder of a savepoint (or of a job's checkpoints) to start from.
     ``autoscale=mo.Autoscale(...)`` lets the job rescale itself.
     ``backend="rocksdb"`` keeps keyed state on the workers' disks instead of in their memory. With ``ha`` the job starts
-    when this driver leads; until then its status is *waiting*. ``console=True``, an address such as
+    when this driver leads; until then its status is *waiting*. ``object_reuse=True`` passes records on without copies:
+    for jobs in which no function changes or keeps what it has emitted. ``console=True``, an address such as
     ``"127.0.0.1:8090"`` or a :class:`Console` lets other processes ask for status and state over HTTP.
     """
     refuse_while_loading("mo.start")
@@ -76,6 +78,7 @@ def start(
         heartbeat_timeout=heartbeat_timeout,
         start_timeout=start_timeout,
         flush=flush,
+        object_reuse=object_reuse,
     )
     graph = job.graph(parallelism)
     if (checkpoints is not None or restore is not None) and (advice := advice_on_uids(graph)) is not None:

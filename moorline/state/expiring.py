@@ -25,6 +25,7 @@ from moorline.api.descriptors import (
 )
 from moorline.api.functions import ReduceFunction
 from moorline.api.states import AggregatingState, ReducingState, State, ValueState
+from moorline.model.copies import copy_of
 from moorline.model.durations import Duration
 from moorline.protocol.expiry import after_read, is_expired, later
 from moorline.state.backend import CurrentKey, Moment
@@ -207,7 +208,10 @@ class ExpiringReducingState(ReducingState[Any]):
             reduced = value if before is None else combine(before, value)
             put((reduced, stamp, None if ttl is None else length_of(ttl)))
 
-        self.get, self.add, self.clear = cell.read, add, cell.clear  # type: ignore[method-assign]
+        def get() -> Any:
+            return copy_of(cell.read())  # the next reduction may be made in place
+
+        self.get, self.add, self.clear = get, add, cell.clear  # type: ignore[method-assign]
 
 
 class ExpiringAggregatingState(AggregatingState[Any, Any]):
@@ -222,12 +226,12 @@ class ExpiringAggregatingState(AggregatingState[Any, Any]):
 
         def get() -> Any:
             accumulator = read()
-            return None if accumulator is None else aggregate.get_result(accumulator)
+            return None if accumulator is None else copy_of(aggregate.get_result(accumulator))
 
         def add(value: Any, *, ttl: Duration | None = None) -> None:
             accumulator, stamp = before_write()
             if accumulator is None:
-                accumulator = aggregate.create_accumulator()
+                accumulator = copy_of(aggregate.create_accumulator())
             put((aggregate.add(value, accumulator), stamp, None if ttl is None else length_of(ttl)))
 
         self.get, self.add, self.clear = get, add, cell.clear  # type: ignore[method-assign]

@@ -19,6 +19,7 @@ from moorline.api.descriptors import (
 from moorline.api.functions import ReduceFunction
 from moorline.api.states import AggregatingState, ListState, MapState, ReducingState, State, ValueState
 from moorline.errors import TtlNotEnabled
+from moorline.model.copies import copy_of
 from moorline.model.durations import Duration
 from moorline.state.backend import CurrentKey
 
@@ -320,7 +321,7 @@ class HeapMapState(MapState[Any, Any]):
 
 
 class HeapReducingState(ReducingState[Any]):
-    """The reduction of what was added."""
+    """The reduction of what was added. A copy is handed out: the next reduction may be made in place."""
 
     def __init__(self, descriptor: ReducingStateDescriptor, table: Table, current: CurrentKey, deep: bool) -> None:
         super().__init__(descriptor.type, descriptor.reduce, name=descriptor.name)
@@ -329,21 +330,22 @@ class HeapReducingState(ReducingState[Any]):
         self._combine = reduce.reduce if isinstance(reduce, ReduceFunction) else reduce
 
     def get(self) -> Any:
-        key, table = self._current.key, self._table
-        return table.own(key, True) if self._deep else table.entries.get(key)
+        value = self._table.entries.get(self._current.key)
+        return copy_of(value) if self._deep else value
 
     def add(self, value: Any, ttl: Duration | None = None) -> None:
         if ttl is not None:
             _refuse(self, ttl)
-        before = self.get()
-        self._table.put(self._current.key, value if before is None else self._combine(before, value))
+        key, table = self._current.key, self._table
+        before = table.own(key, True) if self._deep else table.entries.get(key)
+        table.put(key, value if before is None else self._combine(before, value))
 
     def clear(self) -> None:
         self._table.drop(self._current.key)
 
 
 class HeapAggregatingState(AggregatingState[Any, Any]):
-    """The accumulator of what was added, shown as its result."""
+    """The accumulator of what was added, shown as its result: a copy, for the next value may be added in place."""
 
     def __init__(self, descriptor: AggregatingStateDescriptor, table: Table, current: CurrentKey, deep: bool) -> None:
         assert descriptor.aggregate is not None
@@ -352,14 +354,14 @@ class HeapAggregatingState(AggregatingState[Any, Any]):
 
     def get(self) -> Any:
         accumulator = self._accumulator()
-        return None if accumulator is None else self._aggregate.get_result(accumulator)
+        return None if accumulator is None else copy_of(self._aggregate.get_result(accumulator))
 
     def add(self, value: Any, ttl: Duration | None = None) -> None:
         if ttl is not None:
             _refuse(self, ttl)
         accumulator = self._accumulator()
         if accumulator is None:
-            accumulator = self._aggregate.create_accumulator()
+            accumulator = copy_of(self._aggregate.create_accumulator())
         self._table.put(self._current.key, self._aggregate.add(value, accumulator))
 
     def _accumulator(self) -> Any:

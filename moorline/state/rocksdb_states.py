@@ -18,6 +18,7 @@ from moorline.api.descriptors import (
 from moorline.api.functions import ReduceFunction
 from moorline.api.states import AggregatingState, ReducingState, State, ValueState
 from moorline.errors import TtlNotEnabled
+from moorline.model.copies import copy_of
 from moorline.model.durations import Duration
 from moorline.state.backend import CurrentKey
 from moorline.state.rocksdb_cells import Cells, value_accessors
@@ -110,7 +111,7 @@ class RocksDbAggregatingState(AggregatingState[Any, Any]):
                 refuse_ttl(self, ttl)
             accumulator = read()
             if accumulator is None:
-                accumulator = aggregate.create_accumulator()
+                accumulator = copy_of(aggregate.create_accumulator())  # it may be one for all
             put(aggregate.add(value, accumulator))
 
         def clear() -> None:

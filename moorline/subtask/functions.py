@@ -5,14 +5,16 @@ Nothing here costs anything per record but the user's function and the loop arou
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import chain, compress, repeat
+from collections.abc import Callable, Iterator
+from itertools import compress, repeat
 from typing import Any
 
 from moorline.api.functions import FilterFunction, FlatMapFunction, Function, MapFunction
 from moorline.errors import MoorlineError
+from moorline.model.closed_functions import keeps_nothing
+from moorline.model.copies import IMMUTABLE
 from moorline.state.backend import NO_KEY
-from moorline.subtask.operator import ChainedOperator, Place, user_code_failed
+from moorline.subtask.operator import ChainedOperator, Place, take, user_code_failed
 from moorline.subtask.runtime import RuntimeContext
 from moorline.subtask.yields import checked, is_tagged, many
 
@@ -40,15 +42,15 @@ class FunctionOperator(ChainedOperator):
     def finish(self) -> None:
         if isinstance(self.function, Function):
             try:
-                out = list(checked(self.function.finish(), self.operator.uid, "finish"))
+                out: list[Any] = []
+                take(checked(self.function.finish(), self.operator.uid, "finish"), out, self.own)
             except MoorlineError as error:
                 raise self.noted(error) from error.__cause__
             except Exception as error:
                 raise user_code_failed(self.operator, self.subtask, error) from error
             kept = [value for value in out if not is_tagged(value, self.operator.uid)]
             for tag, value in [value for value in out if is_tagged(value, self.operator.uid)]:
-                for target in self.side_targets.get(tag.name, ()):
-                    target.process([value])
+                self._give(self.side_targets.get(tag.name, []), [value], None)
             self.emit(kept)
 
     def close(self) -> None:
@@ -82,6 +84,8 @@ class MapOperator(FunctionOperator):
                 return call(record)
 
             self._call = keyed
+        # Several results of one call may share what is in them.
+        self._keeps_nothing = self.operator.kind != "flat_map" and keeps_nothing(f)
 
     def _stamping(self, timestamps: list[int]) -> Callable[[Any], Any]:
         """The function, called for records with these timestamps: states that expire go by them."""
@@ -94,23 +98,29 @@ class MapOperator(FunctionOperator):
         return stamped
 
     def process(self, records: list[Any], timestamps: list[int] | None = None, side: int = 0) -> None:
-        call, iterator = self._call, iter(records)
+        call, own, iterator = self._call, None if self._keeps_nothing else self.own, iter(records)
         if self.backend is not None:
             self._begin(map(self.operator.inputs[0].key, records))
             call = self._stamping(timestamps) if timestamps else call
         try:
             match self.operator.kind:
-                case "map":
-                    out = [call(r) for r in iterator]
                 case "filter":
-                    kept = [bool(call(r)) for r in iterator]
-                    out = list(compress(records, kept))
+                    if own is None:
+                        kept = [bool(call(r)) for r in iterator]
+                        out = list(compress(records, kept))
+                    else:
+                        out, kept = self._filtered(call, iterator, own)
                     timestamps = timestamps and list(compress(timestamps, kept))
+                case "map":
+                    out = [call(r) for r in iterator] if own is None else self._mapped(call, iterator, own)
                 case _:
-                    found = [tuple(call(r)) for r in iterator]
-                    out = list(chain.from_iterable(found))
+                    out, counts = [], []
+                    for record in iterator:
+                        before = len(out)
+                        take(call(record), out, own)
+                        counts.append(len(out) - before)
                     if timestamps:
-                        timestamps = [t for o, at in zip(found, timestamps) for t in repeat(at, len(o))]
+                        timestamps = [t for count, at in zip(counts, timestamps) for t in repeat(at, count)]
         except Exception as error:
             raise self.failure(error, records, iterator) from error
         finally:
@@ -120,3 +130,35 @@ class MapOperator(FunctionOperator):
             self.backend.settle()
         self.records_in += len(records)
         self.emit(out, timestamps)
+
+    @staticmethod
+    def _mapped(call: Callable[[Any], Any], records: Iterator[Any], own: Callable[[Any, Any], Any]) -> list[Any]:
+        immutable = IMMUTABLE
+        out: list[Any] = []
+        append = out.append
+        for record in records:
+            value = call(record)
+            cls = type(value)
+            if cls is tuple:
+                for part in value:
+                    if type(part) not in immutable:
+                        part = None
+                        value = own(None, value)
+                        break
+            elif cls not in immutable:
+                value = own(None, value)
+            append(value)
+        return out
+
+    @staticmethod
+    def _filtered(
+        call: Callable[[Any], Any], records: Iterator[Any], own: Callable[[Any, Any], Any]
+    ) -> tuple[list[Any], list[bool]]:
+        out: list[Any] = []
+        kept: list[bool] = []
+        for record in records:
+            is_kept = bool(call(record))
+            kept.append(is_kept)
+            if is_kept:
+                take((record,), out, own)
+        return out, kept

@@ -20,7 +20,7 @@ import inspect
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby, islice
 from types import TracebackType
 from typing import Any
@@ -31,7 +31,7 @@ from moorline.model.times import MIN_TIME
 from moorline.state.backend import NO_KEY
 from moorline.subtask.ends import READ_RECORDS, ReadingOperator
 from moorline.subtask.functions import FunctionOperator
-from moorline.subtask.operator import Place, user_code_failed
+from moorline.subtask.operator import Place, take, user_code_failed
 from moorline.subtask.runtime import RuntimeContext
 
 #: So many records may wait in the queue of a threaded source.
@@ -96,8 +96,8 @@ class _Lock:
 class _Thread:
     """``run`` on a thread of its own, and the queue between. It is also the context that ``run`` gets."""
 
-    def __init__(self, function: SourceFunction) -> None:
-        self._function = function
+    def __init__(self, function: SourceFunction, own: Callable[[Any, Any], Any] | None) -> None:
+        self._function, self._own = function, own
         self.lock = _Lock()
         self._room = threading.Condition()
         self._queue: deque[tuple[Any, int | None]] = deque()
@@ -146,7 +146,7 @@ class _Thread:
                         self._room.wait()
             if self.lock.is_closed:
                 raise _Stopped
-            self._queue.append((value, timestamp))
+            self._queue.append((value if self._own is None else self._own(None, value), timestamp))
 
     # --- for the subtask -------------------------------------------------------------------------
 
@@ -210,7 +210,8 @@ class SourceFunctionOperator(FunctionOperator, ReadingOperator):
     def _read_generator(self) -> bool:
         began, wanted = time.perf_counter(), self._asked_for
         try:
-            records = list(islice(self._generator, wanted))
+            records: list[Any] = []
+            take(islice(self._generator, wanted), records, self.own)
         except MoorlineError:
             raise
         except Exception as error:
@@ -225,7 +226,9 @@ class SourceFunctionOperator(FunctionOperator, ReadingOperator):
 
     def _read_thread(self) -> bool:
         if self._thread is None:
-            self._thread = _Thread(self.function)  # not before: a snapshot may be taken of what was just restored
+            self._thread = _Thread(
+                self.function, self.own
+            )  # not before: a snapshot may be taken of what was just restored
         ended = self._thread.has_ended  # asked before the queue is: what is in it then is all there is
         taken = self._take(self._thread)
         self._pass_taken(taken)

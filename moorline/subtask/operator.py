@@ -3,16 +3,21 @@
 What kinds there are: ``functions.py`` (map and the like), ``process.py`` (process functions with one or two inputs),
 ``ends.py`` (sources and sinks), ``windows.py``. When user code raises, the position of the record is read off the
 loop's own iterator, so good records pay nothing for it.
+
+A record is the value that it was when it was emitted. So it is copied at that moment if user code, a state or another
+record still holds something in it that can change; and of several readers in one chain each gets a copy of its own.
+``model/copies.py`` says what can change. An operator may do with its records what it likes.
 """
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from moorline.errors import MoorlineError, UserCodeFailed
+from moorline.model.copies import IMMUTABLE, copies_of, owned_of
 from moorline.model.graph import Operator
 from moorline.model.times import MAX_TIME
 from moorline.state.backend import KeyedBackend, Moment
@@ -44,6 +49,8 @@ class Place:
     state: OperatorState
     #: Have the driver say something in its log: a kind, of which once is enough, and the text.
     notice: Callable[[str, str], None] = lambda kind, text: None
+    #: Records are passed on by reference: no function changes what it has emitted or been given.
+    object_reuse: bool = False
 
 
 class ChainedOperator:
@@ -58,6 +65,8 @@ class ChainedOperator:
         self.records_in = 0
         #: What else it counts, for people. Read by another thread.
         self.counters: dict[str, int] = {}
+        #: From the results of a call and one of them to the record that is emitted; None: the result itself.
+        self.own: Callable[[Any, Any], Any] | None = None if place.object_reuse else owned_of
 
     def open(self) -> None:
         """Get ready for records."""
@@ -118,8 +127,18 @@ class ChainedOperator:
 
     def emit(self, records: list[Any], timestamps: list[int] | None = None) -> None:
         if records:
-            for target in self.targets:
+            self._give(self.targets, records, timestamps)
+
+    def _give(self, targets: list[Target], records: list[Any], timestamps: list[int] | None) -> None:
+        """Pass records on to all of these. A link keeps them for a while; an operator may change them."""
+        if len(targets) < 2 or self.own is None:
+            for target in targets:
                 target.process(records, timestamps)
+            return
+        is_kept = not all(isinstance(target, ChainedOperator) for target in targets)
+        for number, target in enumerate(targets, 1):
+            is_free = not isinstance(target, ChainedOperator) or (number == len(targets) and not is_kept)
+            target.process(records if is_free else copies_of(records), timestamps)
 
     def _pass_watermark(self, time: int) -> None:
         if time == MAX_TIME:
@@ -145,6 +164,27 @@ class ChainedOperator:
             place = f"operator {self.operator.uid!r} ({self.operator.name}), subtask {self.subtask}"
             error.add_note(f"in {place}, {at}" if at else f"in {place}")
         return error
+
+
+def take(made: Iterable[Any], out: list[Any], own: Callable[[Any, Any], Any] | None) -> None:
+    """Append the results of a call to ``out``, each as the value that it is when it is made.
+
+    Give the results themselves, not a variable with them: a reference more looks as if user code kept them.
+    """
+    if own is None:
+        out.extend(made)
+        return
+    for value in made:
+        cls = type(value)
+        if cls is tuple:
+            for part in value:
+                if type(part) not in IMMUTABLE:
+                    part = None
+                    value = own(made, value)
+                    break
+        elif cls not in IMMUTABLE:
+            value = own(made, value)
+        out.append(value)
 
 
 def user_code_failed(

@@ -27,9 +27,10 @@ from moorline.api.overrides import similar_method
 from moorline.api.states import MapState, State
 from moorline.api.streams import describe
 from moorline.errors import MoorlineError, TimerWithoutHandler, UnknownState
-from moorline.state.backend import NO_KEY, CurrentKey, KeyedBackend, Moment, Namespace
+from moorline.model.copies import IMMUTABLE
+from moorline.state.backend import NO_KEY, KeyedBackend, Namespace
 from moorline.subtask.functions import FunctionOperator
-from moorline.subtask.operator import Place, user_code_failed
+from moorline.subtask.operator import Place, take, user_code_failed
 from moorline.subtask.runtime import RuntimeContext
 from moorline.subtask.timers import Clock, Timers
 from moorline.subtask.yields import is_tagged, many, many_of_element
@@ -43,14 +44,22 @@ _NO_ON_TIMER = {KeyedProcessFunction.on_timer, KeyedCoProcessFunction.on_timer, 
 class ElementContext:
     """What ``process_element`` gets beside its value."""
 
-    def __init__(self, moment: Moment, current: CurrentKey | None, clock: Clock) -> None:
-        self._moment, self._current, self._clock = moment, current, clock
+    def __init__(self, operator: ProcessOperator) -> None:
+        self._operator, self._moment, self._clock = operator, operator.moment, operator.clock
+        self._current = operator.backend.current if operator.backend is not None else None
         self.side: dict[str, list[Any]] = {}
         self.side_stamps: dict[str, list[int]] = {}
         #: In ``on_timer``: whose timer it is.
         self.time_domain = ""
 
     def output(self, tag: OutputTag, value: Any) -> None:
+        own = self._operator.own
+        if own is not None and type(value) not in IMMUTABLE:
+            value = own(None, value)
+        self.keep(tag, value)
+
+    def keep(self, tag: OutputTag, value: Any) -> None:
+        """Keep a value that nothing else holds for a side output."""
         self.side.setdefault(tag.name, []).append(value)
         if self._moment.timestamp is not None:
             self.side_stamps.setdefault(tag.name, []).append(self._moment.timestamp)
@@ -72,9 +81,11 @@ class ElementContext:
 class BroadcastSideContext(ElementContext):
     """The context of one of the two sides of a broadcast function: the broadcast side may write."""
 
+    _operator: BroadcastOperator
+
     def __init__(self, operator: BroadcastOperator, may_write: bool) -> None:
-        super().__init__(operator.moment, operator.backend.current if operator.backend else None, operator.clock)
-        self._operator, self._may_write = operator, may_write
+        super().__init__(operator)
+        self._may_write = may_write
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
         return self._operator.state.broadcast_view(descriptor.name, self._may_write)
@@ -122,7 +133,7 @@ class ProcessOperator(FunctionOperator):
         return TimerWithoutHandler(self.operator.uid, describe(self.function), similar)
 
     def _make_sides(self) -> list[Side]:
-        context = ElementContext(self.moment, self.backend.current if self.backend else None, self.clock)
+        context = ElementContext(self)
         f, uid = self.function, self.operator.uid
         methods: list[Callable[[Any, Any], Any]]
         if isinstance(f, CoMapFunction):
@@ -158,23 +169,34 @@ class ProcessOperator(FunctionOperator):
         self._pass_on(out, stamps)
 
     def _unstamped(self, this: Side, records: Iterable[Any], out: list[Any]) -> None:
-        element, context, key_of, extend = this.element, this.context, this.key_of, out.extend
-        if key_of is None:
-            for record in records:
-                found = element(record, context)
-                if found is not None:
-                    extend(found)
-            return
-        assert self.backend is not None
-        current = self.backend.current
+        element, context, key_of, append = this.element, this.context, this.key_of, out.append
+        own, immutable = self.own, IMMUTABLE
+        current = self.backend.current if self.backend is not None and key_of is not None else None
         for record in records:
-            current.key = key_of(record)
+            if current is not None:
+                current.key = key_of(record)  # type: ignore[misc]
             found = element(record, context)
-            if found is not None:
-                extend(found)
+            if found is None:
+                continue
+            if own is None:
+                out.extend(found)
+                continue
+            # As in take(), spelled out: a call for each record would cost more than all that it does.
+            for value in found:
+                cls = type(value)
+                if cls is tuple:
+                    for part in value:
+                        if type(part) not in immutable:
+                            part = None
+                            value = own(found, value)
+                            break
+                elif cls not in immutable:
+                    value = own(found, value)
+                append(value)
 
     def _stamped(self, this: Side, records: Iterable[Any], timestamps: list[int], out: list[Any]) -> list[int]:
         element, context, key_of, moment = this.element, this.context, this.key_of, self.moment
+        own, immutable, append = self.own, IMMUTABLE, out.append
         current = self.backend.current if self.backend is not None and key_of is not None else None
         stamps: list[int] = []
         try:
@@ -183,9 +205,24 @@ class ProcessOperator(FunctionOperator):
                     current.key = key_of(record)  # type: ignore[misc]
                 moment.timestamp = timestamp
                 found = element(record, context)
-                if found is not None:
+                if found is None:
+                    continue
+                if own is None:
                     out.extend(found)
                     stamps += (len(out) - len(stamps)) * (timestamp,)
+                    continue
+                for value in found:
+                    cls = type(value)
+                    if cls is tuple:
+                        for part in value:
+                            if type(part) not in immutable:
+                                part = None
+                                value = own(found, value)
+                                break
+                    elif cls not in immutable:
+                        value = own(found, value)
+                    append(value)
+                    stamps.append(timestamp)
         finally:
             moment.timestamp = None
         return stamps
@@ -201,8 +238,7 @@ class ProcessOperator(FunctionOperator):
                 side, context.side = context.side, {}
                 side_stamps, context.side_stamps = context.side_stamps, {}
                 for tag, values in side.items():
-                    for target in self.side_targets.get(tag, ()):
-                        target.process(values, side_stamps.get(tag))
+                    self._give(self.side_targets.get(tag, []), values, side_stamps.get(tag))
 
     def _divert(self, out: list[Any], stamps: list[int] | None) -> tuple[list[Any], list[int] | None]:
         """``yield tag, value`` means a side output, as in PyFlink."""
@@ -211,7 +247,7 @@ class ProcessOperator(FunctionOperator):
         for number, value in enumerate(out):
             if is_tagged(value, self.operator.uid):
                 self.moment.timestamp = stamps[number] if stamps else None
-                self._context.output(*value)
+                self._context.keep(*value)
                 self.moment.timestamp = None
             else:
                 kept.append(value)
@@ -254,7 +290,7 @@ class ProcessOperator(FunctionOperator):
         try:
             found = self._on_timer(time, context)
             if found is not None:
-                self._fired.extend(found)
+                take(found, self._fired, self.own)
         except MoorlineError as error:
             raise self.noted(error, f"a timer of key {key!r:.200}") from error.__cause__
         except Exception as error:

@@ -184,7 +184,8 @@ def _make(
     def notice(kind: str, text: str) -> None:
         environment.report(Noticed(uid=operator.uid, kind=kind, text=text))
 
-    place = Place(operator, subtask.index, environment.wall_ms, moment, backend, state, notice)
+    reuse = deployment.state.object_reuse
+    place = Place(operator, subtask.index, environment.wall_ms, moment, backend, state, notice, reuse)
     attempt = deployment.attempt
     match operator.kind:
         case "source" if isinstance(operator.function, SourceFunction):

@@ -19,6 +19,7 @@ from moorline.api.functions import AggregateFunction, ReduceFunction
 from moorline.api.states import ListState, ValueState
 from moorline.api.windowed_streams import WindowSpec
 from moorline.api.windows import Window
+from moorline.model.copies import copies_of, copy_of
 from moorline.model.times import MIN_TIME
 
 #: The name of the state; two sides have one each.
@@ -109,8 +110,11 @@ class Aggregated:
 
     def __init__(self, bind: Bind, kind: Any, function: AggregateFunction[Any, Any, Any]) -> None:
         self.state: ValueState[Any] = bind(ValueStateDescriptor(CONTENTS, kind))
-        self.combine, self.create = function.add, function.create_accumulator
+        self.combine, self._create = function.add, function.create_accumulator
         self._result, self._merge = function.get_result, function.merge
+
+    def create(self) -> Any:
+        return copy_of(self._create())  # it may be one for all
 
     def add(self, record: Any, timestamp: int | None, side: int) -> None:
         before = self.state.value()
@@ -177,7 +181,8 @@ class Evicted(Collected):
         kept = self._evictor.evict_after(passed, window)
         if len(kept) != len(before):
             self.state.update(kept)
-        return self._combine([value for _, value in passed]) if passed else None
+        # Copies: what is combined is kept, and combined again when the window fires again.
+        return self._combine(copies_of([value for _, value in passed])) if passed else None
 
 
 def contents_of(spec: WindowSpec, function: Any, bind: Bind) -> Contents:
@@ -204,7 +209,7 @@ def _combining(contents: str, function: Any) -> Callable[[list[Any]], Any]:
     if contents == "aggregate":
 
         def result(values: list[Any]) -> list[Any]:
-            accumulator = function.create_accumulator()
+            accumulator = copy_of(function.create_accumulator())
             for value in values:
                 accumulator = function.add(value, accumulator)
             return [function.get_result(accumulator)]

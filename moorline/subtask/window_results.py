@@ -11,6 +11,7 @@ from typing import Any
 from moorline.api.functions import OutputTag
 from moorline.api.window_functions import CoGroupFunction, JoinFunction, ProcessWindowFunction, WindowFunction
 from moorline.api.windows import Window
+from moorline.subtask.operator import ChainedOperator, take
 from moorline.subtask.window_contexts import FunctionScope
 from moorline.subtask.yields import is_tagged, many
 
@@ -21,7 +22,8 @@ Side = dict[str, tuple[list[Any], list[int]]]
 class WindowResults:
     """What has been made and is not passed on yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, operator: ChainedOperator) -> None:
+        self._operator = operator
         self._out: list[Any] = []
         self._stamps: list[int] = []
         self._side: Side = {}
@@ -31,11 +33,15 @@ class WindowResults:
 
     def extend(self, found: Iterable[Any] | None, timestamp: int) -> None:
         if found is not None:
-            self._out.extend(found)
+            take(found, self._out, self._operator.own)
             self._stamps += (len(self._out) - len(self._stamps)) * (timestamp,)
 
     def divert(self, tag: str, value: Any, timestamp: int) -> None:
         """To a side output."""
+        own = self._operator.own
+        self._keep(tag, value if own is None else own(None, value), timestamp)
+
+    def _keep(self, tag: str, value: Any, timestamp: int) -> None:
         values, stamps = self._side.setdefault(tag, ([], []))
         values.append(value)
         stamps.append(timestamp)
@@ -47,9 +53,10 @@ class WindowResults:
             made, self._out, stamps, self._stamps = self._out, [], self._stamps, []
             for value, timestamp in zip(made, stamps):
                 if is_tagged(value, uid):
-                    self.divert(value[0].name, value[1], timestamp)
+                    self._keep(value[0].name, value[1], timestamp)
                 else:
-                    self.extend((value,), timestamp)
+                    self._out.append(value)
+                    self._stamps.append(timestamp)
         taken = self._out, self._stamps, self._side
         self._out, self._stamps, self._side = [], [], {}
         return taken
@@ -68,7 +75,7 @@ def calling(function: Any, scope: FunctionScope, uid: str) -> Callable[[Any, Win
     if isinstance(function, WindowFunction):
         return many(function.apply, uid, "apply")
     if isinstance(function, JoinFunction):
-        return lambda key, window, sides: [function.join(left, right) for left in sides[0] for right in sides[1]]
+        return lambda key, window, sides: (function.join(left, right) for left in sides[0] for right in sides[1])
     if isinstance(function, CoGroupFunction):
         grouped = many(function.co_group, uid, "co_group")
         return lambda key, window, sides: grouped(*sides)

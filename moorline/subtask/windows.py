@@ -35,6 +35,7 @@ from moorline.api.window_functions import ProcessWindowFunction
 from moorline.api.windowed_streams import WindowSpec
 from moorline.api.windows import AlignedWindows, Span, Window, window_of
 from moorline.errors import MoorlineError, TimestampMissing
+from moorline.model.copies import copy_of
 from moorline.model.times import MAX_TIME
 from moorline.protocol.merging import Merge, merge
 from moorline.state.backend import NO_KEY, CurrentKey, Namespace
@@ -43,7 +44,7 @@ from moorline.subtask.operator import ChainedOperator, Place, user_code_failed
 from moorline.subtask.process import FIRED_RECORDS
 from moorline.subtask.runtime import RuntimeContext
 from moorline.subtask.timers import Timers
-from moorline.subtask.window_contents import Aggregated, Collected, Reduced, Sides, contents_of
+from moorline.subtask.window_contents import Aggregated, Collected, Evicted, Reduced, Sides, contents_of
 from moorline.subtask.window_contexts import FunctionScope, StateStore, TriggerScope
 from moorline.subtask.window_joins import IntervalJoinOperator
 from moorline.subtask.window_merging import WindowSets
@@ -73,7 +74,7 @@ class WindowOperator(FunctionOperator):
         #: Which window the states of triggers and functions belong to, and which one the contents.
         self._scope = CurrentKey()
         self._contents_scope = CurrentKey() if self._assigner.is_merging else self._scope
-        self._results = WindowResults()
+        self._results = WindowResults(self)
         self._window: tuple[Span, Window] = ((0, 0), window_of((0, 0)))
 
     def open(self) -> None:
@@ -99,6 +100,12 @@ class WindowOperator(FunctionOperator):
         self._call = calling(self.function, self._function_scope, uid)
         self._clear_function = self.function.clear if isinstance(self.function, ProcessWindowFunction) else None
         self._run = self._chosen()
+        # A window that fires once is gone with what its function has made of the elements. (A reduction and an
+        # aggregation are no window functions: their results are copied as all results are.)
+        fires_once = self._is_plain and not self._lateness_ms
+        is_combined = spec.combine is None and spec.contents in ("reduce", "aggregate")
+        is_copied = isinstance(self._contents, Evicted)
+        self._hands_out_copies = self.own is not None and not (fires_once or is_combined or is_copied)
 
     def close(self) -> None:
         super().close()
@@ -170,6 +177,8 @@ class WindowOperator(FunctionOperator):
         first = end = 0
         live: Sequence[Span] = ()
         is_over = False
+        #: Is each of several windows to have a copy of a record that can change?
+        copies = self.own is not None
         for record, timestamp in zip(records, timestamps):
             time = timestamp if now is None else now
             if not first <= time < end:
@@ -186,7 +195,10 @@ class WindowOperator(FunctionOperator):
                 current.key = key
                 self._element(key, record, timestamp, live, side)
                 continue
+            whole, is_shared = record, len(live) > 1 and copies and copy_of(record) is not record
             for span in live:
+                if is_shared:
+                    record = copy_of(whole)
                 ident = (key, span)
                 gathered = pending_of(ident)
                 if not folds:
@@ -277,9 +289,10 @@ class WindowOperator(FunctionOperator):
         """Add a record to some windows and ask the trigger of each. The scope of merged contents is set."""
         scope, contents, asked = self._scope, self._contents, self._trigger_scope
         self.moment.timestamp = timestamp
+        is_shared = len(spans) > 1 and self.own is not None
         for span in spans:
             scope.key = (key, span)
-            contents.add(record, timestamp, side)
+            contents.add(copy_of(record) if is_shared else record, timestamp, side)
             asked.key, asked.span = key, span
             window = self._window_of(span)
             result = self._trigger.on_element(record, timestamp, window, asked)
@@ -387,6 +400,8 @@ class WindowOperator(FunctionOperator):
         if result.fires:
             elements = self._contents.elements(window)
             if elements is not None:
+                if self._hands_out_copies and not result.purges:
+                    elements = copy_of(elements)
                 self._results.extend(self._call(key, window, elements), window.max_timestamp())
         if result.purges:
             self._contents.clear()
@@ -417,5 +432,4 @@ class WindowOperator(FunctionOperator):
         out, stamps, side = self._results.taken(self.operator.uid)
         self.emit(out, stamps or None)
         for tag, (values, times) in side.items():
-            for target in self.side_targets.get(tag, ()):
-                target.process(values, times)
+            self._give(self.side_targets.get(tag, []), values, times)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import repeat
 from types import TracebackType
 from typing import Any
 
@@ -82,6 +83,9 @@ class OperatorHarness:
     A plain callable needs ``kind``: ``"map"``, ``"filter"``, ``"flat_map"``, ``"process"`` or ``"reduce"``.
     With ``parallelism`` above 1 each record goes to the subtask that owns its key, or in turn if there is no key;
     as in a job, each subtask has its own copy of the function (:attr:`functions`).
+
+    ``check_object_reuse=True`` raises :class:`~moorline.errors.RecordChanged` if the function changes a record after
+    it has emitted it: a job does not mind, unless it runs with ``object_reuse=True``.
     """
 
     #: When each of the records that came out last happened; None where it is not known.
@@ -96,9 +100,10 @@ class OperatorHarness:
         parallelism: int = 1,
         max_parallelism: int | None = None,
         uid: str = "function",
+        check_object_reuse: bool = False,
     ) -> None:
         build = _step(function, key, kind or _kind(function), uid)
-        self._start(_graph(build, 1, parallelism, max_parallelism), ON_THE_HEAP, None)
+        self._start(_graph(build, 1, parallelism, max_parallelism), ON_THE_HEAP, None, check_object_reuse)
 
     @classmethod
     def of(
@@ -110,6 +115,7 @@ class OperatorHarness:
         max_parallelism: int | None = None,
         state: StateConfig = ON_THE_HEAP,
         snapshot: HarnessSnapshot | None = None,
+        check_object_reuse: bool = False,
     ) -> OperatorHarness:
         """A harness around any one step: ``build`` is given a stream (or two), adds the step and returns its output.
 
@@ -128,7 +134,7 @@ class OperatorHarness:
         ['a', 'b']
         """
         harness = cls.__new__(cls)
-        harness._start(_graph(build, inputs, parallelism, max_parallelism), state, snapshot)
+        harness._start(_graph(build, inputs, parallelism, max_parallelism), state, snapshot, check_object_reuse)
         return harness
 
     @classmethod
@@ -156,6 +162,30 @@ class OperatorHarness:
     def process_all(self, records: Iterable[Any]) -> list[Any]:
         """What comes out for all of them, in order, each with the state that the one before has left."""
         return [value for record in records for value in self.process(record)]
+
+    def process_batch(
+        self, records: Iterable[Any], timestamps: Iterable[int] | None = None, *, side: int = 0
+    ) -> list[Any]:
+        """What comes out for all of them at once, by subtask: under load a job processes hundreds at a time.
+
+        >>> harness = OperatorHarness(lambda n: n + 1, kind="map")
+        >>> harness.process_batch([1, 2, 3])
+        [2, 3, 4]
+        """
+        stamps = repeat(None) if timestamps is None else timestamps
+        shares: dict[int, tuple[list[Any], list[Any]]] = {}
+        for record, timestamp in zip(records, stamps):
+            is_for_all = side and self._is_broadcast
+            for index in range(len(self._subtasks)) if is_for_all else (self._owner(record, side),):
+                share = shares.setdefault(index, ([], []))
+                share[0].append(record)
+                share[1].append(timestamp)
+
+        def process(subtask: HarnessSubtask) -> None:
+            mine, times = shares[self._subtasks.index(subtask)]
+            subtask.operator.process(mine, None if timestamps is None else times, side)
+
+        return self._each([self._subtasks[index] for index in sorted(shares)], process)
 
     def watermark(self, time: int) -> list[Any]:
         """What comes out when event time has come this far."""
@@ -200,6 +230,7 @@ class OperatorHarness:
             call(subtask)
             out += subtask.taken()
             self.timestamps += subtask.timestamps
+            subtask.check_emitted()
         return out
 
     @property
@@ -273,8 +304,11 @@ class OperatorHarness:
 
     def close(self) -> None:
         """Close the function. State can still be looked at."""
+        open_ones = list(self._open)
         while self._open:
             self._open.pop(0).operator.close()
+        for subtask in open_ones:
+            subtask.check_emitted(all_of_them=True)
 
     def __enter__(self) -> OperatorHarness:
         return self
@@ -284,7 +318,9 @@ class OperatorHarness:
     ) -> None:
         self.close()
 
-    def _start(self, built: tuple[Graph, str], state: StateConfig, snapshot: HarnessSnapshot | None) -> None:
+    def _start(
+        self, built: tuple[Graph, str], state: StateConfig, snapshot: HarnessSnapshot | None, checks_reuse: bool
+    ) -> None:
         graph, uid = built
         attempt = Attempt(1 if snapshot is None else snapshot.manifest.attempt + 1)
         if snapshot is not None:
@@ -311,7 +347,7 @@ class OperatorHarness:
         #: Those that are not closed yet.
         self._open: list[HarnessSubtask] = []
         for index in range(operator.parallelism):
-            subtask = HarnessSubtask(deployment, uid, index, environment)
+            subtask = HarnessSubtask(deployment, uid, index, environment, checks_reuse)
             self._subtasks.append(subtask)
             self._open.append(subtask)
 

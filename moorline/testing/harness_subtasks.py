@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from dataclasses import replace
 from typing import Any
 
 import cloudpickle
 
-from moorline.errors import InvalidArgument
+from moorline.errors import InvalidArgument, RecordChanged
+from moorline.model.copies import copy_of
 from moorline.model.deployment import Deployment
 from moorline.model.elements import Barrier
 from moorline.model.ids import SubtaskId
@@ -19,11 +21,16 @@ from moorline.subtask.environment import Environment
 from moorline.subtask.output import Output
 from moorline.subtask.restore import open_chain
 
+#: So many of the records that were emitted last are checked after each step; all of them at the end.
+RECENT = 256
+
 
 class HarnessSubtask:
     """One subtask: an open operator, and what has come out of it."""
 
-    def __init__(self, deployment: Deployment, uid: str, index: int, environment: Environment) -> None:
+    def __init__(
+        self, deployment: Deployment, uid: str, index: int, environment: Environment, checks_reuse: bool = False
+    ) -> None:
         graph = deployment.plan.graph
         operators = tuple(replace(o, function=_copied(o.function)) if o.uid == uid else o for o in graph.operators)
         plan = lower(replace(graph, operators=operators))
@@ -37,6 +44,14 @@ class HarnessSubtask:
         #: Of what was taken last.
         self.timestamps: list[int | None] = []
         first.targets, first.side_targets = [self._out], self.side
+        self._emitted = Emitted(uid) if checks_reuse else None
+        if self._emitted is not None:
+            first.own = self._emitted
+
+    def check_emitted(self, *, all_of_them: bool = False) -> None:
+        """Raise if one of the records that were emitted last, or of all of them, has changed since."""
+        if self._emitted is not None:
+            self._emitted.check(None if all_of_them else RECENT)
 
     def taken(self) -> list[Any]:
         out, self._out.records[:] = list(self._out.records), []
@@ -89,6 +104,33 @@ class Collected:
 
     def idle(self) -> None:
         self.watermarks.append(None)
+
+
+class Emitted:
+    """Every record that can change and was emitted, with what it was then. Takes the place of ``owned_of``."""
+
+    def __init__(self, uid: str) -> None:
+        self._uid = uid
+        #: The record itself, its content and how it looked.
+        self._records: list[tuple[Any, Any, str]] = []
+
+    def __call__(self, made: Any, value: Any) -> Any:
+        copied = copy_of(value)
+        if copied is not value:
+            self._records.append((value, _content(value), f"{value!r:.500}"))
+        return copied
+
+    def check(self, last: int | None) -> None:
+        for value, content, shown in self._records[-last if last else 0 :]:
+            if _content(value) != content:
+                raise RecordChanged(self._uid, shown, f"{value!r:.500}")
+
+
+def _content(value: Any) -> Any:
+    try:
+        return pickle.dumps(value)
+    except Exception:  # it is only looked at here, never sent
+        return repr(value)
 
 
 class SideOutputs(dict[str, list[Any]]):
