@@ -78,6 +78,13 @@ class Sink:
     #: The name by which ``result.collected(name)`` finds its records, if that is where they go.
     collects: str | None = None
 
+    def check(self) -> None:
+        """Called once on the driver, before anything is started: raise here what can be known to go wrong.
+
+        A trial write that leaves nothing behind is best. Whatever is raised refuses the start. The default finds
+        nothing.
+        """
+
     def open(self, ctx: SinkContext) -> SinkWriter:
         """Make the writer of one subtask. Called in the worker."""
         raise NotImplementedError

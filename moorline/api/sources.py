@@ -101,6 +101,13 @@ class Source:
     #: Does it end by itself? ``mode="auto"`` asks; None: nobody knows.
     is_bounded: bool | None = None
 
+    def check(self) -> None:
+        """Called once on the driver, before anything is started: raise here what can be known to go wrong.
+
+        A path that is misspelt, a server that refuses the password: found now, it costs nobody a night. Whatever is
+        raised refuses the start. The default finds nothing.
+        """
+
     def open(self, ctx: SourceContext) -> SourceReader:
         """Make the reader of one subtask. Called in the worker."""
         raise NotImplementedError

@@ -101,6 +101,20 @@ class FileSink(Sink):
         self.format = format
         self.schema = schema
 
+    def check(self) -> None:
+        """Write a file into the staging folder and remove it again."""
+        staging = os.path.join(self.path, STAGING)
+        trial = os.path.join(staging, f"trial-{uuid4().hex}")
+        with _told(self.path, "stage files in"):
+            os.makedirs(staging, exist_ok=True)
+            try:
+                with open(trial, "xb") as file:
+                    file.write(b"x")
+                os.unlink(trial)
+            finally:
+                with contextlib.suppress(OSError):
+                    os.rmdir(staging)
+
     def open(self, ctx: SinkContext) -> SinkWriter:
         """A writer that stages its files below the folder."""
         return _FileWriter(self, ctx)
@@ -291,4 +305,4 @@ def _told(path: str, operation: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageError(path, operation, f"{type(error).__name__}: {error}") from error
+        raise StorageError.of(path, operation, error) from error

@@ -20,6 +20,7 @@ not been begun: so files that are read to their end should come in the order of 
 from __future__ import annotations
 
 import glob
+import logging
 import os
 import time
 from collections import deque
@@ -32,6 +33,8 @@ from moorline.connectors.formats import Format, RecordFile, format_of, open_file
 from moorline.connectors.paths import is_hidden, local_path
 from moorline.errors import InvalidArgument, StorageError
 from moorline.model.durations import Duration, milliseconds
+
+log = logging.getLogger("moorline")
 
 _DONE = {"done": True}
 #: How many files without records one call of read() goes through before it lets the subtask look around.
@@ -52,6 +55,9 @@ def read_files(
     chooses among the files of a folder by name. With ``watch="10s"`` the source has no end and looks for new files,
     and for new lines in those it knows, that often; a line counts when its line end is there. Files and folders
     that start with ``.`` or ``_`` are left alone: that is how Spark and ``write_files`` keep unfinished output.
+
+    The path must be there on the driver and on all workers. A path or pattern that nothing is found under refuses the
+    start; with ``watch`` it is waited for, and a folder that is empty is a warning.
 
     >>> import pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -85,6 +91,21 @@ class Files(Source):
         self.watch = None if watch is None else milliseconds(watch, "watch") / 1000
         self.is_bounded = watch is None
         self.clock = clock
+        #: What is looked for, for people.
+        self._chosen = self.path if pattern == "*" else os.path.join(self.path, pattern)
+
+    def check(self) -> None:
+        """Are there files, can they be read, and is it known what is in them?"""
+        files = self.listing()
+        if not files and self.watch is not None:
+            log.warning("read_files: nothing matches %s so far; it is looked for every %g s", self._chosen, self.watch)
+        elif not files:
+            log.warning("read_files: there is no file in %s: the source ends at once", self._chosen)
+        for path in files.values():
+            if self.format is None:
+                format_of(path)
+            if not os.access(path, os.R_OK):
+                raise StorageError(path, "read", "it may not be read by this user", can_pass=False)
 
     def open(self, ctx: SourceContext) -> SourceReader:
         """A reader of those files that are this subtask's."""
@@ -93,9 +114,12 @@ class Files(Source):
     def listing(self) -> dict[str, str]:
         """The files there are now: id to path, sorted by id."""
         try:
-            return dict(sorted(self._list()))
+            files = dict(sorted(self._list()))
         except OSError as error:
-            raise StorageError(self.path, "list", str(error)) from error
+            raise StorageError.of(self.path, "list", error) from error
+        if not files and self.watch is None and (glob.has_magic(self.path) or self.pattern != "*"):
+            raise StorageError(self._chosen, "read", "no file matches", can_pass=False)
+        return files
 
     def _list(self) -> Iterator[tuple[str, str]]:
         if os.path.isfile(self.path):
@@ -105,16 +129,15 @@ class Files(Source):
         elif glob.has_magic(self.path):
             yield from self._matches()
         else:
-            raise StorageError(self.path, "list", "there is no such file or folder")
+            raise StorageError(self.path, "list", "there is no such file or folder", can_pass=False)
 
     def _matches(self) -> Iterator[tuple[str, str]]:
         root = self.path
         while glob.has_magic(root):
             root = os.path.dirname(root)
-        found = sorted(glob.glob(self.path, recursive=True))
-        if self.watch is None and not found:
-            raise StorageError(self.path, "list", "no file matches")
-        for path in found:
+        if not os.path.isdir(root):
+            raise StorageError(root, "list", "there is no such folder", can_pass=False)
+        for path in sorted(glob.glob(self.path, recursive=True)):
             split = os.path.relpath(path, root)
             if any(is_hidden(part) for part in split.split(os.sep)):
                 continue
@@ -181,7 +204,7 @@ class _FilesReader(SourceReader):
                 try:
                     records = self._file.read(limit)
                 except OSError as error:
-                    raise StorageError(self._split, "read", str(error)) from error
+                    raise StorageError.of(self._split, "read", error) from error
                 if records is None:
                     self._set_aside(self._file)
                 elif records:
@@ -209,7 +232,7 @@ class _FilesReader(SourceReader):
                 raise StorageError(path, "read", "it was there when the source started and is gone now") from error
             self._positions.pop(self._split, None)
         except OSError as error:
-            raise StorageError(path, "read", str(error)) from error
+            raise StorageError.of(path, "read", error) from error
         return True
 
     def _set_aside(self, file: RecordFile) -> None:

@@ -16,6 +16,24 @@ from moorline.model.messages import Failed, Order, Progress, Running, SendBackTo
 _VARYING = re.compile(r"(0x)?[0-9a-fA-F]*[0-9][0-9a-fA-F]*")
 
 
+#: Where an object lies in memory, in its repr.
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
+
+
+@dataclass(frozen=True)
+class Cause:
+    """The error that ended an attempt, as far as two of them can be compared."""
+
+    error: str
+    record: str = ""
+    can_pass: bool | None = True
+
+    @classmethod
+    def of(cls, text: str, can_pass: bool | None = True) -> Cause:
+        """The cause behind a message for people: its first line, without what varies."""
+        return cls(_VARYING.sub("#", text.strip().partition("\n")[0]), can_pass=can_pass)
+
+
 @dataclass
 class RunningAttempt:
     """One attempt, and what its subtasks have told of themselves."""
@@ -33,7 +51,7 @@ class RunningAttempt:
     addresses: dict[SubtaskId, tuple[str, int]] = field(default_factory=dict)
     #: Why it is being cancelled.
     failure: str | None = None
-    user_error: str | None = None
+    cause: Cause | None = None
     #: It has been ended for a rescale, and not by a failure.
     gives_way: bool = False
 
@@ -71,6 +89,6 @@ class RunningAttempt:
         at = f", record {report.position} of the attempt: {report.record}" if report.position >= 0 else ""
         if not at and report.record:
             at = f", record {report.record}"
-        if report.user:
-            self.user_error = f"{report.uid} {_VARYING.sub('#', report.error)}"
+        error = f"{report.uid} {_VARYING.sub('#', report.error)}"
+        self.cause = Cause(error, _ADDRESS.sub("#", report.record), report.can_pass)
         return f"{report.error}{where}, subtask {subtask.index}{at}\n{report.traceback}"

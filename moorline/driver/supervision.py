@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any, assert_never
 
 from moorline.driver import ending
-from moorline.driver.attempt import RunningAttempt
+from moorline.driver.attempt import Cause, RunningAttempt
 from moorline.driver.checkpoints import AttemptCheckpoints
 from moorline.driver.cluster import Cluster
 from moorline.driver.heartbeats import Heartbeats
@@ -84,6 +84,9 @@ class Supervision:
         self._restart_at_ms: int | None = None
         self._attempts = 0
         self._has_claimed = False
+        #: Has a checkpoint been completed in this run, and which one had the last attempt got to?
+        self._has_completed = False
+        self._reached = 0
         self._refused: dict[int, str] = {}
         self._wishes = Wishes(graph.job, config.autoscale)
         self._last_failure = ""
@@ -239,8 +242,10 @@ class Supervision:
         else:
             self._fail(current, f"subtask {subtask} was lost")
 
-    def attempt_ended(self, attempt: int, results: dict[str, list[Any]] | None, error: str | None, now_ms: int) -> None:
-        """The cluster says that nothing of the attempt runs any more."""
+    def attempt_ended(
+        self, attempt: int, results: dict[str, list[Any]] | None, error: str | None, now_ms: int, raised: bool = False
+    ) -> None:
+        """The cluster says that nothing of the attempt runs any more. ``raised``: because of an error in a worker."""
         current = self._attempt
         if current is None or attempt != current.deployment.attempt:
             return
@@ -260,6 +265,8 @@ class Supervision:
             ending.clean_up_sinks(self._graph)
             self._end(JobStatus.FINISHED, None)
         else:
+            if current.failure is None and error is not None:
+                current.cause = Cause.of(error, None if raised else True)
             self._consider_restart(current, current.failure or error or "the attempt ended early", now_ms)
 
     def time_passed(self, now_ms: int) -> None:
@@ -290,7 +297,7 @@ class Supervision:
             start = self._prepare()
         except StorageError as error:
             self._last_failure = str(error)
-            self._schedule_restart(Failure(now_ms, None, 0), str(error))
+            self._schedule_restart(Cause.of(str(error), error.can_pass), now_ms, str(error))
             return
         except MoorlineError as error:
             self._end(JobStatus.FAILED, error)
@@ -413,6 +420,7 @@ class Supervision:
     def _fail(self, current: RunningAttempt, why: str) -> None:
         if current.failure is None and self.status is not JobStatus.CANCELLING:
             current.failure = why
+            current.cause = current.cause or Cause.of(why)
             log.warning("attempt %d fails: %s", current.deployment.attempt, why)
             self._cluster.cancel()
 
@@ -423,15 +431,21 @@ class Supervision:
         if isinstance(self.error, (Fenced, LeadershipLost)):
             self._end(JobStatus.FAILED, self.error)
             return
-        last = ended.checkpoints.last_completed
-        if self._refused and ended.deployment.restored in self._refused:
+        self._has_completed = self._has_completed or bool(ended.checkpoints.stats)
+        self._reached = ended.checkpoints.last_completed
+        is_own = ended.deployment.restore_location is None  # instead of a savepoint there is nothing to go back to
+        if is_own and self._refused and ended.deployment.restored in self._refused:
             # Not the job's fault: go back to the next older checkpoint at once.
             self._lifecycle.move(JobStatus.RESTARTING, "the restored checkpoint is damaged")
             self._restart_at_ms = now_ms
             return
-        self._schedule_restart(Failure(now_ms, ended.user_error, last), first_line)
+        self._schedule_restart(ended.cause, now_ms, first_line)
 
-    def _schedule_restart(self, failure: Failure, why: str) -> None:
+    def _schedule_restart(self, cause: Cause | None, now_ms: int, why: str) -> None:
+        is_first = not self._has_completed
+        failure = Failure(now_ms, None, self._reached)
+        if cause is not None:
+            failure = Failure(now_ms, cause.error, self._reached, cause.record, cause.can_pass, is_first)
         decision = self._restarts.handle(failure)
         log.warning("%s (%s)", decision, why)
         if isinstance(decision, GiveUp):

@@ -13,6 +13,7 @@ see :class:`FailureReason`.
 
 from moorline.errors.building import (
     DuplicateUid,
+    EndUnusable,
     FunctionNotShippable,
     InvalidArgument,
     InvalidLoop,
@@ -84,6 +85,7 @@ __all__ = [
     "BlobMissing",
     "ConsoleRefused",
     "DuplicateUid",
+    "EndUnusable",
     "ExternalStateAhead",
     "ExternalStateBehind",
     "ExternalStateLeftOver",

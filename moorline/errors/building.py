@@ -10,6 +10,8 @@ from moorline.errors.common import MoorlineError
 class JobError(MoorlineError):
     """The job cannot be built as written."""
 
+    can_pass = False
+
 
 @dataclass(eq=False)
 class DuplicateUid(JobError):
@@ -128,6 +130,18 @@ class StartedWhileLoading(JobError):
             f'Put the call, and what uses its result, under if __name__ == "__main__": and leave the job itself '
             f"outside, as a variable called job or a function called build that returns it."
         )
+
+
+@dataclass(eq=False)
+class EndUnusable(JobError):
+    """A source or a sink has found, before the start, that it cannot work."""
+
+    kind: str
+    uid: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.uid!r} cannot be used: {self.cause}. Nothing was started; mend it and start again."
 
 
 @dataclass(eq=False)

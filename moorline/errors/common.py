@@ -9,6 +9,10 @@ from enum import Enum
 class MoorlineError(Exception):
     """Base of all of them."""
 
+    #: Can it pass by itself? True: a service may come back. False: someone has to mend something first. None: unknown.
+    #: Decides how often a job is restarted (``protocol/restarts.py``).
+    can_pass: bool | None = None
+
     def __init_subclass__(cls) -> None:
         if cls.__module__.startswith("moorline.errors."):
             cls.__module__ = "moorline.errors"  # tracebacks name what users can import, not the file it is in

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass, field
 
 from moorline.errors.common import MoorlineError
+
+#: What the operating system refuses until someone changes a path or a permission.
+_LASTING = frozenset(
+    {
+        errno.EACCES,
+        errno.EPERM,
+        errno.EROFS,
+        errno.ENOENT,
+        errno.EEXIST,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+    }
+)
 
 
 @dataclass(eq=False)
@@ -14,9 +30,19 @@ class StorageError(MoorlineError):
     path: str
     operation: str
     cause: str
+    can_pass: bool | None = True
 
     def __str__(self) -> str:
         return f"could not {self.operation} {self.path}: {self.cause}"
+
+    @classmethod
+    def of(cls, path: str, operation: str, error: OSError) -> StorageError:
+        """What the operating system has refused, and whether waiting can help.
+
+        >>> StorageError.of("/data/in", "read", PermissionError(13, "Permission denied")).can_pass
+        False
+        """
+        return cls(path, operation, error.strerror or f"{type(error).__name__}: {error}", error.errno not in _LASTING)
 
 
 @dataclass(eq=False)

@@ -10,6 +10,8 @@ from moorline.errors.common import MoorlineError
 class RestoreError(MoorlineError):
     """A snapshot cannot be restored into this job."""
 
+    can_pass = False
+
 
 @dataclass(eq=False)
 class OperatorNotFound(RestoreError):

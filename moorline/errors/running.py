@@ -10,6 +10,8 @@ from moorline.errors.common import MoorlineError
 class StateError(MoorlineError):
     """State was used in a way that cannot work."""
 
+    can_pass = False
+
 
 @dataclass(eq=False)
 class StateNotBound(StateError):

@@ -102,8 +102,8 @@ class Failed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     name: str = ""
     position: int = -1
     record: str = ""
-    #: Would it happen again? True for what user code raises.
-    user: bool = False
+    #: Can it pass by itself? None: unknown.
+    can_pass: bool | None = None
     #: The file of the restored snapshot that turned out to be damaged.
     corrupt: str = ""
 

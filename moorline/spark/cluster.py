@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 
+from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from moorline import failpoints
@@ -96,7 +97,7 @@ class SparkCluster:
     def _run(
         self, deployment: Deployment, spec: TaskSpec, server: ControlServer, group: str, cancelled: threading.Event
     ) -> None:
-        results, error = None, None
+        results, error, raised = None, None, False
         try:
             self._wait_for_slots(sum(deployment.plan.widths), cancelled)
             # Threads of py4j are pinned, so the group holds for this thread's job alone.
@@ -108,11 +109,11 @@ class SparkCluster:
             rows = frames.collect()
             results = unpack_results([bytes(row.frame) for row in rows if row.frame])
         except Exception as failure:  # whatever Spark, py4j or the plan raises: the attempt has ended
-            error = exchange.in_short(failure)
+            error, raised = exchange.in_short(failure), isinstance(failure, PythonException)
         finally:
             server.close()
             attempt = deployment.attempt
-            self._loop.post(lambda s, now: s.attempt_ended(attempt, results, error, now))
+            self._loop.post(lambda s, now: s.attempt_ended(attempt, results, error, now, raised))
 
     def _wait_for_slots(self, wanted: int, cancelled: threading.Event) -> None:
         deadline = time.monotonic() + SLOTS_SECONDS

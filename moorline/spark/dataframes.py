@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from moorline.api.job import Job
 from moorline.api.sinks import Sink, SinkContext, SinkWriter
 from moorline.api.sources import Source
+from moorline.driver.before_start import check_ends
 from moorline.errors import InvalidArgument, StateTypeMismatch
 from moorline.model.graph import Graph
 from moorline.model.ids import SubtaskId
@@ -67,6 +68,7 @@ def to_dataframe(
     if not isinstance(wanted, StructType) or not wanted.fields:
         raise InvalidArgument("schema", schema, 'Give columns: "user string, total long", or a StructType.')
     plan = plan_of(_only(job.graph(parallelism), output, wanted))
+    check_ends(plan.graph)
     return to_rows(spark, plan, (_run_last, wanted))
 
 

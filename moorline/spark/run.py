@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from moorline.api.generated_uids import advice_on_uids
 from moorline.api.job import Job
 from moorline.api.loading import refuse_while_loading
+from moorline.driver.before_start import check_ends
 from moorline.driver.election import Election
 from moorline.driver.loop import DriverLoop
 from moorline.driver.supervision import Supervision
@@ -84,6 +85,7 @@ def start(
     if (checkpoints is not None or restore is not None) and (advice := advice_on_uids(graph)) is not None:
         log.warning("job %s: %s", graph.job, advice)
     batch.refuse_dataframes(graph)
+    check_ends(graph)
     history, location = None, None
     if checkpoints is not None:
         if checkpoints.location.startswith("memory:"):

@@ -170,5 +170,7 @@ class FsspecStore:
                 raise
             kind = BlobMissing if operation == "read" else StorageError
             raise kind(where, operation, "there is no such file or folder") from error
+        except OSError as error:
+            raise StorageError.of(where, operation, error) from error
         except Exception as error:  # filesystems raise whatever their client libraries do
             raise StorageError(where, operation, f"{type(error).__name__}: {error}") from error

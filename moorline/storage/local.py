@@ -227,7 +227,7 @@ class LocalStore:
             cause = f"{error.strerror}. What is stored is for its owner, unless storage_options={{'shared': True}}"
             raise StorageError(f"{self._root}/{path}", operation, cause) from error
         except OSError as error:
-            raise StorageError(f"{self._root}/{path}", operation, error.strerror or str(error)) from error
+            raise StorageError.of(f"{self._root}/{path}", operation, error) from error
 
 
 def _make_root(root: Path, mode: int) -> None:

@@ -4,7 +4,7 @@ How the guarantees of ``blobs.py`` are kept, by obstore (the object_store crate)
 
     whole or not at all    one PUT of the whole object; an object appears when the last byte has arrived.
     exactly one wins       the PUT has the condition that nothing is there: If-None-Match on S3 and Azure,
-                           ifGenerationMatch on Google's. A server that ignores it is found out by :meth:`probe`.
+                           ifGenerationMatch on Google's. A server that ignores it is found out by ``probe.py``.
     durable, no stale      what these services promise since 2020.
 
 **Whose put was it?** A request whose answer got lost is repeated by the client below us, and the second one meets the
@@ -26,7 +26,15 @@ from datetime import timedelta
 from typing import Any
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, UnknownConfigurationKeyError
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    InvalidPathError,
+    NotSupportedError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+    UnknownConfigurationKeyError,
+)
 from obstore.store import from_url
 
 from moorline.errors import BlobMissing, InvalidArgument, StorageError
@@ -63,6 +71,15 @@ _CLIENT_OPTIONS = frozenset(
         "timeout",
         "user_agent",
     }
+)
+#: What a service refuses until someone changes a name or a permission.
+_LASTING = (
+    PermissionDeniedError,
+    UnauthenticatedError,
+    InvalidPathError,
+    NotSupportedError,
+    PermissionError,
+    NotImplementedError,
 )
 #: Azure signs by a query string, and errors quote the address.
 _QUERY = re.compile(r"\?\S+")
@@ -158,18 +175,6 @@ class ObjectStore:
         with self._translated(path, "read"):
             return int(obstore.head(self._store, path)["last_modified"].timestamp() * 1000)
 
-    def probe(self) -> None:
-        """Does the service honour the condition? Raises StorageError if a second put replaces the first."""
-        path = f"probe/{uuid.uuid4().hex}"
-        try:
-            first, second = self.put_if_absent(path, b"1"), self.put_if_absent(path, b"2")
-            if not first or second:
-                cause = "it does not honour If-None-Match, so two drivers could overwrite each other's history"
-                raise StorageError(self._url, "use", cause)
-        finally:
-            with suppress(StorageError):
-                self.delete([path])
-
     # --- inside -------------------------------------------------------------------------------
 
     def _put_in_parts(self, path: str, data: bytes) -> bool:
@@ -199,9 +204,10 @@ class ObjectStore:
             where = f"{self._url}/{path}"
             if operation == "read" and "NoSuchBucket" not in str(error):
                 raise BlobMissing(where, operation, "there is no such object") from None
-            raise StorageError(where, operation, _in_short(error)) from None
+            raise StorageError(where, operation, _in_short(error), can_pass=False) from None
         except (BaseError, OSError, ValueError, NotImplementedError) as error:
-            raise StorageError(f"{self._url}/{path}", operation, _in_short(error)) from None
+            can_pass = not isinstance(error, _LASTING)
+            raise StorageError(f"{self._url}/{path}", operation, _in_short(error), can_pass) from None
 
 
 def _in_short(error: Exception) -> str:

@@ -25,6 +25,7 @@ from moorline.errors import InvalidArgument
 from moorline.storage.blobs import BlobStore
 from moorline.storage.local import LocalStore
 from moorline.storage.memory import MemoryStore
+from moorline.storage.probe import probe
 
 _memory: dict[str, MemoryStore] = {}
 _options: dict[str, dict[str, Any]] = {}
@@ -77,11 +78,13 @@ def remember_options(location: str, options: Mapping[str, Any] | None) -> None:
 
 
 def open_for_history(url: str, allow_unfenced: bool) -> BlobStore:
-    """The store at ``url``, if two drivers cannot spoil each other's history there, or if the user takes the risk."""
+    """The store at ``url``, if it can be written to, and if two drivers cannot spoil each other's history there.
+
+    ``allow_unfenced``: the user takes the risk of the second.
+    """
     store = open_store(url)
-    if hasattr(store, "probe") and not allow_unfenced:
-        store.probe()
     if getattr(store, "is_fenced", True) or allow_unfenced:
+        probe(store, exclusive=not allow_unfenced)
         return store
     raise InvalidArgument(
         "checkpoints",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 
-from moorline.errors import JobError, RestoreError, SnapshotCorrupt, StateError, UserCodeFailed
+from moorline.errors import MoorlineError, SnapshotCorrupt, StorageError, UserCodeFailed
 from moorline.model.messages import Failed
 
 #: Of an error's text and of its traceback so much is told.
@@ -22,14 +22,16 @@ def describe_failure(error: BaseException) -> Failed:
             name=error.name,
             position=error.position,
             record=_told(error.record),
-            user=True,
         )
     if isinstance(error, SnapshotCorrupt):
-        return Failed(error=_told(str(error)), traceback=told, corrupt=error.path)
-    # What the author has to mend will not mend itself by a restart.
-    user = isinstance(error, (JobError, StateError, RestoreError))
+        return Failed(error=_told(str(error)), traceback=told, corrupt=error.path, can_pass=False)
+    can_pass = None
+    if isinstance(error, MoorlineError):
+        can_pass = error.can_pass
+    elif isinstance(error, OSError):
+        can_pass = StorageError.of("", "", error).can_pass
     notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
-    return Failed(error=_told(f"{type(error).__name__}: {error}{notes}"), traceback=told, user=user)
+    return Failed(error=_told(f"{type(error).__name__}: {error}{notes}"), traceback=told, can_pass=can_pass)
 
 
 def _told(text: str) -> str:

@@ -44,6 +44,8 @@ class Faults:
     key_groups: float = 0.3
     #: The job rescales itself, by loads that are made up.
     autoscale: float = 0.2
+    #: Storage takes no more writes, for good: the job has to end.
+    sealed: float = 0.0
 
 
 class UnsureStore:
@@ -56,8 +58,10 @@ class UnsureStore:
     def url(self) -> str:
         return self._store.url
 
-    def _unsure(self, path: str, step: Callable[[], Any]) -> Any:
+    def _unsure(self, path: str, step: Callable[[], Any], is_write: bool = True) -> Any:
         world = self._world
+        if world.sealed and is_write:
+            raise StorageError(path, "write", "simulated read-only storage", can_pass=False)
         if self._may_kill and world.happens(world.faults.death_in_upload):
             raise WorkerDied
         if not world.happens(world.faults.storage_error):
@@ -73,10 +77,10 @@ class UnsureStore:
         return bool(self._unsure(path, lambda: self._store.put_if_absent(path, data)))
 
     def get(self, path: str) -> bytes:
-        return bytes(self._unsure(path, lambda: self._store.get(path)))
+        return bytes(self._unsure(path, lambda: self._store.get(path), is_write=False))
 
     def get_range(self, path: str, offset: int, size: int) -> bytes:
-        return bytes(self._unsure(path, lambda: self._store.get_range(path, offset, size)))
+        return bytes(self._unsure(path, lambda: self._store.get_range(path, offset, size), is_write=False))
 
     def list(self, prefix: str = "") -> list[Blob]:
         return self._store.list(prefix)

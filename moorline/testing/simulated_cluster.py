@@ -32,6 +32,7 @@ class World(Protocol):
     now_ms: float
     loads: Loads | None
     faults: Faults
+    sealed: bool
 
     def happens(self, probability: float) -> bool: ...
 
@@ -50,6 +51,8 @@ class Worker:
     has_started: bool = False
     #: It is stopped: it does nothing, says nothing, and its line stays open.
     is_hanging: bool = False
+    #: It has raised, and does nothing more.
+    has_failed: bool = False
 
 
 class Attempt:

@@ -40,6 +40,7 @@ class SimulatedDriver:
         history = History(UnsureStore(world.store, world, may_kill=False), simulated.job.name)
         graph = simulated.graph()
         self.expected, self.audits = simulated.expected, simulated.audits
+        self.is_poisoned = simulated.is_poisoned
         self.retained = config.checkpoints.retained if config.checkpoints else 0
         self.operators = list(graph.operators)
         self.attempt: Attempt | None = None

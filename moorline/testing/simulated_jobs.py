@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from moorline.api.functions import AggregateFunction, KeyedProcessFunction, OutputTag
@@ -124,13 +124,37 @@ class SimulatedJob:
     expected: dict[str, Counter[Any]]
     #: Where a comparison will not do: from what is in a ledger to what is wrong with it.
     audits: dict[str, Callable[[list[Any]], str | None]] = field(default_factory=dict)
+    #: It has records that no attempt gets past.
+    is_poisoned: bool = False
 
     def graph(self) -> Graph:
         """The job as it is run."""
         return self.job.graph()
 
 
-def counting_job(seed: int, chance: random.Random, parallelism: int, records: int, version: int = 0) -> SimulatedJob:
+class CountUntilPoison(CountEverything):
+    """From the third on, records of a key in a split can never be processed."""
+
+    def process_element(self, value: SimRecord, ctx: Any) -> Any:
+        if value[2] >= 2:
+            raise ValueError("a simulated poison record")
+        return super().process_element(value, ctx)
+
+
+def poisoned_job(seed: int, chance: random.Random, parallelism: int, records: int, version: int = 0) -> SimulatedJob:
+    """As :func:`counting_job`, with records that raise whenever they come round."""
+    counting = counting_job(seed, chance, parallelism, records, version, CountUntilPoison)
+    return replace(counting, is_poisoned=True)
+
+
+def counting_job(
+    seed: int,
+    chance: random.Random,
+    parallelism: int,
+    records: int,
+    version: int = 0,
+    counter: type[CountEverything] = CountEverything,
+) -> SimulatedJob:
     """One of several shapes of job, settled by the seed alone; the same at every parallelism."""
     keys: list[Any] = chance.choice([list(range(7)), list("abcdefg"), [(i, str(i)) for i in range(5)], list(range(60))])
     sources = chance.randint(1, 2)
@@ -156,7 +180,7 @@ def counting_job(seed: int, chance: random.Random, parallelism: int, records: in
             stream = stream.map(lambda r: r, uid=f"copy-{number}", parallelism=min(parallelism, 2))
         streams.append(stream)
     united = streams[0].union(*streams[1:])
-    counted = united.key_by(lambda r: r[0]).process(CountEverything(), uid="count")
+    counted = united.key_by(lambda r: r[0]).process(counter(), uid="count")
     totals: Counter[Any] = Counter(r[0] for r in flat)
     running = Counter((k, n) for k, total in totals.items() for n in range(1, total + 1))
     odd = Counter({(k, n): c for (k, n), c in running.items() if n % 2})

@@ -8,11 +8,13 @@ threads that upload, the clock and the storage. A seed decides who moves next an
     a driver dies            and another one takes over, at another parallelism, from storage alone
     zombies                  workers and drivers that were given up go on for a while as if nothing had happened
     messages                 reports come late; confirmations and aborts get lost or come twice
-    storage                  fails before or after having done what it was asked; damaged newest checkpoint
+    storage                  fails before or after having done what it was asked; damaged newest checkpoint; if wanted,
+                             takes no more writes from some moment on
     queries                  if wanted, at any step, of live state and of checkpoints; also lost, late and repeated
 
-At the end the ledger must hold what a plain loop makes of the input, no more and no less. A failing seed is the whole
-bug report: ``Simulation(seed).run()``. Jobs of users run in the same world: ``testing/simulation/``.
+At the end the ledger must hold what a plain loop makes of the input, no more and no less. Where something is wrong for
+good (sealed storage, a record that no attempt gets past) the job must end, and the ledger hold nothing else. A failing
+seed is the whole bug report: ``Simulation(seed).run()``. Jobs of users run in the same world: ``testing/simulation/``.
 """
 
 from __future__ import annotations
@@ -140,6 +142,8 @@ class Simulation:
         self.damaged: set[str] = set()
         self.attempts: list[Attempt] = []
         self.key_groups = 8
+        #: Storage takes no more writes.
+        self.sealed = False
         #: Some jobs rescale themselves.
         self.loads = Loads(random.Random(seed)) if self.settings.random() < self.faults.autoscale else None
         #: A real RocksDB on a real disk: slow, so only now and then.
@@ -238,6 +242,9 @@ class Simulation:
         if self.happens(self.faults.driver_death):
             self._kill_driver()
             return
+        if not self.sealed and self.happens(self.faults.sealed):
+            self.injected["sealed storage"] += 1
+            self.sealed = True
         self._wish()
         if self.steps < self._fault_steps and self._outside.random() < self.faults.sweep:
             self._sweep_from_outside()
@@ -246,7 +253,7 @@ class Simulation:
             worker = attempt.workers[chance.choice(list(attempt.workers))]
             if self.happens(self.faults.worker_death):
                 self._kill(attempt, worker)
-            elif not worker.subtask.is_done and not self._hangs(worker):
+            elif not (worker.subtask.is_done or worker.has_failed or self._hangs(worker)):
                 self._move(attempt, worker)
         elif self.zombie_steps and chance.random() < 0.5:
             self._move_zombies()
@@ -263,6 +270,7 @@ class Simulation:
         except Exception as error:
             if attempt in self.driver.zombies:
                 raise
+            worker.has_failed = True
             failure = describe_failure(error)
             worker.reports.append(failure)
             self._check_failure(failure, error)

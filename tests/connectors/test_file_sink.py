@@ -446,3 +446,15 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file")
     with pytest.raises(StorageError, match="could not stage files in"):
         open_writer(write_files(tmp_path / "out"))
+    with pytest.raises(StorageError, match="could not stage files in") as refused:
+        write_files(tmp_path / "out").check()
+    assert refused.value.can_pass is False
+
+
+def test_a_check_writes_for_a_trial_and_leaves_what_others_have_staged(tmp_path: Path) -> None:
+    write_files(tmp_path / "out").check()
+    assert list((tmp_path / "out").iterdir()) == []
+    staged = tmp_path / "out" / STAGING / "job-sink"
+    staged.mkdir(parents=True)
+    write_files(tmp_path / "out").check()
+    assert list((tmp_path / "out").rglob("*")) == [staged.parent, staged]

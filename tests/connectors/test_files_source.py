@@ -238,10 +238,51 @@ def test_one_file_a_pattern_or_a_glob_can_be_read(tree: Path) -> None:
     assert read_all(read_files(f"{tree}/s*")) == ["sub/c.txt"]
 
 
-def test_what_is_not_there_is_an_error(tmp_path: Path) -> None:
-    for path in (tmp_path / "none", tmp_path / "*.csv"):
-        with pytest.raises(StorageError, match=r"no such file|no file matches"):
-            open_all(read_files(path), 1, {})
+def test_what_is_not_there_is_an_error_that_does_not_pass(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n\n1\n")
+    wrong = [
+        read_files(tmp_path / "none"),
+        read_files(tmp_path / "none", watch="1s"),
+        read_files(tmp_path / "*.txt"),
+        read_files(tmp_path, pattern="*.tsv"),
+        read_files(tmp_path, pattern="b.csv"),
+        read_files(tmp_path / "none" / "*.csv", watch="1s"),
+    ]
+    for source in wrong:
+        with pytest.raises(StorageError, match=r"no such f|no file matches") as refused:
+            open_all(source, 1, {})
+        assert refused.value.can_pass is False
+        with pytest.raises(StorageError, match=r"no such f|no file matches"):
+            source.check()
+
+
+def test_what_cannot_be_read_is_known_before_the_start(tmp_path: Path) -> None:
+    (tmp_path / "a.dat").write_text("x")
+    with pytest.raises(StorageError, match="tell the format of"):
+        read_files(tmp_path).check()
+    read_files(tmp_path, format="text").check()
+
+
+def test_a_pattern_that_nothing_matches_yet_is_waited_for_with_a_word(tmp_path: Path, caplog: Any) -> None:
+    clock = Clock()
+    source = Files(tmp_path / "*.txt", watch="10s", clock=clock)
+    source.check()
+    assert f"nothing matches {tmp_path}/*.txt so far" in caplog.text
+    [reader] = open_all(source, 1, {})
+    assert drain(reader) == []
+    (tmp_path / "a.txt").write_text("a\n")
+    clock.now += 10
+    assert drain(reader) == ["a"]
+    assert len(caplog.records) == 1
+
+
+def test_a_folder_without_files_ends_at_once_with_a_word(tmp_path: Path, caplog: Any) -> None:
+    read_files(tmp_path).check()
+    assert f"there is no file in {tmp_path}: the source ends at once" in caplog.text
+    assert read_all(read_files(tmp_path)) == []
+
+
+def test_paths_that_are_none_are_refused() -> None:
     for path in ("s3://bucket/in", "file://host/in", "", "a\0b"):
         with pytest.raises(InvalidArgument, match="path"):
             read_files(path)

@@ -14,13 +14,14 @@ from moorline.model.ids import SubtaskId
 from moorline.model.messages import Acknowledged, Confirm, Failed, Noticed, Progress, Running, Trigger
 from moorline.storage.checkpoints import History
 from moorline.storage.memory import MemoryStore
+from moorline.storage.open import open_store
 
 S = mo.JobStatus
 FIRST = SubtaskId(0, 0)
 
 
-def user_failure(text: str = "ValueError: no") -> Failed:
-    return Failed(error=text, traceback="...", uid="count", name="f", position=3, record="0", user=True)
+def user_failure(text: str = "ValueError: no", record: str = "0") -> Failed:
+    return Failed(error=text, traceback="...", uid="count", name="f", position=3, record=record)
 
 
 def fixed(attempts: int = 50, delay: str = "1s") -> mo.FixedDelay:
@@ -237,15 +238,102 @@ def test_different_errors_are_each_tried_again():
     assert world.status is S.STARTING
 
 
-def test_a_checkpoint_in_between_is_a_new_chance():
+def fail_after_a_checkpoint_each(failures: list[Failed]) -> World:
     world = World(store=MemoryStore(), restart=fixed()).start()
-    for _ in range(5):
+    for failure in failures:
         world.all_report(Running(pid=1))
         world.complete()
-        world.report(FIRST, user_failure())
+        world.report(FIRST, failure)
         world.end_attempt(error="cancelled")
         world.pass_time(1_000)
+    return world
+
+
+def test_a_checkpoint_in_between_is_a_new_chance():
+    world = fail_after_a_checkpoint_each([user_failure(record=f"record {n}") for n in range(5)])
     assert world.status is S.STARTING
+
+
+def test_a_record_that_fails_three_times_is_given_up_whatever_was_completed_in_between():
+    world = fail_after_a_checkpoint_each([user_failure(record=f"<Order 17 at 0x7f{n}>") for n in range(3)])
+    assert world.status is S.FAILED
+    assert "3 times in a row" in world.supervision.error.reason
+
+
+def test_two_errors_that_take_turns_are_given_up_too():
+    world = World(store=MemoryStore(), restart=fixed()).start()
+    for text in ["ValueError: no", "KeyError: no"] * 2 + ["ValueError: no"]:
+        assert not world.status.is_terminal
+        world.all_report(Running(pid=1))
+        world.report(FIRST, user_failure(text))
+        world.end_attempt(error="cancelled")
+        world.pass_time(1_000)
+    assert world.status is S.FAILED
+
+
+def test_an_error_of_our_own_code_counts_as_well():
+    world = World(store=MemoryStore(), restart=fixed()).start()
+    for _ in range(3):
+        assert not world.status.is_terminal
+        world.report(FIRST, Failed(error="RuntimeError: could not commit 3", traceback="..."))
+        world.end_attempt(error="cancelled")
+        world.pass_time(1_000)
+    assert world.status is S.FAILED
+
+
+def test_what_a_worker_raises_before_it_can_report_counts_as_well():
+    world = World(store=MemoryStore(), restart=fixed()).start()
+    for _ in range(3):
+        assert not world.status.is_terminal
+        error = "PythonException: ModuleNotFoundError: No module named 'orders'"
+        world.supervision.attempt_ended(world.deployment.attempt, None, error, world.now_ms, raised=True)
+        world.pass_time(1_000)
+    assert world.status is S.FAILED
+
+
+def test_what_cannot_pass_by_itself_ends_a_job_that_has_no_checkpoint_yet():
+    world = World(store=MemoryStore(), restart=fixed()).run()
+    world.report(FIRST, Failed(error="StorageError: no such folder", traceback="...", can_pass=False))
+    world.end_attempt(error="cancelled")
+    assert world.status is S.FAILED
+    assert "cannot pass by itself" in world.supervision.error.reason
+
+
+def test_what_cannot_pass_by_itself_is_tried_again_after_a_checkpoint():
+    lasting = Failed(error="StorageError: permission denied", traceback="...", can_pass=False)
+    world = fail_after_a_checkpoint_each([lasting])
+    assert world.status is S.STARTING
+    for _ in range(2):
+        world.all_report(Running(pid=1))
+        world.report(FIRST, lasting)
+        world.end_attempt(error="cancelled")
+        world.pass_time(1_000)
+    assert world.status is S.FAILED
+
+
+def test_workers_that_are_lost_for_an_hour_without_a_checkpoint_end_the_job():
+    world = World(store=MemoryStore(), restart=mo.ExponentialDelay()).start()
+    for _ in range(70):
+        if world.status.is_terminal:
+            break
+        world.all_report(Running(pid=1))
+        world.supervision.line_lost(world.deployment.attempt, FIRST)
+        world.end_attempt(error="cancelled")
+        world.pass_time(60_000)
+    assert world.status is S.FAILED
+    assert "in 60 minutes" in world.supervision.error.reason
+
+
+def test_a_damaged_savepoint_ends_the_job_as_there_is_nothing_older_to_go_back_to():
+    url = "memory://damaged-savepoint"
+    world = World(store=open_store(url), checkpoints=mo.Checkpoints(url, interval="1s", at_end="keep")).run()
+    world.complete()
+    world.finish()
+    world = World(store=MemoryStore(), restart=fixed(), restore=url).start()
+    world.report(FIRST, Failed(error="a file is damaged", traceback="...", corrupt="data/x", can_pass=False))
+    world.end_attempt(error="cancelled")
+    world.pass_time(1_000)
+    assert world.status is S.FAILED
 
 
 def test_a_subtask_that_falls_silent_is_lost():

@@ -36,7 +36,7 @@ REPORTS = [
     Progress(records_in=0, records_out=0, stalled_ms=9_000, stalled_at="job.py:3 open", reading="data/x"),
     Progress(records_in=1, records_out=0, counters={"windows": {"late_records": 3}}),
     Noticed(uid="windows", kind="late_records", text="drops records"),
-    Failed(error="ValueError: x", traceback="…", uid="count", name="Count", position=3, record="'r'", user=True),
+    Failed(error="ValueError: x", traceback="…", uid="count", name="Count", position=3, record="'r'", can_pass=False),
 ]
 ORDERS = [
     Trigger(checkpoint=7, triggered_ms=1_700_000_000_000),

@@ -197,7 +197,9 @@ class RestartsSpeaker(Speaker):
         (r"exponential delay without jitter", "exponential_steady"),
         (r"exponential delay without jitter, (\d+) attempts", "exponential_limited"),
         (r"failure at (\d+) s", "failure"),
-        (r"(\w+Error) at (\d+) s, after checkpoint (\d+)", "user_error"),
+        (r"(\w+Error) at (\d+) s, after checkpoint (\d+)(?:, of record (\w+))?", "unknown"),
+        (r"(\w+Error) that can pass at (\d+) s, after checkpoint (\d+)", "passing"),
+        (r"(\w+Error) that cannot pass at (\d+) s, after checkpoint (\d+)(, the first of the run)?", "lasting"),
     ]
 
     def never(self):
@@ -224,8 +226,15 @@ class RestartsSpeaker(Speaker):
     def failure(self, seconds):
         return [self.machine.handle(Failure(1000 * int(seconds), None, 0))]
 
-    def user_error(self, error, seconds, checkpoint):
-        return [self.machine.handle(Failure(1000 * int(seconds), error, int(checkpoint)))]
+    def unknown(self, error, seconds, checkpoint, record):
+        return [self.machine.handle(Failure(1000 * int(seconds), error, int(checkpoint), record or ""))]
+
+    def passing(self, error, seconds, checkpoint):
+        return [self.machine.handle(Failure(1000 * int(seconds), error, int(checkpoint), can_pass=True))]
+
+    def lasting(self, error, seconds, checkpoint, first):
+        failure = Failure(1000 * int(seconds), error, int(checkpoint), can_pass=False, is_first=bool(first))
+        return [self.machine.handle(failure)]
 
 
 @transcripts_of("restarts")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from moorline.errors import InvalidArgument, StorageError
 from moorline.storage.blobs import BlobStore
 from moorline.storage.local import LocalStore
 from moorline.storage.memory import MemoryStore
-from moorline.storage.open import open_store
+from moorline.storage.open import open_for_history, open_store
+from moorline.storage.probe import probe
 from moorline.testing.store_contract import BlobStoreContract
 
 
@@ -234,3 +236,38 @@ def test_one_name_in_memory_is_one_store() -> None:
 def test_what_cannot_be_opened_is_refused_with_what_can(url: str) -> None:
     with pytest.raises(InvalidArgument, match="memory://name"):
         open_store(url)
+
+
+# --- a trial before a job starts ------------------------------------------------------------------
+
+
+class ForgetfulStore(MemoryStore):
+    """Says that it has written, and has not."""
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        return path not in self._files and super().put_if_absent(path, b"")
+
+
+class StickyStore(MemoryStore):
+    """Deletes nothing."""
+
+    def delete(self, paths: Iterable[str]) -> None:
+        pass
+
+
+def test_a_trial_leaves_nothing_behind(local: LocalStore) -> None:
+    probe(local)
+    assert local.list() == []
+
+
+@pytest.mark.parametrize("store, cause", [(ForgetfulStore(), "not what is read back"), (StickyStore(), "be deleted")])
+def test_a_store_that_does_not_keep_its_word_is_refused(store: MemoryStore, cause: str) -> None:
+    with pytest.raises(StorageError, match=cause):
+        probe(store)
+
+
+def test_a_folder_that_cannot_be_made_fails_the_trial_for_good(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageError, match="a trial failed") as refused:
+        open_for_history(str(tmp_path / "file" / "chk"), allow_unfenced=False)
+    assert refused.value.can_pass is False

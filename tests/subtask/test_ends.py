@@ -147,7 +147,7 @@ def test_a_commit_that_fails_ends_the_attempt_but_may_be_tried_again():
     sink.broken = True
     with pytest.raises(RuntimeError, match="books: could not commit 1: the ledger is closed") as failed:
         world.subtask.order(Confirm(checkpoint=1))
-    assert not describe_failure(failed.value).user
+    assert describe_failure(failed.value).can_pass is None
     sink.broken = False
     world.subtask.order(Confirm(checkpoint=1))
     assert sink.commits == [[staged(1, 1)]], "it was not forgotten"

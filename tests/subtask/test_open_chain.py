@@ -204,7 +204,7 @@ def test_a_damaged_file_is_named(stored):
         world.start()
     assert refused.value.path == handle.file.path
     failed = describe_failure(refused.value)
-    assert (failed.corrupt, failed.user) == (handle.file.path, False)
+    assert (failed.corrupt, failed.can_pass) == (handle.file.path, False)
 
 
 def elements_of(*encoded: bytes, count: int | None = None, state: str = "writer") -> dict[str, OperatorRestore]:

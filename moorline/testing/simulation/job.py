@@ -138,7 +138,7 @@ class JobSimulation(Simulation):
     def simulated(self, parallelism: int, version: int) -> SimulatedJob:
         job = built(self._builder)
         ledgers: dict[str, Any] = {ledger: lambda records: None for ledger in self._sinks}
-        return _Prepared(job, {}, ledgers, self.pace, parallelism if self._rescales else None)
+        return _Prepared(job, {}, ledgers, pace=self.pace, parallelism=parallelism if self._rescales else None)
 
     def with_key_groups(self, graph: Graph) -> Graph:
         return replace(graph, max_parallelism=self._key_groups, max_parallelism_is_set=True)
@@ -164,8 +164,8 @@ class JobSimulation(Simulation):
         return self.chance.randint(1, self._widest)
 
     def _check_failure(self, failure: Failed, error: Exception) -> None:
-        # Other errors are those of the world: they are retried. What a function raises should never happen here.
-        if failure.user:
+        # What can pass are the errors of the world. What a function raises should never happen here.
+        if not failure.can_pass and not failure.corrupt:
             where = f"operator {failure.uid!r}: " if failure.uid else ""
             raise FunctionFailed(f"{where}{failure.error}\n{failure.traceback}".strip()) from error
 
