@@ -222,7 +222,7 @@ class AttemptCheckpoints:
             # Kept in mind even if publishing fails: the outcome is unknown, and retention must know of it.
             self._completed.append(checkpoint)
             try:
-                self._history.publish(manifest)
+                self._history.publish(manifest, self._superfluous(except_for=checkpoint))
             except StorageError as error:
                 log.warning("checkpoint %d could not be published: %s", checkpoint, error)
                 self._unsure.add(checkpoint)
@@ -308,13 +308,9 @@ class AttemptCheckpoints:
         """Delete what is superfluous. That it fails is a nuisance, not a failure: the next time does it."""
         if self._history is None or self._config is None:
             return True
-        # What a checkpoint in flight may build on stays until that one has ended.
-        needed = min(self._bases.values(), default=None)
-        certain = [n for n in self._completed if n not in self._unsure]
-        superfluous_now = superfluous(certain, self._config.retained, self._given_up)
-        doomed = [n for n in superfluous_now if needed is None or n < needed]
+        doomed = self._superfluous()
         try:
-            self._history.remove(doomed)
+            self._history.remove(doomed, self._wall_ms())
         except StorageError as error:
             log.warning("old checkpoints could not be deleted yet: %s", error)
             return False
@@ -326,6 +322,16 @@ class AttemptCheckpoints:
                 log.warning("the savepoint that was taken over could not be deleted: %s", error)
             self._claimed = None
         return True
+
+    def _superfluous(self, except_for: int | None = None) -> list[int]:
+        """The checkpoints that may go, once ``except_for`` is no longer in flight."""
+        if self._config is None:
+            return []
+        # What a checkpoint in flight may build on stays until that one has ended.
+        needed = min((base for n, base in self._bases.items() if n != except_for), default=None)
+        certain = [n for n in self._completed if n not in self._unsure]
+        superfluous_now = superfluous(certain, self._config.retained, self._given_up)
+        return [n for n in superfluous_now if needed is None or n < needed]
 
     def _discard(self, checkpoint: int, handles: co.Handles) -> None:
         """Delete files that no checkpoint will name. What cannot be deleted now is swept by the next attempt.

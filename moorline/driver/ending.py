@@ -1,4 +1,4 @@
-"""What is put in order when a job is over. None of it can fail the job: all is committed, or given up, by then."""
+"""Cleanup after a job ends. Best effort: never fails the job, all is committed or given up by then."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import logging
 from moorline.api.sinks import Sink
 from moorline.driver.checkpoints import AttemptCheckpoints
 from moorline.driver.restore import own_checkpoints
-from moorline.errors import Fenced, StorageError
+from moorline.errors import Fenced, LeadershipLost, MoorlineError, StorageError
 from moorline.model.graph import Graph
+from moorline.protocol.lifecycle import JobStatus
 from moorline.storage.checkpoints import History
 
 log = logging.getLogger("moorline")
@@ -24,16 +25,39 @@ def clean_up_sinks(graph: Graph) -> None:
                 log.warning("sink %r could not clean up: %s", operator.uid, error)
 
 
-def delete_checkpoints(history: History) -> None:
-    """Delete those of this job."""
+def leave_storage(
+    history: History | None,
+    checkpoints: AttemptCheckpoints | None,
+    status: JobStatus,
+    error: MoorlineError | None,
+    is_unwanted: bool,
+    now_ms: int,
+) -> bool:
+    """Leave nothing in storage but what is to be retained, and the word that the job has ended. Is it tidy?
+
+    ``is_unwanted``: that no checkpoint is to be retained. A driver that was taken over changes nothing.
+    """
+    if history is not None and is_unwanted:
+        _delete_checkpoints(history)
+    if isinstance(error, (Fenced, LeadershipLost)):
+        return False
+    is_tidy = _tidy_up(checkpoints) if checkpoints is not None else False
+    if history is not None and history.has_claimed:
+        try:
+            history.end(status.value, now_ms)
+        except (StorageError, Fenced) as failure:
+            log.warning("that the job has ended could not be put on record: %s", failure)
+    return is_tidy
+
+
+def _delete_checkpoints(history: History) -> None:
     try:
         history.remove(own_checkpoints(history))
     except (StorageError, Fenced) as failure:
         log.warning("checkpoints could not be deleted: %s", failure)
 
 
-def tidy_up(checkpoints: AttemptCheckpoints) -> bool:
-    """Delete files that nobody needs. Does nothing lie in storage now but what is to be retained?"""
+def _tidy_up(checkpoints: AttemptCheckpoints) -> bool:
     try:
         return checkpoints.tidy_up()
     except Fenced as failure:

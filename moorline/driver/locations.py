@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from moorline.model.manifest import Manifest
 from moorline.storage.blobs import BlobStore
-from moorline.storage.checkpoints import read_history
+from moorline.storage.log import read_history
 from moorline.storage.open import open_store
 from moorline.storage.snapshot_folders import has_savepoint, job_folders, open_snapshot
 

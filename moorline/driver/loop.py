@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from moorline.driver.processes import driver_ended, driver_runs
 from moorline.driver.supervision import Supervision
 from moorline.errors import JobFailed
 from moorline.protocol.lifecycle import JobStatus
@@ -43,6 +44,7 @@ class DriverLoop:
         self.supervision = supervision
         self._thread = threading.Thread(target=self._run, name=f"moorline-{self._job}", daemon=True)
         self._steps.put(first)
+        driver_runs(supervision.writer)
         self._thread.start()
 
     def post(self, step: Step) -> None:
@@ -87,6 +89,7 @@ class DriverLoop:
             except Exception:
                 log.exception("the running attempt of job %r could not be ended", self._job)
         finally:
+            driver_ended(supervision.writer)
             self._ended.set()
 
     def _timeout(self) -> float:

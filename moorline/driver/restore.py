@@ -10,17 +10,26 @@ from dataclasses import dataclass, replace
 
 from moorline.api.sinks import Sink
 from moorline.driver.preflight import check_types
-from moorline.errors import InFlightPickled, MoorlineError, SnapshotCorrupt, StorageError
+from moorline.driver.processes import is_alive
+from moorline.errors import (
+    HistoryBroken,
+    InFlightPickled,
+    JobNotEnded,
+    MoorlineError,
+    SnapshotCorrupt,
+    StorageError,
+)
 from moorline.model.config import RunConfig
 from moorline.model.deployment import Deployment
 from moorline.model.graph import Graph
 from moorline.model.ids import Attempt, CheckpointId
 from moorline.model.manifest import Claim, Manifest, next_checkpoint
 from moorline.protocol.lowering import lower
-from moorline.protocol.recovery import Found, RestoreFrom, StartEmpty, choose, lineage
+from moorline.protocol.recovery import Decision, Found, Refuse, RestoreFrom, StartEmpty, choose, lineage
 from moorline.protocol.redistribution import DEALT_OUT_ANEW, key_groups_of, redistribute, stored_key_groups
 from moorline.storage import snapshots
 from moorline.storage.blobs import BlobStore
+from moorline.storage.chain import Record
 from moorline.storage.checkpoints import History
 from moorline.storage.snapshot_folders import open_snapshot
 
@@ -49,9 +58,19 @@ def start_without_storage(graph: Graph, attempt: Attempt, config: RunConfig) -> 
 
 
 def _from_savepoint(
-    graph: Graph, attempt: Attempt, url: str | None, config: RunConfig, next_number: int, completed: list[int]
+    graph: Graph,
+    attempt: Attempt,
+    url: str | None,
+    config: RunConfig,
+    next_number: int,
+    completed: list[int],
+    back_to: int | None = None,
 ) -> Start:
-    """An attempt from a snapshot that somebody has named. Nothing is taken back: what came after it is not ours."""
+    """An attempt from a snapshot that somebody has named.
+
+    What came after it is taken back only if it is our own: if the job was stopped with it, or has lost all that it had
+    completed since.
+    """
     assert config.savepoint is not None
     manifest, store = open_snapshot(config.savepoint)
     damage = _missing_file(manifest, store)
@@ -60,6 +79,8 @@ def _from_savepoint(
     check_types(manifest, graph)
     if not config.state.unaligned:
         _refuse_pickles(manifest, graph, f"the snapshot {store.url}")
+    if back_to is not None:
+        _roll_back(graph, max(back_to, manifest.checkpoint))
     graph = _with_key_groups(manifest, graph)
     plan = lower(graph)
     restores = redistribute(manifest, plan, f"the snapshot {store.url}", config.allow_non_restored_state)
@@ -83,50 +104,93 @@ def start_from_storage(
 
     ``stopped_at``: the number of the savepoint that the job was stopped with, which is ``config.savepoint`` then. What
     is older does not count, for us and for whoever takes over.
+    Nothing is deleted before it is certain where the attempt starts.
     """
-    attempt = history.claim(fresh, now_ms, config.savepoint or "", stopped_at)
+
+    def admit(records: list[Record]) -> None:
+        if not config.take_over:
+            refuse_beside_another(records, history, graph.job)
+
+    attempt = history.claim(fresh, now_ms, config.savepoint or "", stopped_at, admit)
+    records, decision = _decide(history, refused)
+    log.info("attempt %d: %s", attempt, decision)
+    _look_for_unknown_attempts(history, records, decision)
+    start = _start(graph, history, attempt, records, decision, now_ms, config)
     history.sweep(attempt)
+    return start
+
+
+def _decide(history: History, refused: dict[int, str]) -> tuple[list[Found], Decision]:
     refused = dict(refused)
     while True:
-        records = [Found(r.path, r.entry, r.damage) for r in history.read()]
+        records = [r.found for r in history.read()]
         decision = choose(records, refused)
-        if isinstance(decision, RestoreFrom):
-            damage = _missing_file(decision.manifest, history.store)
-            if damage is None and decision.passed_over:
-                # Sinks are about to take output back: not before it is certain that this one can be restored.
-                damage = _damaged_file(decision.manifest, history.store)
-            if damage is not None:
-                refused[decision.manifest.checkpoint] = damage
-                continue
-        break
+        if not isinstance(decision, RestoreFrom):
+            return records, decision
+        damage = _missing_file(decision.manifest, history.store)
+        if damage is None and decision.passed_over:
+            # Sinks are about to take output back: not before it is certain that this one can be restored.
+            damage = _damaged_file(decision.manifest, history.store)
+        if damage is None:
+            return records, decision
+        refused[decision.manifest.checkpoint] = damage
+
+
+def _look_for_unknown_attempts(history: History, records: list[Found], decision: Decision) -> None:
+    """Data of attempts that no entry knows of: the end of the history is lost, or an old copy has taken its place."""
+    ours = history.attempt
+    unknown = [checkpoint for checkpoint, attempt in history.written() if attempt >= ours]
+    if not unknown:
+        return
+    cause = f"there are files of checkpoint {max(unknown)} by an attempt that the history does not know"
+    newest = records[-1].entry
+    is_fresh = isinstance(newest, Claim) and newest.fresh
+    if isinstance(decision, StartEmpty) and not decision.savepoint and not is_fresh:
+        raise HistoryBroken(f"{history.store.url}/history", cause)
+    log.error("%s: %s; what came after that point is done again", history.store.url, cause)
+
+
+def _start(
+    graph: Graph,
+    history: History,
+    attempt: Attempt,
+    records: list[Found],
+    decision: Decision,
+    now_ms: int,
+    config: RunConfig,
+) -> Start:
     next_number = next_checkpoint([r.entry for r in records if r.entry is not None])
     completed = [r.entry.checkpoint for r in lineage(records) if isinstance(r.entry, Manifest)]
     given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
-    log.info("attempt %d: %s", attempt, decision)
     url = history.store.url
+    for path, why in decision.passed_over:
+        log.error("%s/%s CANNOT BE USED: %s", url, path, why)
+    if isinstance(decision, Refuse):
+        path, why = decision.passed_over[0]
+        raise HistoryBroken(f"{url}/{path}", f"{why}; and no older checkpoint is whole")
+    if decision.passed_over:
+        newest_kept = decision.manifest.checkpoint if isinstance(decision, RestoreFrom) else decision.back_to or 0
+        target = decision.savepoint if isinstance(decision, StartEmpty) else f"checkpoint {newest_kept}"
+        log.error("going back to %s; what was done after it is done again", target)
+        # Before sinks take anything back: a later attempt must not find what was passed over readable after all.
+        passed = [n for n in completed if n > newest_kept]
+        lost = {path for path, _ in decision.passed_over}
+        history.give_up(passed, now_ms, [r.seq for r in records if r.damage is not None and r.path in lost])
+        given_up |= set(passed)
+        # What was lost may have had any number that has files.
+        next_number = max([next_number, *(checkpoint + 1 for checkpoint, _ in history.written())])
     if isinstance(decision, StartEmpty) and decision.savepoint:
         # Ours, or that of another driver that has begun or stopped with it and got no further.
         config = replace(config, restore=decision.savepoint)
-        return _from_savepoint(graph, attempt, url, config, next_number, completed)
+        return _from_savepoint(graph, attempt, url, config, next_number, completed, decision.back_to)
     if isinstance(decision, StartEmpty):
+        if decision.back_to is not None:
+            _roll_back(graph, decision.back_to)
         return Start(Deployment(lower(graph), attempt, location=url, state=config.state), next_number, completed)
-    for path, why in decision.passed_over:
-        log.error("checkpoint %s/%s CANNOT BE USED: %s", url, path, why)
-    if not isinstance(decision, RestoreFrom):
-        path, why = decision.passed_over[0]
-        raise SnapshotCorrupt(f"{url}/{path}", f"{why}; and no older checkpoint is whole")
     manifest = decision.manifest
-    if decision.passed_over:
-        log.error("going back to checkpoint %d; what was done after it is done again", manifest.checkpoint)
-        # Before sinks take anything back: a later attempt must not find what was passed over readable after all.
-        newer = [r.entry.checkpoint for r in records if isinstance(r.entry, Manifest)]
-        passed = [n for n in newer if n > manifest.checkpoint]
-        history.give_up(passed, now_ms)
-        given_up |= set(passed)
     check_types(manifest, graph)
     if not config.state.unaligned:
         _refuse_pickles(manifest, graph, f"checkpoint {manifest.checkpoint} in {url}")
-    # Also if nothing is known to be damaged: an entry of the history that is gone altogether leaves no trace in it.
     _roll_back(graph, manifest.checkpoint)
     graph = _with_key_groups(manifest, graph)
     plan = lower(graph)
@@ -135,6 +199,20 @@ def start_from_storage(
     restored = CheckpointId(manifest.checkpoint)
     deployment = Deployment(plan, attempt, restored, restores, url, state=config.state)
     return Start(deployment, next_number, completed, frozenset(given_up), manifest.size)
+
+
+def refuse_beside_another(records: list[Record], history: History, job: str) -> None:
+    """Raise JobNotEnded if the newest driver of a history is not ours and may still run.
+
+    Claims of earlier versions do not name their process, and nobody is kept from beginning anew after them.
+    """
+    newest = next((r for r in reversed(records) if isinstance(r.entry, Claim)), None)
+    if newest is None or not isinstance(newest.entry, Claim) or newest.writer == history.writer:
+        return
+    claim = newest.entry
+    lives = is_alive(claim.process, newest.writer) if claim.process else False
+    if not claim.ended and lives is not False:
+        raise JobNotEnded(job, history.store.url, bool(lives), claim.attempt)
 
 
 def _with_key_groups(manifest: Manifest, graph: Graph) -> Graph:
@@ -190,5 +268,5 @@ def _damaged_file(manifest: Manifest, store: BlobStore) -> str | None:
 
 def own_checkpoints(history: History) -> list[int]:
     """The complete checkpoints of the running lineage."""
-    records = [Found(r.path, r.entry, r.damage) for r in history.read()]
+    records = [r.found for r in history.read()]
     return [r.entry.checkpoint for r in lineage(records) if isinstance(r.entry, Manifest)]

@@ -22,6 +22,7 @@ from moorline.driver.attempt import Cause, RunningAttempt
 from moorline.driver.checkpoints import AttemptCheckpoints
 from moorline.driver.cluster import Cluster
 from moorline.driver.heartbeats import Heartbeats
+from moorline.driver.processes import this_process
 from moorline.driver.queries import LiveQuery, Queries, Refused
 from moorline.driver.requests import SnapshotRequest
 from moorline.driver.restore import Start, start_from_storage, start_without_storage
@@ -74,6 +75,8 @@ class Supervision:
     ) -> None:
         self._graph, self._config, self._history, self._cluster = graph, config, history, cluster
         self._wall_ms = wall_ms
+        if history is not None:
+            history.process = this_process()
         self._restarts = Restarts(config.restart_strategy, chance)
         self._lifecycle = Lifecycle()
         self._attempt: RunningAttempt | None = None
@@ -95,7 +98,7 @@ class Supervision:
         self._queries = Queries()
         self._finished_stats: list[CheckpointStats] = []
         self.history_of_failures: list[str] = []
-        #: Checkpoints that attempts were restored from; 0 for an empty start.
+        #: Checkpoints that attempts were restored from, without those that proved damaged; 0 for an empty start.
         self.restored_from: list[int] = []
         self.results: dict[str, list[Any]] = {}
         self.error: MoorlineError | None = None
@@ -107,6 +110,11 @@ class Supervision:
     @property
     def status(self) -> JobStatus:
         return self._lifecycle.status
+
+    @property
+    def writer(self) -> str:
+        """The word that our entries in the history carry; empty without storage."""
+        return self._history.writer if self._history is not None else ""
 
     @property
     def attempt(self) -> int:
@@ -413,8 +421,11 @@ class Supervision:
             self.rescale(graph, Future(), now_ms)
 
     def _subtask_failed(self, current: RunningAttempt, subtask: SubtaskId, report: Failed) -> None:
-        if report.corrupt and current.deployment.restored is not None:
-            self._refused[current.deployment.restored] = report.error
+        restored = current.deployment.restored
+        if report.corrupt and restored is not None:
+            self._refused[restored] = report.error
+            if self.restored_from[-1:] == [restored]:
+                self.restored_from.pop()
         self._fail(current, current.failed(subtask, report))
 
     def _fail(self, current: RunningAttempt, why: str) -> None:
@@ -460,8 +471,7 @@ class Supervision:
         self._wishes.ended(status, error)
         config = self._config.checkpoints
         is_unwanted = config is not None and config.at_end == "delete" and status is not JobStatus.FAILED
-        if self._history is not None and is_unwanted and self._has_claimed:
-            ending.delete_checkpoints(self._history)
-        if self._checkpoints is not None and not isinstance(error, (Fenced, LeadershipLost)):
-            self.is_tidy = ending.tidy_up(self._checkpoints)
+        self.is_tidy = ending.leave_storage(
+            self._history, self._checkpoints, status, error, is_unwanted and self._has_claimed, self._wall_ms()
+        )
         self._lifecycle.move(status, str(error) if error else "all done")

@@ -51,6 +51,25 @@ class BlobMissing(StorageError):
 
 
 @dataclass(eq=False)
+class JobNotEnded(MoorlineError):
+    """A job is to begin anew, and an earlier run of it has not ended."""
+
+    job: str
+    location: str
+    #: Its process runs on this machine; otherwise nobody can tell from here.
+    lives: bool
+    attempt: int
+
+    def __str__(self) -> str:
+        state = "is still running on this machine" if self.lives else "has not ended, and may be running elsewhere"
+        return (
+            f"job {self.job!r} in {self.location} {state} (attempt {self.attempt}). Starting it anew would take its "
+            f'storage away and begin without its state. To go on with its state, start with restore="latest"; to run '
+            f"beside it, give the job another name; to begin anew all the same, pass take_over=True."
+        )
+
+
+@dataclass(eq=False)
 class SavepointFailed(MoorlineError):
     """A savepoint could not be taken. A job that is running goes on."""
 

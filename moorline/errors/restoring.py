@@ -188,6 +188,20 @@ class SnapshotCorrupt(RestoreError):
 
 
 @dataclass(eq=False)
+class HistoryBroken(SnapshotCorrupt):
+    """The history of a job says that there was state, and no checkpoint of it can be used."""
+
+    def __str__(self) -> str:
+        folder = self.path.partition("/history")[0]
+        return (
+            f"{self.path}: {self.cause}. There was state, and no checkpoint is left to restore it from, so the job is "
+            f"not started. Nothing was deleted. Bring {folder} back from a backup; or start from a savepoint with "
+            f'restore="..."; or, to begin with empty state on purpose, start with restore=None. `moorline fsck '
+            f"{folder}` says what is missing, and --give-up takes the number of an entry that will not come back."
+        )
+
+
+@dataclass(eq=False)
 class ExternalStateAhead(RestoreError):
     """An outside store holds state of a later checkpoint than the one that is restored."""
 

@@ -312,6 +312,8 @@ class RunConfig:
     allow_non_restored_state: bool = False
     #: "no_claim": a savepoint is left alone; "claim": it is ours, and goes when checkpoints have made it superfluous.
     restore_mode: Literal["no_claim", "claim"] = "no_claim"
+    #: Begin anew even though an earlier run of the job has not ended: it is fenced, if it lives.
+    take_over: bool = False
     #: Where keyed state is kept: "heap", "rocksdb", or RocksDb(...) with settings.
     backend: Literal["heap", "rocksdb"] | RocksDb = "heap"
     #: None: the parallelism stays what it is until somebody changes it.

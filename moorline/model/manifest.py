@@ -187,6 +187,15 @@ class Claim(msgspec.Struct, frozen=True, tag="claim", tag_field="kind"):
     run: str = ""
     #: Of the leader that made it, see ``protocol/leadership.py``; 0 without one.
     term: int = 0
+    #: Entries by number that are never to be used again: unreadable or missing ones, which the job went back past or an
+    #: operator has given up.
+    given_up_entries: list[int] = []
+    #: All checkpoints of the lineage are removed on purpose: that there are none is no loss.
+    emptied: bool = False
+    #: How the run ended that this is the last entry of; empty while it runs, and if its driver died.
+    ended: str = ""
+    #: The process that wrote it, see ``driver/processes.py``; empty if nobody can tell.
+    process: str = ""
 
 
 Entry = Manifest | Claim

@@ -1,23 +1,26 @@
 """Which checkpoint an attempt starts from.
 
-The facts are the records of the history, oldest first: claims, manifests, and what could not be read.
+The facts are the records of the history, oldest first: claims, manifests, and what could not be read or is missing.
 
     no manifest since the last fresh claim           -> start empty, or from the savepoint that the claim names
+    ... but checkpoints have been counted since      -> refuse, unless they were removed or given up on purpose
     stopped with a savepoint, and none after it      -> that savepoint, whichever are older
     the newest that is whole                         -> restore it
     newer ones that are damaged or were refused      -> restore the next older whole one, and say so loudly
-    given up by an earlier attempt                   -> as if it were not there
+    given up by an earlier attempt or an operator    -> as if it were not there
     all of them damaged                              -> refuse: never start empty in silence over lost state
 
-``driver/restore.py`` asks; ``storage/checkpoints.py`` has read the facts.
+``driver/restore.py`` asks, and so do ``storage/fsck.py`` and all who read the newest checkpoint of a job.
+``storage/log.py`` has read the facts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
-from moorline.model.manifest import Claim, Manifest
+from moorline.model.manifest import Claim, Manifest, next_checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +30,20 @@ class Found:
     path: str
     entry: Manifest | Claim | None
     damage: str | None = None
+    #: Its number; 0 if that does not matter.
+    seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StartEmpty:
+    """There is no checkpoint to go on from, and none is missed."""
+
     #: Unless this is named: the snapshot of another history that this one began with, or that it was stopped with.
     savepoint: str = ""
+    #: What sinks have committed for later checkpoints is to be taken back; None: there has been none.
+    back_to: int | None = None
+    #: What was passed over, newest first: path and reason.
+    passed_over: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         return f"start from {self.savepoint}" if self.savepoint else "start with empty state"
@@ -50,7 +61,7 @@ class RestoreFrom:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """There are checkpoints, and none of them can be used."""
+    """There are or were checkpoints, and none of them can be used."""
 
     passed_over: tuple[tuple[str, str], ...]
 
@@ -71,6 +82,7 @@ def choose(records: Sequence[Found], refused: dict[int, str]) -> Decision:
     """The decision. ``refused``: checkpoints that turned out to be damaged when they were read, and why."""
     passed_over: list[tuple[str, str]] = []
     given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
+    entries_given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up_entries}
     ours = lineage(records)
     stops = [r.entry for r in ours if isinstance(r.entry, Claim) and r.entry.stopped_at]
     for record in reversed(ours):
@@ -79,14 +91,45 @@ def choose(records: Sequence[Found], refused: dict[int, str]) -> Decision:
         if stops and isinstance(record.entry, Manifest) and record.entry.checkpoint < stops[-1].stopped_at:
             break
         if record.damage is not None:
-            passed_over.append((record.path, record.damage))
+            if record.seq not in entries_given_up:
+                passed_over.append((record.path, record.damage))
         elif isinstance(record.entry, Manifest):
             why = refused.get(record.entry.checkpoint)
             if why is None:
                 return RestoreFrom(record.entry, tuple(passed_over))
             passed_over.append((record.path, why))
+    if stops:
+        # Everything up to it is in it, so nothing is lost.
+        return StartEmpty(stops[-1].savepoint, stops[-1].stopped_at, tuple(passed_over))
     # A damaged record may have been a mere claim, but nobody can tell any more.
     if passed_over:
         return Refuse(tuple(passed_over))
     fresh = [r.entry for r in records if isinstance(r.entry, Claim) and r.entry.fresh]
-    return StartEmpty((stops or fresh)[-1].savepoint if stops or fresh else "")
+    savepoint = fresh[-1].savepoint if fresh else ""
+    before = _checkpoints_before(records)
+    if entries_given_up.intersection(r.seq for r in ours) or _gives_up_entries(ours):
+        return StartEmpty(savepoint, back_to=before)
+    reached = next_checkpoint([r.entry for r in records if r.entry is not None]) - 1
+    if reached > before:
+        why = f"the job has completed checkpoint {reached}, and neither it nor any other of this run is left"
+        return Refuse((("history", why),))
+    return StartEmpty(savepoint)
+
+
+def _gives_up_entries(ours: Sequence[Found]) -> bool:
+    return any(isinstance(r.entry, Claim) and r.entry.given_up_entries for r in ours)
+
+
+def _checkpoints_before(records: Sequence[Found]) -> int:
+    """The last checkpoint of earlier lineages, or the last that was removed on purpose: what is later is ours."""
+    entries = [r.entry for r in records if r.entry is not None]
+    start = max((n for n, entry in enumerate(entries) if isinstance(entry, Claim) and entry.fresh), default=-1)
+    claims = [entry for entry in entries[max(start, 0) :] if isinstance(entry, Claim)]
+    emptied = [claim for claim in claims if claim.emptied]
+    # Earlier versions did not say so. They wrote a second claim for an attempt before they removed the highest entry.
+    emptied += [
+        second
+        for first, second in combinations(claims, 2)
+        if first.attempt == second.attempt and not second.given_up and not second.process
+    ]
+    return next_checkpoint([*entries[: start + 1], *emptied]) - 1

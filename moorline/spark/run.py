@@ -45,6 +45,7 @@ def start(
     restore: str | None = None,
     allow_non_restored_state: bool = False,
     restore_mode: Literal["no_claim", "claim"] = "no_claim",
+    take_over: bool = False,
     parallelism: int | None = None,
     backend: Literal["heap", "rocksdb"] | RocksDb = "heap",
     autoscale: Autoscale | None = None,
@@ -59,7 +60,8 @@ def start(
 
     Without ``spark`` a local Spark is started for the job and ended with it. ``parallelism`` overrides the job's.
     ``restore="latest"`` goes on from the newest checkpoint of the job in ``checkpoints``, if there is one; any other
-    text is the folder of a savepoint (or of a job's checkpoints) to start from.
+    text is the folder of a savepoint (or of a job's checkpoints) to start from. Without ``"latest"`` a job begins anew,
+    which is refused while an earlier run of it may be alive, unless ``take_over=True``.
     ``autoscale=mo.Autoscale(...)`` lets the job rescale itself.
     ``backend="rocksdb"`` keeps keyed state on the workers' disks instead of in their memory. With ``ha`` the job starts
     when this driver leads; until then its status is *waiting*. ``object_reuse=True`` passes records on without copies:
@@ -73,6 +75,7 @@ def start(
         restore=restore,
         allow_non_restored_state=allow_non_restored_state,
         restore_mode=restore_mode,
+        take_over=take_over,
         backend=backend,
         autoscale=autoscale,
         ha=ha,

@@ -4,6 +4,9 @@
       "xxh3": "0123456789abcdef",      over the bytes of the entry exactly as they stand here
       "writer": "5f0c...",             random, one per driver: tells our own bytes from a twin's
       "after": "fedcba9876543210",     the digest of the file one number below, as the writer saw it
+      "place": {"number": 44,          where it was written; and the numbers below with their digests:
+                "stays": {"41": ...},  what is to be there from now on
+                "goes": {"42": ...}},  what is being removed
       "entry": {"kind": "claim" | "checkpoint", "format": 2, "job": ..., "attempt": ..., ...}
     }
 
@@ -24,11 +27,32 @@ from moorline.storage.layout import check_path
 MAX_ENTRY_BYTES = 256 << 20
 
 
+class Place(msgspec.Struct, frozen=True):
+    """Where an entry was written, and the entries below it by number and digest; "" for a digest that is unknown."""
+
+    number: int
+    stays: dict[int, str] = {}
+    goes: dict[int, str] = {}
+
+    def digest_of(self, number: int) -> str | None:
+        """The digest of an entry below; None if this place does not name it."""
+        return self.stays.get(number, self.goes.get(number))
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """The envelope of an entry: its writer and its place in the log. Entries of earlier versions have no place."""
+
+    writer: str = ""
+    after: str = ""
+    place: Place | None = None
+
+
 class _Envelope(msgspec.Struct):
     xxh3: str
     entry: msgspec.Raw
     writer: str = ""
     after: str = ""
+    place: Place | None = None
 
 
 class _Head(msgspec.Struct):
@@ -44,13 +68,15 @@ _heads = msgspec.json.Decoder(_Head)
 _entries = msgspec.json.Decoder(Entry)
 
 
-def encode(entry: Entry, writer: str, after: str) -> bytes:
+def encode(entry: Entry, writer: str, after: str, place: Place | None = None) -> bytes:
     """The bytes of the file."""
     pretty = msgspec.json.format(_encoder.encode(entry), indent=2)
     # JSON writes a line break inside a string as \\n, so each one here is layout and may be indented.
     body = pretty.replace(b"\n", b"\n  ")
-    head = f'{{\n  "xxh3": "{digest(body)}",\n  "writer": "{writer}",\n  "after": "{after}",\n  "entry": '
-    return head.encode() + body + b"\n}\n"
+    head = f'{{\n  "xxh3": "{digest(body)}",\n  "writer": "{writer}",\n  "after": "{after}",\n'.encode()
+    if place is not None:
+        head += b'  "place": ' + msgspec.json.format(_encoder.encode(place), indent=0) + b",\n"
+    return head + b'  "entry": ' + body + b"\n}\n"
 
 
 def digest(data: bytes) -> str:
@@ -88,10 +114,10 @@ def decode(data: bytes, job: str | None, number: int) -> Entry:
     return entry
 
 
-def origin(data: bytes) -> tuple[str, str] | None:
-    """Who wrote a file and after which one, as far as it can be told."""
+def origin(data: bytes) -> Origin | None:
+    """The envelope of a file, as far as it can be read."""
     try:
         envelope = _envelopes.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return envelope.writer, envelope.after
+    return Origin(envelope.writer, envelope.after, envelope.place)

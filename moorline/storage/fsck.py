@@ -8,6 +8,14 @@ them names:
     wrong bytes   a segment does not have its checksum
     unreadable    the checksums fit, but what they vouch for is no Parquet file of ours
 
+The history itself is checked by ``storage/chain.py``: every entry stands where it was written, and is the one that the
+newest entry names.
+
+    damaged entry    it cannot be read, or another has taken its place
+    missing entry    the newest entry names it, or the history has come further than there are entries
+    stray entry      nobody names it: it is never restored, and goes with the next checkpoint
+    unknown attempt  there are data files of an attempt that no entry knows: the end of the history is lost
+
 And of each file that none of them names, by ``protocol/housekeeping.py``:
 
     abandoned     nobody will ever name it; :func:`sweep` deletes it when it is older than a grace time
@@ -28,10 +36,12 @@ from enum import Enum
 from moorline.errors import BlobMissing, SnapshotCorrupt, SnapshotNotFound, StorageError
 from moorline.model.manifest import Claim, Manifest, SnapshotFile
 from moorline.protocol.housekeeping import Unnamed, is_abandoned
+from moorline.protocol.recovery import Refuse, RestoreFrom, choose
 from moorline.storage import entries, snapshots
 from moorline.storage.blobs import Blob, BlobStore
-from moorline.storage.checkpoints import Record, read_history
-from moorline.storage.layout import DATA, HISTORY, origin_of
+from moorline.storage.chain import Look, Record
+from moorline.storage.layout import DATA, HEAD, HISTORY, origin_of
+from moorline.storage.log import look_at_history
 from moorline.storage.snapshot_folders import MANIFEST
 
 #: How many files are read at the same time: an object store takes its time for each.
@@ -46,17 +56,20 @@ class Kind(Enum):
     DIGEST = "wrong bytes"
     UNREADABLE = "unreadable"
     ENTRY = "damaged entry"
+    GAP = "missing entry"
+    STRAY = "stray entry"
+    UNKNOWN = "unknown attempt"
 
 
 class Verdict(Enum):
     """What the facts amount to."""
 
     SOUND = "sound"
-    #: All snapshots are whole, but there are abandoned files older than the grace time.
+    #: All snapshots are whole, but there are stray entries, or abandoned files older than the grace time.
     UNTIDY = "untidy"
     #: Some snapshot is not whole; the newest whole one can be restored.
     DAMAGED = "damaged"
-    #: There are snapshots, and none of them is whole.
+    #: There are or were snapshots, and a restart would refuse to begin from any of them.
     LOST = "lost"
 
 
@@ -121,6 +134,10 @@ class Report:
     snapshots: list[Checked] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     leftovers: list[Leftover] = field(default_factory=list)
+    #: The checkpoint that a restart would begin from, by the rules of a restart; None if it would begin without.
+    newest_whole: int | None = None
+    #: There was state, and a restart would refuse.
+    is_lost: bool = False
 
     @property
     def unreferenced(self) -> list[Leftover]:
@@ -128,19 +145,12 @@ class Report:
         return [left for left in self.leftovers if left.is_abandoned and left.age_ms >= self.grace_ms]
 
     @property
-    def newest_whole(self) -> int | None:
-        """The checkpoint that a restart would begin from."""
-        return max((s.checkpoint for s in self.snapshots if s.is_whole and not s.is_given_up), default=None)
-
-    @property
     def verdict(self) -> Verdict:
-        usable = [s for s in self.snapshots if not s.is_given_up]
-        is_nothing_whole = self.newest_whole is None
-        if is_nothing_whole and (usable or any(p.kind is Kind.ENTRY for p in self.problems)):
+        if self.is_lost:
             return Verdict.LOST
-        if self.problems:
+        if any(p.kind is not Kind.STRAY for p in self.problems):
             return Verdict.DAMAGED
-        return Verdict.UNTIDY if self.unreferenced else Verdict.SOUND
+        return Verdict.UNTIDY if self.unreferenced or self.problems else Verdict.SOUND
 
     def __str__(self) -> str:
         lines = [f"{self.url}: {self.kind} {self.job!r}: {self.verdict.value}"]
@@ -203,7 +213,19 @@ def check(
         for m in manifests
     ]
     told = [Problem(p.path, p.kind, p.detail, needed[p.path]) for p in problems.values()]
-    return Report(store.url, found.job, found.kind, grace_ms, snapshots_found, [*found.damaged, *told], leftovers)
+    unknown = _unknown_attempts(found, listed)
+    newest, is_lost = found.restart({s.checkpoint for s in snapshots_found if not s.is_whole})
+    return Report(
+        store.url,
+        found.job,
+        found.kind,
+        grace_ms,
+        snapshots_found,
+        [*found.damaged, *unknown, *told],
+        leftovers,
+        newest,
+        is_lost or (newest is None and bool(unknown)),
+    )
 
 
 def sweep(store: BlobStore, now_ms: int, *, grace_ms: int) -> list[Leftover]:
@@ -228,10 +250,21 @@ class _Found:
     #: The newest, and the last complete checkpoint of it.
     attempt: int = 0
     completed: int = 0
+    #: The history, as a restart would find it.
+    records: list[Record] = field(default_factory=list)
+
+    def restart(self, not_whole: set[int]) -> tuple[int | None, bool]:
+        """The checkpoint that a restart would begin from, and whether it would refuse."""
+        if self.kind == "savepoint":
+            whole = [m.checkpoint for m in self.manifests if m.checkpoint not in not_whole]
+            return (whole[0] if whole else None), not whole
+        decision = choose([r.found for r in self.records], dict.fromkeys(not_whole, "it is not whole"))
+        newest = decision.manifest.checkpoint if isinstance(decision, RestoreFrom) else None
+        return newest, isinstance(decision, Refuse)
 
     def is_abandoned(self, path: str) -> bool:
         origin = origin_of(path)
-        if origin is None or self.damaged:
+        if origin is None or self.damaged or any(r.damage for r in self.records):
             # Not ours; or a damaged entry may name it.
             return False
         # A savepoint is complete with its manifest: nothing is added to it.
@@ -242,8 +275,8 @@ def _look(store: BlobStore) -> _Found:
     try:
         return _savepoint(store.get(MANIFEST))
     except BlobMissing:
-        if store.list(HISTORY):
-            return _history(read_history(store))
+        if store.list(HISTORY) or store.list(HEAD):
+            return _history(look_at_history(store))
     cause = "there is neither a manifest.json nor a history"
     if left := store.list(DATA):
         cause += f", but {len(left)} files of a savepoint that is being written or was given up"
@@ -260,19 +293,39 @@ def _savepoint(data: bytes) -> _Found:
     return _Found("savepoint", entry.job, [entry], [])
 
 
-def _history(records: list[Record]) -> _Found:
+def _history(look: Look) -> _Found:
+    records = look.records
     manifests = [r.entry for r in records if isinstance(r.entry, Manifest)]
-    given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
+    claims = [r.entry for r in records if isinstance(r.entry, Claim)]
+    given_up = {n for claim in claims for n in claim.given_up}
+    entries_given_up = {n for claim in claims for n in claim.given_up_entries}
     attempt = max((r.attempt for r in records), default=0)
+    damaged = [
+        Problem(r.path, Kind.GAP if r.is_missing else Kind.ENTRY, r.damage)
+        for r in records
+        if r.damage and r.seq not in entries_given_up
+    ]
+    strays = [Problem(r.path, Kind.STRAY, r.damage or "no other entry names it") for r in look.strays]
     return _Found(
         "job",
         next((r.entry.job for r in reversed(records) if r.entry is not None), ""),
         manifests,
-        [Problem(r.path, Kind.ENTRY, r.damage) for r in records if r.damage],
+        damaged + strays,
         frozenset(given_up),
         attempt,
         max((m.checkpoint for m in manifests if m.attempt == attempt), default=0),
+        records,
     )
+
+
+def _unknown_attempts(found: _Found, listed: Iterable[str]) -> list[Problem]:
+    """Data of attempts that no entry knows of. A claim is there before the first file of its attempt."""
+    if found.kind == "savepoint":
+        return []
+    origins = {path: origin for path in listed if (origin := origin_of(path)) is not None}
+    unknown = {attempt: path for path, (_, attempt) in origins.items() if attempt > found.attempt}
+    detail = "attempt {} wrote it, and no entry of the history knows that attempt"
+    return [Problem(path, Kind.UNKNOWN, detail.format(attempt)) for attempt, path in sorted(unknown.items())]
 
 
 def _paths(manifest: Manifest) -> set[str]:

@@ -2,6 +2,7 @@
 
     <location>/<job>/                                     the root of the job's BlobStore
       history/0000000001.json                             claims and manifests, numbered without a gap as written
+      head/0000000001-<digest>-<checkpoint>.json          how far it has come: the highest entry, the next checkpoint
       data/chk-<checkpoint>/<operator uid>/
         <state>-<subtask>-<attempt>-<unique>.parquet      the rows of one state of one subtask
         native-<subtask>-<attempt>-<unique>.bin           a file of a backend's own kind
@@ -21,12 +22,14 @@ import xxhash
 from moorline.errors import SnapshotCorrupt
 
 HISTORY = "history/"
+HEAD = "head/"
 DATA = "data/"
 
 _PATH = re.compile(r"[A-Za-z0-9._-]{1,200}(/[A-Za-z0-9._-]{1,200}){0,6}")
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,48}")
 _UNIQUE = re.compile(r"[A-Za-z0-9]{1,40}")
 _ENTRY_PATH = re.compile(r"history/([0-9]{10})\.json")
+_HEAD_PATH = re.compile(r"head/([0-9]{10})-([0-9a-f]{16})-([0-9]{1,15})\.json")
 # Read from the right, because a state's name may itself end in numbers.
 _DATA_PATH = re.compile(r"data/chk-([0-9]+)/[^/]+/[^/]+-[0-9]+-([0-9]+)-[A-Za-z0-9]+\.(?:parquet|bin)")
 
@@ -93,6 +96,21 @@ def entry_number(path: str) -> int | None:
     """The inverse of :func:`entry_path`; None for a file that is no entry."""
     found = _ENTRY_PATH.fullmatch(path)
     return int(found[1]) if found else None
+
+
+def head_path(number: int, digest: str, next_checkpoint: int) -> str:
+    """The file that says: the history has come to this entry, and checkpoints below this number have been used.
+
+    >>> head_path(7, "0123456789abcdef", 3)
+    'head/0000000007-0123456789abcdef-3.json'
+    """
+    return f"{HEAD}{number:010d}-{digest}-{next_checkpoint}.json"
+
+
+def head_of(path: str) -> tuple[int, str, int] | None:
+    """The inverse of :func:`head_path`; None for any other file."""
+    found = _HEAD_PATH.fullmatch(path)
+    return (int(found[1]), found[2], int(found[3])) if found else None
 
 
 def data_path(

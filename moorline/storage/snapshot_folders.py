@@ -23,11 +23,11 @@ import msgspec
 
 from moorline.errors import BlobMissing, InvalidArgument, SnapshotCorrupt, SnapshotNotFound, StorageError
 from moorline.model.manifest import Manifest
-from moorline.protocol.recovery import Found, RestoreFrom, choose
+from moorline.protocol.recovery import RestoreFrom, choose
 from moorline.storage import entries
 from moorline.storage.blobs import BlobStore
-from moorline.storage.checkpoints import read_history
 from moorline.storage.layout import DATA, HISTORY
+from moorline.storage.log import read_history
 from moorline.storage.open import open_store
 
 MANIFEST = "manifest.json"
@@ -130,7 +130,7 @@ def _savepoint(store: BlobStore, data: bytes) -> Manifest:
 def newest(store: BlobStore) -> Manifest:
     """The checkpoint in a job's folder that a restart of the job would begin with. Nothing is claimed."""
     records = read_history(store)
-    decision = choose([Found(r.path, r.entry, r.damage) for r in records], {})
+    decision = choose([r.found for r in records], {})
     if isinstance(decision, RestoreFrom):
         return decision.manifest
     for record in records:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from moorline.model.manifest import Claim, Manifest
 from moorline.protocol.lifecycle import JobStatus
-from moorline.protocol.recovery import Found, lineage
+from moorline.protocol.recovery import lineage
 from moorline.storage import fsck
 from moorline.storage.checkpoints import History
 from moorline.testing.ledger import Ledger
@@ -65,7 +65,7 @@ def _audit_files(world: Simulation) -> None:
         there = {path: size for path, size in there.items() if path not in swept}
     if there.keys() - named:
         raise AssertionError(f"seed {world.seed}: no checkpoint names {sorted(there.keys() - named)}")
-    mine = lineage([Found(r.path, r.entry, r.damage) for r in records])
+    mine = lineage([r.found for r in records])
     given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
     kept = {r.entry.checkpoint for r in mine if isinstance(r.entry, Manifest)} - given_up
     enough = len(world.driver.supervision.checkpoints) >= world.driver.retained

@@ -38,7 +38,7 @@ from moorline.model.manifest import Claim, Manifest
 from moorline.model.messages import Failed
 from moorline.protocol import pacing
 from moorline.protocol.lifecycle import JobStatus
-from moorline.protocol.recovery import Found, lineage
+from moorline.protocol.recovery import lineage
 from moorline.state import heap
 from moorline.storage import fsck
 from moorline.storage.checkpoints import History
@@ -364,7 +364,7 @@ class Simulation:
         records = History(self.store, self.job_name).read()
         given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
         # What was there before the job was started anew, from a savepoint, is not for it to go back to.
-        mine = lineage([Found(r.path, r.entry, r.damage) for r in records])
+        mine = lineage([r.found for r in records])
         # Nor is what came before a savepoint that it was stopped with.
         stopped_at = max([r.entry.stopped_at for r in mine if isinstance(r.entry, Claim)], default=0)
         kept = [r.entry for r in mine if isinstance(r.entry, Manifest) and r.entry.checkpoint > stopped_at]

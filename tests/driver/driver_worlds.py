@@ -85,19 +85,20 @@ class World:
         checkpoints: mo.Checkpoints | None = None,
         job: mo.Job | None = None,
         cluster: Any = None,
+        history: History | None = None,
         **config: Any,
     ) -> None:
         self.now_ms = 1_000
         self.cluster = cluster or RecordingCluster()
         self.store = store
         graph = (job or small_job()).graph()
-        history = History(store, graph.job) if store is not None else None
+        self.history = history or (History(store, graph.job) if store is not None else None)
         if store is not None and checkpoints is None:
             checkpoints = mo.Checkpoints("memory://small", interval="1s", timeout="10s")
         self.supervision = Supervision(
             graph,
             RunConfig(checkpoints=checkpoints, **config),
-            history,
+            self.history,
             self.cluster,
             random.Random(0),
             lambda: self.now_ms,

@@ -518,6 +518,7 @@ def test_a_damaged_checkpoint_is_refused_aloud_and_the_older_one_is_used_at_once
     assert rolled_back == [("small", "out", 2), ("small", "out", 1)]
     errors = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
     assert any("history/0000000003.json CANNOT BE USED: f.parquet is damaged" in e for e in errors), errors
+    assert second.supervision.restored_from == [1], "nothing was restored from the damaged one"
     second.report(FIRST, Failed(error="g.parquet is damaged", traceback="", corrupt="g.parquet"))
     second.end_attempt(error="cancelled")
     second.pass_time(0)
@@ -532,8 +533,6 @@ def test_a_sink_that_cannot_roll_back_is_asked_again():
     first = World(store=store, checkpoints=config).run()
     first.complete()
     first.complete()
-    first.supervision.cancel(first.now_ms)
-    first.end_attempt(error="cancelled")
     path = [b.path for b in store.list("history/")][-1]
     store._files[path] = store._files[path][:-30]
     asked = []

@@ -57,9 +57,9 @@ def claimed(store: BlobStore, fresh: bool = False) -> History:
     return history
 
 
-def publish(history: History, store: BlobStore, checkpoint: int) -> list[SnapshotFile]:
+def publish(history: History, store: BlobStore, checkpoint: int, going: Sequence[int] = ()) -> list[SnapshotFile]:
     files = snapshot(store, checkpoint, history.attempt)
-    history.publish(manifest(checkpoint, history.attempt, files))
+    history.publish(manifest(checkpoint, history.attempt, files), going)
     return files
 
 

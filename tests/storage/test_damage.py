@@ -247,10 +247,12 @@ def test_a_truncated_entry_is_damaged_and_the_others_are_not(store: MemoryStore,
     assert second.entry is None and second.damage and second.seq == 3 and second.path == entry_path(3)
 
 
-def test_a_missing_entry_is_simply_not_there(store: MemoryStore) -> None:
-    history = published(store)
+def test_a_missing_entry_is_told_at_its_number(store: MemoryStore) -> None:
+    published(store)
     store.delete([entry_path(2)])
-    assert [r.seq for r in history.read()] == [1, 3]
+    records = History(store, JOB).read()
+    assert [(r.seq, r.is_missing) for r in records] == [(1, False), (2, True), (3, False)]
+    assert records[1].damage == "it is missing, and number 3 names it"
 
 
 def test_an_entry_swapped_for_that_of_another_job_is_damaged(store: MemoryStore) -> None:
@@ -310,11 +312,12 @@ def test_an_attempt_that_cannot_be_is_damage(store: MemoryStore, attempt: int) -
 
 def test_an_entry_too_large_to_be_one_is_not_loaded(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     history = published(store)
-    monkeypatch.setattr(entries, "MAX_ENTRY_BYTES", 400)
+    limit = len(store.get(entry_path(1)))
+    monkeypatch.setattr(entries, "MAX_ENTRY_BYTES", limit)
     claim, *manifests = history.read()
     assert claim.entry is not None
     assert all("more than an entry can have" in (r.damage or "") for r in manifests)
-    with pytest.raises(StorageError, match="400 are the limit"):
+    with pytest.raises(StorageError, match=f"{limit} are the limit"):
         history.publish(manifest(3, 1, snapshot(store, 3, 1)))
 
 

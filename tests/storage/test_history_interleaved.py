@@ -88,7 +88,7 @@ class World:
         for _ in range(chance.randint(0, 3)):
             this = (attempt, last[1] + 1 if last is not None else 1)
             self.built_upon[this] = last
-            history.publish(manifest(this[1], attempt))
+            history.publish(manifest(this[1], attempt), range(1, this[1]) if chance.random() < 0.7 else ())
             self.confirmed.append(this)
             history.remove(range(1, this[1]))
             last = this

@@ -9,9 +9,10 @@ from wrapped_stores import Crash, WrappedStore, crash_at
 from moorline import failpoints
 from moorline.errors import Fenced
 from moorline.model.manifest import Manifest
+from moorline.storage import entries
 from moorline.storage.blobs import BlobStore
 from moorline.storage.checkpoints import History
-from moorline.storage.layout import data_path, entry_path
+from moorline.storage.layout import data_path, entry_number, entry_path
 from moorline.storage.memory import MemoryStore
 from moorline.storage.snapshots import verify
 
@@ -20,12 +21,21 @@ from moorline.storage.snapshots import verify
 
 def test_removing_takes_the_entry_and_its_files_and_nothing_else(store: BlobStore) -> None:
     history = claimed(store)
-    files = {n: publish(history, store, n) for n in (1, 2, 3)}
+    files = {n: publish(history, store, n, going=[n - 1]) for n in (1, 2, 3)}
     history.remove([1, 2, 99])
     assert story(store) == ["1c1", "4m1:3"]
     assert data_files(store) == sorted(f.path for f in files[3])
     history.remove([3])
     assert story(store) == ["1c1", "5c1"] and data_files(store) == []
+
+
+def test_what_goes_is_named_by_an_entry_before_it_is_gone(store: BlobStore) -> None:
+    history = claimed(store)
+    for n in (1, 2, 3):
+        publish(history, store, n)
+    history.remove([1])
+    assert story(store) == ["1c1", "3m1:2", "4m1:3", "5c1"]
+    assert not [r.damage for r in History(store, JOB).read() if r.damage]
 
 
 def test_a_file_that_another_checkpoint_names_stays() -> None:
@@ -45,15 +55,15 @@ def test_a_crash_while_removing_never_leaves_a_checkpoint_without_its_files(step
         publish(old, inner, n)
     store = WrappedStore(inner)
     history = claimed(store)
-    kept = publish(history, store, 3)
+    kept = publish(history, store, 3, going=[1, 2])
     store.before = crash_at(step)
     crashed = False
     try:
         history.remove([1, 2])
     except Crash:
         crashed = True
-    # 2 checkpoints of an entry and 2 files each, then the superseded claim.
-    assert crashed == (step < 7)
+    # 2 checkpoints of an entry and 2 files each.
+    assert crashed == (step < 6)
     left = [r.entry for r in History(inner, JOB).read() if isinstance(r.entry, Manifest)]
     for entry in left:
         for file in entry.files():
@@ -106,60 +116,69 @@ def test_a_fenced_attempt_removes_nothing(store: BlobStore) -> None:
     assert store.list() == before
 
 
-def test_superseded_claims_go_when_nothing_of_their_time_is_left(store: BlobStore) -> None:
+def test_claims_that_say_nothing_any_more_go_with_the_next_claim(store: BlobStore) -> None:
     first = claimed(store, fresh=True)
     publish(first, store, 1)
-    second = claimed(store)
-    publish(second, store, 2)
+    publish(claimed(store), store, 2)
     third = claimed(store)
-    third.remove([])
+    # Where the lineage begins, the newest, and the one before it.
     assert story(store) == ["1c1", "2m1:1", "3c2", "4m2:2", "5c3"]
-    third.remove([1])
-    assert story(store) == ["3c2", "4m2:2", "5c3"]
-    publish(third, store, 3)
-    third.remove([2])
-    assert story(store) == ["5c3", "6m3:3"]
-    third.remove([3])
-    assert story(store) == ["5c3", "7c3"]
+    publish(third, store, 3, going=[1, 2])
+    third.remove([1, 2])
+    assert story(store) == ["1c1", "3c2", "5c3", "6m3:3"]
+    fourth = claimed(store)
+    assert story(store) == ["1c1", "5c3", "6m3:3", "7c4"]
+    assert fourth.attempt == 4
 
 
-@pytest.mark.parametrize("step", range(7))
-def test_a_crash_while_removing_claims_leaves_the_younger_ones(step: int) -> None:
-    """Claims go oldest first: while an attempt's own claim is there, so is the one that fences it."""
+def test_a_job_that_fails_before_its_first_checkpoint_leaves_no_claim_per_start(store: BlobStore) -> None:
+    for _ in range(20):
+        claimed(store, fresh=True).end("failed", 1)
+    assert len(story(store)) <= 4
+    history = claimed(store)
+    assert history.attempt == 21
+    for _ in range(20):
+        history.claim(False, 1)
+    assert story(store)[-2:] == ["60c40", "61c41"] and len(story(store)) <= 4
+    assert not [r.damage for r in History(store, JOB).read() if r.damage]
+
+
+def test_a_job_that_fails_again_and_again_after_a_checkpoint_leaves_no_claim_per_start(store: BlobStore) -> None:
+    publish(claimed(store, fresh=True), store, 1)
+    for _ in range(20):
+        claimed(store)
+    assert story(store) == ["1c1", "2m1:1", "21c20", "22c21"]
+
+
+@pytest.mark.parametrize("step", range(3))
+def test_a_crash_while_removing_claims_is_no_loss(step: int) -> None:
     inner = MemoryStore()
     for _ in range(3):
         claimed(inner)
     store = WrappedStore(inner)
-    last = claimed(store)
-    publish(last, store, 1)
-    store.before = crash_at(step)
+    # The claim, the head, the old head, then what goes.
+    store.before = crash_at(3 + step)
     try:
-        last.remove([])
-        assert step >= 3
+        claimed(store)
     except Crash:
-        assert step < 3
-    assert story(inner) == ["1c1", "2c2", "3c3", "4c4", "5m4:1"][min(step, 3) :]
-
-
-def test_claims_between_two_checkpoints_stay_so_that_no_number_is_freed_out_of_order(store: BlobStore) -> None:
-    first = claimed(store)
-    publish(first, store, 1)
-    for _ in range(3):
-        last = claimed(store)
-    publish(last, store, 2)
-    last.remove([])
-    assert story(store) == ["1c1", "2m1:1", "3c2", "4c3", "5c4", "6m4:2"]
+        assert step < 1
+    assert not [r.damage for r in History(inner, JOB).read() if r.damage]
+    assert claimed(inner).attempt == 5
+    assert story(inner) == ["4c4", "5c5"]
 
 
 def test_a_fresh_claim_stays_while_there_is_a_checkpoint_for_it_to_hide(store: BlobStore) -> None:
     publish(claimed(store, fresh=True), store, 1)
     claimed(store, fresh=True)
-    last = claimed(store)
+    for _ in range(3):
+        last = claimed(store)
     publish(last, store, 2)
     last.remove([])
-    assert story(store) == ["1c1", "2m1:1", "3c2", "4c3", "5m3:2"]
-    last.remove([1])
-    assert story(store) == ["4c3", "5m3:2"]
+    assert "3c2" in story(store)
+    earlier = claimed(store, fresh=True)
+    publish(earlier, store, 3)
+    claimed(store, fresh=True), claimed(store)
+    assert story(store)[:2] == ["2m1:1", "3c2"], "it separates two earlier lineages"
 
 
 def test_numbers_and_attempts_go_on_after_everything_was_removed(store: BlobStore) -> None:
@@ -167,7 +186,7 @@ def test_numbers_and_attempts_go_on_after_everything_was_removed(store: BlobStor
     publish(history, store, 1)
     history.remove([1])
     assert claimed(store).attempt == 2
-    assert story(store) == ["1c1", "3c1", "4c2"]
+    assert story(store) == ["3c1", "4c2"]
 
 
 def test_an_attempt_that_removed_all_its_checkpoints_can_still_be_fenced(store: BlobStore) -> None:
@@ -181,7 +200,7 @@ def test_an_attempt_that_removed_all_its_checkpoints_can_still_be_fenced(store: 
     publish(second, store, 2)
     with pytest.raises(Fenced):
         first.remove([2])
-    assert story(store) == ["1c1", "3c1", "4c2", "5m2:2"]
+    assert story(store) == ["3c1", "4c2", "5m2:2"]
 
 
 def test_removing_the_newest_checkpoint_is_refused_to_who_was_just_taken_over() -> None:
@@ -202,21 +221,36 @@ def test_removing_the_newest_checkpoint_is_refused_to_who_was_just_taken_over() 
     assert data_files(inner) == sorted(f.path for f in files)
 
 
-def test_without_any_checkpoint_all_claims_stay(store: BlobStore) -> None:
-    claimed(store), claimed(store)
-    claimed(store).remove([])
-    assert story(store) == ["1c1", "2c2", "3c3"]
+def test_what_a_very_late_writer_leaves_behind_is_nobodys(store: BlobStore) -> None:
+    """It died before it could take its entry back, and there is no checkpoint that would be newer."""
+    zombie = claimed(store)
+    for _ in range(3):
+        last = claimed(store)
+    assert story(store) == ["3c3", "4c4"]
+    files = snapshot(store, 1, 1)
+    number, data = 2, entries.encode(manifest(1, 1, files), zombie.writer, "", entries.Place(2))
+    store.put(entry_path(number), data)
+    assert story(store) == ["3c3", "4c4"]
+    assert [r.seq for r in last.look().strays] == [2]
+    last.remove([])
+    last.sweep(4)
+    assert store.list("history/") == [b for b in store.list("history/") if entry_number(b.path) in (3, 4)]
+    assert data_files(store) == []
 
 
-def test_with_a_damaged_entry_no_claim_below_or_above_it_goes() -> None:
+def test_a_damaged_entry_goes_with_a_checkpoint_that_is_newer() -> None:
     store = MemoryStore()
-    publish(claimed(store), store, 1)
+    first = claimed(store)
+    for n in (1, 2):
+        publish(first, store, n)
     store.delete([entry_path(2)])
     store.put(entry_path(2), b"damaged")
-    claimed(store)
     last = claimed(store)
     last.remove([])
-    assert story(store) == ["1c1", "2damaged", "3c3", "4c4"]
+    assert story(store) == ["1c1", "2damaged", "3m1:2", "4c4"]
+    publish(last, store, 3, going=[2])
+    last.remove([2])
+    assert story(store) == ["1c1", "4c4", "5m4:3"]
 
 
 # --- discarding and sweeping ------------------------------------------------------------------
