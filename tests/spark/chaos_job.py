@@ -129,6 +129,7 @@ class Cell:
     action: str = ""
     restore: str | None = None
     heartbeat: str = "50s"
+    start_timeout: str = "10min"
 
 
 def note(handle: mo.Handle, folder: Path) -> None:
@@ -162,6 +163,7 @@ def start(spark: SparkSession, folder: Path, cell: Cell, restore: str | None) ->
         restore=restore,
         backend=mo.RocksDb(folder=str(folder / "local"), memory="16MB") if cell.backend == "rocksdb" else "heap",
         heartbeat_timeout=cell.heartbeat,
+        start_timeout=cell.start_timeout,
     )
     threading.Thread(target=note, args=(handle, folder / "points"), daemon=True).start()
     return handle

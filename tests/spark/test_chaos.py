@@ -172,9 +172,9 @@ def test_a_driver_that_dies_in_a_savepoint_a_rescale_or_a_stop(tmp_path: Path, t
     check_driver_deaths(tmp_path, asked("driver"), tally, "drivers killed")
 
 
-#: A worker that is stopped when it starts: the first time, and when a checkpoint is restored.
+#: A process that is stopped when it starts: before it has called the driver, and when a checkpoint is restored.
 STARTS = {
-    "P0-start": "restore.open:{stop}",
+    "P0-start": "task.start:{stop}",
     "P0-start-again": "ckpt.sync?steady:kill,restore.read:{stop}",
 }
 
@@ -193,7 +193,9 @@ def test_a_process_that_is_stopped_is_given_up_in_every_phase(tmp_path: Path, ta
 @pytest.mark.parametrize("victim", ["worker", "executor"])
 def test_a_process_that_is_stopped_at_its_start_is_given_up(tmp_path: Path, tally: Counter, victim: str):
     action = FROM_A_WORKER[victim].format(kill="stop")
-    cells = [Cell(phase, both.format(stop=action), heartbeat="4s") for phase, both in STARTS.items()]
+    cells = [
+        Cell(phase, both.format(stop=action), heartbeat="4s", start_timeout="20s") for phase, both in STARTS.items()
+    ]
     with Driver(tmp_path, CLUSTER, "6s") as driver:
         first, again = [driver.run(cell) for cell in cells]
         assert first and again, driver.log()
