@@ -28,8 +28,8 @@ from moorline.api.iteration import iterate
 from moorline.api.joins import IntervalJoin, JoinedStreams
 from moorline.api.legacy_ends import SinkFunction
 from moorline.api.overrides import check_methods
+from moorline.api.reduction import reduction
 from moorline.api.sinks import Sink
-from moorline.api.states import ValueState
 from moorline.api.watermarks import WatermarkStrategy
 from moorline.api.windowed_streams import WindowedStream, counted, windowed
 from moorline.api.windows import WindowAssigner
@@ -207,11 +207,22 @@ class Stream:
 class KeyedStream(Stream):
     """A stream whose records each have a key. What comes next may keep state per key."""
 
-    def reduce(self, function: ReduceFunction | Callable[[Any, Any], Any], **options: Any) -> Stream:
-        """For each record, the reduction of all records of its key so far."""
+    def reduce(
+        self, function: ReduceFunction | Callable[[Any, Any], Any], *, type: Any = None, **options: Any
+    ) -> Stream:
+        """For each record, the reduction of all records of its key so far; in a batch job, the last one of each key.
+
+        ``type`` is how it is stored, as that of any state: plain data needs none, a class of your own does. Without
+        it, it is the type that the function is annotated to return.
+
+        >>> import moorline as mo
+        >>> job = mo.Job("spent")
+        >>> orders = job.source(mo.from_items([("ada", 10), ("ada", 5)])).key_by(lambda order: order[0])
+        >>> spent = orders.reduce(lambda a, b: (a[0], a[1] + b[1]), type=tuple[str, int], uid="spent")
+        """
         function = _checked(function, ReduceFunction)
         check_methods(function, "reduce")
-        return self._step("process", _Reduce(function), **{"name": f"reduce {describe(function)}", **options})
+        return self._step("process", reduction(function, type), **{"name": f"reduce {describe(function)}", **options})
 
     def window(self, assigner: WindowAssigner) -> WindowedStream:
         """The records of each key cut into windows, such as ``mo.TumblingEventTimeWindows("5s")``."""
@@ -302,32 +313,6 @@ def _two_inputs(
 ) -> Stream:
     inputs = first._inputs(0) + second._inputs(1)
     return Stream(first._job, ((first._job._add(kind, function, inputs, uid, name, parallelism, options), None),))
-
-
-class _Reduce(KeyedProcessFunction):
-    """:meth:`KeyedStream.reduce` as a process function."""
-
-    reduced: ValueState[Any] = ValueState()
-
-    def __init__(self, function: ReduceFunction | Callable[[Any, Any], Any]) -> None:
-        self._function = function
-
-    def open(self, runtime_context: Any) -> None:
-        if isinstance(self._function, ReduceFunction):
-            self._function.open(runtime_context)
-            self._reduce: Callable[[Any, Any], Any] = self._function.reduce
-        else:
-            self._reduce = self._function
-
-    def process_element(self, value: Any, ctx: Any) -> Iterable[Any]:
-        before = self.reduced.value()
-        value = value if before is None else self._reduce(before, value)
-        self.reduced.update(value)
-        return [value]
-
-    def close(self) -> None:
-        if isinstance(self._function, ReduceFunction):
-            self._function.close()
 
 
 def _everything(record: Any) -> str:

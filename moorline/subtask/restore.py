@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from moorline.api.external import ExternalStore
 from moorline.api.legacy_ends import SinkFunction, SourceFunction
+from moorline.api.reduction import Reduction
 from moorline.errors import SnapshotCorrupt, StateIncompatible
 from moorline.failpoints import failpoint
 from moorline.model.deployment import Deployment, OperatorRestore
@@ -33,6 +34,7 @@ from moorline.storage import snapshots
 from moorline.storage.blobs import BlobStore
 from moorline.storage.counted import CountedStore
 from moorline.storage.open import open_store
+from moorline.subtask.batch_reduce import BatchReduceOperator
 from moorline.subtask.dealing_out import dealt_out_anew
 from moorline.subtask.ends import SinkOperator, SourceOperator
 from moorline.subtask.environment import Environment
@@ -198,6 +200,8 @@ def _make(
             return SinkOperator(place, graph.job, attempt, ends), context
         case "timestamps":
             return TimestampsOperator(place), context
+        case "process" if deployment.state.one_key and isinstance(operator.function, Reduction):
+            return BatchReduceOperator(place, context), context
         case "process" | "co_process":
             return ProcessOperator(place, context), context
         case "broadcast_process":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 
 import pytest
 
@@ -20,6 +21,7 @@ from moorline.errors import (
     StateTypeMismatch,
     UserCodeFailed,
 )
+from moorline.model.config import ON_THE_HEAP, RocksDb, StateConfig
 from moorline.testing.clock import ManualClock
 from moorline.testing.harness import OperatorHarness
 
@@ -540,3 +542,54 @@ def test_a_manual_clock_stands_still_until_it_is_told_otherwise():
 def test_a_manual_clock_never_goes_back():
     with pytest.raises(InvalidArgument):
         ManualClock().advance(-1)
+
+
+# --- reductions -----------------------------------------------------------------------------------
+
+
+@dataclass
+class Order:
+    customer: str
+    cents: int
+
+
+def by_annotation(a: Order, b: Order) -> Order:
+    return Order(a.customer, a.cents + b.cents)
+
+
+class ByMethod(mo.ReduceFunction):
+    def reduce(self, a: Order, b: Order) -> Order:
+        return by_annotation(a, b)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"function": by_annotation},
+        {"function": ByMethod()},
+        {"function": lambda a, b: by_annotation(a, b), "type": Order},
+    ],
+    ids=["annotated", "annotated method", "type="],
+)
+@pytest.mark.parametrize("backend", [ON_THE_HEAP, StateConfig(RocksDb(memory="16MB"))], ids=["heap", "rocksdb"])
+def test_a_reduction_of_dataclasses_survives_a_snapshot(options, backend):
+    def build(stream):
+        return stream.key_by(lambda order: order.customer).reduce(**options, uid="spent")
+
+    with OperatorHarness.of(build, state=backend) as before:
+        assert before.process_all([Order("ada", 1), Order("ada", 2)]) == [Order("ada", 1), Order("ada", 3)]
+        snapshot = before.snapshot()
+    with OperatorHarness.of(build, state=backend, snapshot=snapshot) as after:
+        assert after.process(Order("ada", 4)) == [Order("ada", 7)]
+
+
+def test_a_reduction_that_was_stored_without_a_type_is_read_with_one():
+    def largest(a: int, b: int) -> int:
+        return max(a, b)
+
+    with OperatorHarness(lambda a, b: max(a, b), key=abs, kind="reduce") as before:
+        before.process_all([3, -3])
+        snapshot = before.snapshot()
+    with OperatorHarness.restore(snapshot, largest, key=abs, kind="reduce") as after:
+        assert after.process(-3) == [3]
+        assert after.state("reduced", key=3) == 3

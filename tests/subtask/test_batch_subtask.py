@@ -365,3 +365,37 @@ def test_tasks_are_lost_at_all():
     clean, faulty = BatchWorld(job).run(), BatchWorld(job, 1, faults=0.2).run()
     assert faulty.attempts > clean.attempts
     assert faulty.collected == clean.collected
+
+
+# --- reductions -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_stamped", [True, False])
+def test_a_reduction_comes_once_for_each_key_with_the_time_of_its_last_record(is_stamped):
+    job = mo.Job("last", parallelism=2)
+    records = [(f"k{n % 3}", n) for n in range(20)]
+    watermarks = mo.WatermarkStrategy.monotonous(timestamp=lambda r: r[1]) if is_stamped else None
+    summed = (
+        job.source(mo.from_items(records), uid="numbers", watermarks=watermarks)
+        .key_by(lambda r: r[0])
+        .reduce(lambda a, b: (a[0], a[1] + b[1]), uid="sums")
+    )
+    summed.process(lambda r, ctx: [(*r, ctx.timestamp())], uid="stamped").sink(mo.collect("out"), uid="out")
+    summed.map(lambda r: r[1], uid="seconds").sink(mo.collect("seconds"), uid="seconds-out")
+    expected = [(f"k{k}", sum(range(k, 20, 3)), max(range(k, 20, 3)) if is_stamped else None) for k in range(3)]
+    world = BatchWorld(job).run()
+    assert sorted(world.collected["out"]) == expected
+    assert sorted(world.collected["seconds"]) == sorted(total for _, total, _ in expected)
+
+
+def test_a_reduction_of_a_reduction_and_of_many_rows_comes_once():
+    job = mo.Job("twice", parallelism=3)
+    (
+        job.source(mo.generate(lambda n: (n % 5, 1), count=10_000), uid="numbers")
+        .key_by(lambda r: r[0])
+        .reduce(lambda a, b: (a[0], a[1] + b[1]), uid="by-key")
+        .key_by(lambda r: "all")
+        .reduce(lambda a, b: (0, a[1] + b[1]), uid="all")
+        .sink(mo.collect("out"), uid="out")
+    )
+    assert run(job, faults=0.1) == [(0, 10_000)]
