@@ -81,6 +81,7 @@ from moorline.api.windows import (
     TumblingProcessingTimeWindows,
     WindowAssigner,
 )
+from moorline.connectors.broken import BrokenRecord
 from moorline.connectors.collect import collect
 from moorline.connectors.console import discard
 from moorline.connectors.console import print_ as print
@@ -152,6 +153,7 @@ __all__ = [
     "BroadcastConnectedStream",
     "BroadcastProcessFunction",
     "BroadcastStream",
+    "BrokenRecord",
     "CheckpointListener",
     "CheckpointedFunction",
     "Checkpoints",

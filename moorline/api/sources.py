@@ -29,11 +29,14 @@ parallelism, every reader is told the positions of all splits and goes on with t
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import logging
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 from moorline.model import keys
+
+log = logging.getLogger("moorline")
 
 SplitId = int | str
 
@@ -48,6 +51,10 @@ class SourceContext:
     attempt: int
     #: The restored position of every split that has one, of all subtasks. Empty at the first start.
     positions: dict[SplitId, Any] = field(default_factory=dict)
+    #: What the reader counts, by name, beside the records it returns: shown in the job's progress.
+    counters: dict[str, int] = field(default_factory=dict)
+    #: Have the driver log a warning: a kind, of which once is enough, and the text.
+    notice: Callable[[str, str], None] = lambda kind, text: log.warning("%s: %s", kind, text)
 
     def owns(self, split: SplitId) -> bool:
         """Is this the subtask that reads ``split``?
@@ -66,6 +73,8 @@ class SourceReader:
     split: SplitId | None = None
     #: After :meth:`read`: when its records happened, in milliseconds since 1970, if the outside system says so.
     timestamps: list[int] | None = None
+    #: After :meth:`read`: what goes to side outputs, by the names of their tags. Emptied by whoever called it.
+    side_outputs: dict[str, list[Any]] | None = None
 
     def read(self, limit: int) -> list[Any] | None:
         """Up to ``limit`` records; an empty list if there are none just now; ``None`` at the end.

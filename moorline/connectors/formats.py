@@ -6,8 +6,16 @@
     csv       a dict by the header's names   {"offset": byte}
     parquet   a dict by column names         {"row": number}
 
-A position stands before the first record that was not returned yet. ``files.py`` decides which file is read
-when; it also knows the one position that is the same for all, ``{"done": True}``.
+A position stands before the first record that was not returned yet; it also says what the file looked like
+(``file_identity.py``). ``files.py`` decides which file is read when; it also knows the one position that is the same
+for all, ``{"done": True}``. What cannot be decoded is handed to :class:`BrokenRecords`, which raises or lets it go:
+
+    text, jsonl   a line that is not UTF-8, or not JSON
+    csv           a row that has not as many fields as the header, is not UTF-8 or not CSV; after a quote that is never
+                  closed, the line it stands in
+    parquet       a row group, by its first row
+
+A file of which nothing can be read (no header, no footer) is an UnreadableRecord in every case.
 """
 
 from __future__ import annotations
@@ -21,8 +29,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from moorline.connectors.lines import Lines, decoded, without_mark
-from moorline.errors import RestoreError, StorageError
+from moorline.connectors.broken import BrokenRecords
+from moorline.connectors.file_identity import Position, Print, check_same, replaced, seen_of, shown
+from moorline.connectors.lines import Lines, decoded, is_utf8, not_utf8, without_mark
+from moorline.errors import RestoreError, StorageError, UnreadableRecord
 
 Format = Literal["jsonl", "csv", "parquet", "text"]
 
@@ -48,8 +58,8 @@ class RecordFile(Protocol):
     def read(self, limit: int) -> list[Any] | None:
         """Up to ``limit`` records (maybe none of a chunk of blank lines); ``None`` if there are no more for now."""
 
-    def position(self) -> dict[str, int]:
-        """Where the first record stands that was not returned yet."""
+    def position(self) -> Position:
+        """Where the first record stands that was not returned yet, and what the file looks like."""
 
     def close(self) -> None:
         """Give the file back."""
@@ -64,36 +74,38 @@ def format_of(path: str) -> Format:
     extension = os.path.splitext(path)[1].lower()
     if extension not in _EXTENSIONS:
         raise StorageError(
-            path,
+            shown(path),
             "tell the format of",
             f"the extension {extension!r} is not one of {' '.join(_EXTENSIONS)}. "
             f"Say format=, or choose the files with pattern=.",
+            can_pass=False,
         )
     return _EXTENSIONS[extension]
 
 
-def open_file(path: str, format: Format, position: dict[str, Any] | None, *, final: bool) -> RecordFile:
+def open_file(
+    path: str, format: Format, position: Position | None, broken: BrokenRecords, *, final: bool
+) -> RecordFile:
     """Read ``path`` from ``position`` on. If it is not ``final`` it may still grow."""
     unit = "row" if format == "parquet" else "offset"
-    start = 0 if position is None else position.get(unit)
-    if start is None:
+    if position is not None and unit not in position:
         raise RestoreError(
-            f"{path} was being read as another format when the snapshot was taken (its position is {position}); "
+            f"{shown(path)} was being read as another format when the snapshot was taken (its position is {position}); "
             f"now it is read as {format}. Give the source the format= it had."
         )
     if format == "parquet":
-        return ParquetRecords(path, start, final=final)
-    lines = Lines(path, start, final=final)
+        return ParquetRecords(path, position, broken, final=final)
+    lines = Lines(path, position, final=final)
     if format == "csv":
-        return CsvRecords(lines)
-    return JsonRecords(lines) if format == "jsonl" else TextRecords(lines)
+        return CsvRecords(lines, broken)
+    return JsonRecords(lines, broken) if format == "jsonl" else TextRecords(lines, broken)
 
 
 class _LineRecords:
     """What the formats on lines share."""
 
-    def __init__(self, lines: Lines) -> None:
-        self._lines = lines
+    def __init__(self, lines: Lines, broken: BrokenRecords) -> None:
+        self._lines, self._broken = lines, broken
 
     @property
     def is_final(self) -> bool:
@@ -102,8 +114,8 @@ class _LineRecords:
     def _is_over(self) -> bool:
         return self._lines.offset >= self._lines.known_end
 
-    def position(self) -> dict[str, int]:
-        return {"offset": self._lines.offset}
+    def position(self) -> Position:
+        return self._lines.position()
 
     def close(self) -> None:
         self._lines.close()
@@ -116,7 +128,14 @@ class TextRecords(_LineRecords):
         lines = [] if self._is_over() else self._lines.look(limit)
         if not lines:
             return None
-        texts = decoded(lines, self._lines.path, self._lines.offset)
+        texts, whole = decoded(lines, self._lines.offset)
+        if not whole:
+            offset = self._lines.offset
+            for line, text in zip(lines, texts):
+                if not is_utf8(text):
+                    self._broken.add(self._lines.path, offset, line, not_utf8(line, offset))
+                offset += len(line)
+            texts = [text for text in texts if is_utf8(text)]
         self._lines.use(lines)
         return [line.removesuffix("\n").removesuffix("\r") for line in texts]
 
@@ -124,8 +143,8 @@ class TextRecords(_LineRecords):
 class JsonRecords(_LineRecords):
     """The JSON value on each line; blank lines are passed over."""
 
-    def __init__(self, lines: Lines) -> None:
-        super().__init__(lines)
+    def __init__(self, lines: Lines, broken: BrokenRecords) -> None:
+        super().__init__(lines, broken)
         self._decode = msgspec.json.Decoder().decode
 
     def read(self, limit: int) -> list[Any] | None:
@@ -138,21 +157,22 @@ class JsonRecords(_LineRecords):
             # Line by line is as fast as the decoder's own decode_lines, which lets a value go over several lines.
             records = [decode(line) for line in texts if not line.isspace()]
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise self._fault(texts) from None
+            records = self._whole_ones(lines, texts)
         self._lines.use(lines)
         return records
 
-    def _fault(self, texts: list[bytes]) -> StorageError:
+    def _whole_ones(self, lines: list[bytes], texts: list[bytes]) -> list[Any]:
+        records = []
         offset = self._lines.offset
-        for line in texts:
+        for line, text in zip(lines, texts):
             try:
-                if not line.isspace():
-                    self._decode(line)
+                if not text.isspace():
+                    records.append(self._decode(text))
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 cause = f"the line at byte {offset} is not JSON: {error}. It is {line[:100]!r}"
-                return StorageError(self._lines.path, "read", cause)
+                self._broken.add(self._lines.path, offset, line, cause)
             offset += len(line)
-        raise AssertionError("the same lines were refused a moment ago")
+        return records
 
 
 class _Incomplete(Exception):
@@ -186,20 +206,24 @@ def _unquoted(texts: list[str]) -> list[list[str]] | None:
 class CsvRecords(_LineRecords):
     """A dict per row, by the names in the first row. A quoted field may hold line ends, so a row several lines."""
 
-    def __init__(self, lines: Lines) -> None:
-        super().__init__(lines)
+    def __init__(self, lines: Lines, broken: BrokenRecords) -> None:
+        super().__init__(lines, broken)
         # The module's limit of 128 KiB per field guards against a lost quote; ours leaves room for documents.
         csv.field_size_limit(max(csv.field_size_limit(), 16 * 1024 * 1024))
         self._header: list[str] | None = None
         #: Where the rows begin that were read last, their lines, and how many of these each row reaches to.
         self._last: tuple[int, list[bytes], Sequence[int]] = (0, [], [])
+        #: Are the rows that were read last all UTF-8?
+        self._whole = True
+        #: Were there rows that could not be read?
+        self._has_passed_over = False
         if lines.offset > 0:
             self._reread_header(lines.path)
 
     def _reread_header(self, path: str) -> None:
-        first = Lines(path, 0, final=self._lines.final)
+        first = Lines(path, None, final=self._lines.final)
         try:
-            again = CsvRecords(first)
+            again = CsvRecords(first, self._broken)
             again._read_header()
             # Not if only blank lines were used so far: then it is still ahead.
             if first.offset <= self._lines.offset:
@@ -211,11 +235,14 @@ class CsvRecords(_LineRecords):
         rows = self._rows(1)
         while rows == [[]]:  # blank lines before the header
             rows = self._rows(1)
+        if self._has_passed_over or not self._whole:
+            raise UnreadableRecord(shown(self._lines.path), "read", "its header cannot be read")
         if not rows:
             return
         header = rows[0]
         if len(set(header)) < len(header):
-            raise StorageError(self._lines.path, "read", f"its header has the same name twice: {header}")
+            cause = f"its header has the same name twice: {header}"
+            raise UnreadableRecord(shown(self._lines.path), "read", cause)
         self._header = header
 
     def read(self, limit: int) -> list[Any] | None:
@@ -228,21 +255,35 @@ class CsvRecords(_LineRecords):
         header, width = self._header, len(self._header)
         rows = self._rows(limit)
         if not rows:
-            return None
-        for number, row in enumerate(rows):
-            if len(row) != width and row:
-                start, lines, ends = self._last
-                where = start + sum(map(len, lines[: ends[number - 1]])) if number else start
-                cause = f"the row at byte {where} has {len(row)} fields and the header {width}: {row!r:.200}"
-                raise StorageError(self._lines.path, "read", cause)
+            # What was there may have been broken.
+            return [] if self._has_passed_over else None
+        if not self._whole or any(len(row) != width and row for row in rows):
+            rows = self._whole_ones(rows, width)
         return [dict(zip(header, row)) for row in rows if row]
+
+    def _whole_ones(self, rows: list[list[str]], width: int) -> list[list[str]]:
+        start, lines, ends = self._last
+        whole = []
+        first = 0
+        for row, end in zip(rows, ends):
+            content = b"".join(lines[first:end])
+            if row and not self._whole and not all(map(is_utf8, row)):
+                self._broken.add(self._lines.path, start, content, not_utf8(content, start))
+            elif row and len(row) != width:
+                cause = f"the row at byte {start} has {len(row)} fields and the header {width}: {row!r:.200}"
+                self._broken.add(self._lines.path, start, content, cause)
+            else:
+                whole.append(row)
+            start, first = start + len(content), end
+        return whole
 
     def _rows(self, limit: int) -> list[list[str]]:
         """Up to ``limit`` whole rows, blank lines among them as empty rows; none at the end (for now)."""
+        self._has_passed_over = False
         lines = self._lines.look(limit)
         while lines:
             offset = self._lines.offset
-            texts = decoded(lines, self._lines.path, offset)
+            texts, self._whole = decoded(lines, offset)
             plain = _unquoted(texts)
             if plain is not None:
                 self._last = (offset, lines, range(1, len(lines) + 1))
@@ -252,6 +293,7 @@ class CsvRecords(_LineRecords):
             parser = csv.reader(feed)
             rows: list[list[str]] = []
             ends: list[int] = []
+            cause = ""
             try:
                 while feed.given < len(lines) and len(rows) < limit:
                     rows.append(next(parser))
@@ -259,46 +301,56 @@ class CsvRecords(_LineRecords):
             except _Incomplete:
                 pass
             except csv.Error as error:
-                where = offset + sum(map(len, lines[: ends[-1] if ends else 0]))
-                raise StorageError(self._lines.path, "read", f"the row at byte {where} is not CSV: {error}") from None
+                cause = f"the row at byte {offset} is not CSV: {error}"
             if rows:
                 self._last = (offset, lines, ends)
                 self._lines.use(lines[: ends[-1]])
                 return rows
-            # One row is longer than all these lines: look further.
-            more = self._lines.look(len(lines) * 2, more=True)
-            if len(more) == len(lines):
-                if self._lines.final:
-                    cause = f"a quote is opened in the row at byte {offset} and never closed"
-                    raise StorageError(self._lines.path, "read", cause)
-                return []
-            lines = more
+            if not cause:
+                # One row is longer than all these lines: look further.
+                more = self._lines.look(len(lines) * 2, more=True)
+                if len(more) > len(lines):
+                    lines = more
+                    continue
+                if not self._lines.final:
+                    return []
+                cause = f"a quote is opened in the row at byte {offset} and never closed"
+            # The next line may be the beginning of a row again.
+            self._broken.add(self._lines.path, offset, lines[0], cause)
+            self._has_passed_over = True
+            self._lines.use(lines[:1])
+            lines = self._lines.look(limit)
         return []
 
 
 class ParquetRecords:
     """A dict per row. One row group is in memory at a time."""
 
-    def __init__(self, path: str, row: int, *, final: bool) -> None:
-        self._path = path
-        self._row = row
+    def __init__(self, path: str, position: Position | None, broken: BrokenRecords, *, final: bool) -> None:
+        self._path, self._broken = path, broken
+        self._row = row = 0 if position is None else int(position["row"])
         self._group = pa.table({})
         #: The rows [first, end) that :attr:`_group` holds.
         self._first = self._end = 0
         self._groups = 0
+        self._identity: Position = {}
         self._file: pq.ParquetFile | None = None
         if not final and not _has_footer(path):
             return  # still being written; the next listing looks at it again
+        with open(path, "rb") as file:
+            if row:
+                check_same(file.fileno(), path, position)
+            status = os.fstat(file.fileno())
+            self._identity = {"print": str(Print(file.fileno(), status.st_size)), "seen": seen_of(status)}
         try:
-            self._file = pq.ParquetFile(path)
+            # Arrow takes no names that are not UTF-8.
+            self._file = pq.ParquetFile(path if is_utf8(path) else open(path, "rb"))  # noqa: SIM115
         except (pa.ArrowException, OSError) as error:
-            raise StorageError(path, "read", f"it is not a whole Parquet file: {error}") from error
+            raise _refused(path, f"it is not a whole Parquet file: {error}", error) from error
         if row > self._file.metadata.num_rows:
             has = self._file.metadata.num_rows
             self.close()
-            raise StorageError(
-                path, "go on reading", f"it has {has} rows, but {row} were read before; was it replaced?"
-            )
+            raise replaced(path, f"it has {has} rows, but {row} were read before")
 
     def read(self, limit: int) -> list[Any] | None:
         if self._file is None:
@@ -309,8 +361,13 @@ class ParquetRecords:
                     return None
                 self._next_group(self._file)
             rows = self._group.slice(self._row - self._first, limit).to_pylist()
-        except (pa.ArrowException, OSError) as error:
-            raise StorageError(self._path, "read", f"at row {self._row}: {error}") from error
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise StorageError.of(shown(self._path), "read", error) from error
+            cause = f"rows {self._row} to {self._end - 1} cannot be read: {error}"
+            self._broken.add(self._path, self._row, b"", cause, self._end - self._row)
+            self._row = self._end
+            return []
         self._row += len(rows)
         return list(rows)
 
@@ -325,12 +382,19 @@ class ParquetRecords:
         # A Parquet file is whole or it is not there yet: its footer is written last.
         return self._file is not None
 
-    def position(self) -> dict[str, int]:
-        return {"row": self._row}
+    def position(self) -> Position:
+        return {"row": self._row, **self._identity}
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
+
+
+def _refused(path: str, cause: str, error: Exception) -> StorageError:
+    """An error of the operating system, or of what is in the file."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return StorageError.of(shown(path), "read", error)
+    return UnreadableRecord(shown(path), "read", cause)
 
 
 def _has_footer(path: str) -> bool:

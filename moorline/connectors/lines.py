@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import os
 
-from moorline.errors import StorageError
+from moorline.connectors.file_identity import Position, Print, check_same, replaced, seen_of
 
 #: Bytes read at a time: a few milliseconds' worth of records.
 _CHUNK = 256 * 1024
@@ -19,8 +19,9 @@ _CHUNK = 256 * 1024
 class Lines:
     """The lines of one file from an offset on: look at some, then say how many were used."""
 
-    def __init__(self, path: str, offset: int, *, final: bool) -> None:
+    def __init__(self, path: str, position: Position | None, *, final: bool) -> None:
         self.path = path
+        offset = 0 if position is None else int(position["offset"])
         #: Where the first line stands that was not used yet.
         self.offset = offset
         self.final = final
@@ -31,10 +32,19 @@ class Lines:
         self.known_end = os.fstat(self._file.fileno()).st_size
         if offset > self.known_end:
             self._file.close()
-            raise StorageError(
-                path, "go on reading", f"it has {self.known_end} bytes, but {offset} were read before; was it replaced?"
-            )
+            raise replaced(path, f"it has {self.known_end} bytes, but {offset} were read before")
+        try:
+            check_same(self._file.fileno(), path, position)
+        except BaseException:
+            self._file.close()
+            raise
+        self._print = Print(self._file.fileno(), offset)
+        self._seen = seen_of(os.fstat(self._file.fileno()))
         self._file.seek(offset)
+
+    def position(self) -> Position:
+        """Where the first line stands that was not used yet, and in which file."""
+        return {"offset": self.offset, "print": str(self._print), "seen": self._seen}
 
     def look(self, limit: int, *, more: bool = False) -> list[bytes]:
         """Up to ``limit`` lines from :attr:`offset` on. Nothing means that there is nothing (yet).
@@ -50,6 +60,7 @@ class Lines:
         """``lines``, the first of those looked at, are done with."""
         self._used += len(lines)
         self.offset += sum(map(len, lines))
+        self._print.add(lines)
 
     def _fill(self) -> None:
         fresh = self._file.readlines(_CHUNK)
@@ -63,19 +74,20 @@ class Lines:
         self._file.close()
 
 
-def decoded(lines: list[bytes], path: str, offset: int) -> list[str]:
-    """The lines as text, each with its ``\\n``; ``offset`` is where the first one stands.
+def decoded(lines: list[bytes], offset: int) -> tuple[list[str], bool]:
+    """The lines as text, each with its ``\\n``, and whether all of it is UTF-8; ``offset``: where the first one stands.
 
-    The byte order mark that some programs put at the start of a file is not part of the text.
+    Bytes that are not UTF-8 come as lone surrogates (``is_utf8`` finds them). The byte order mark that some programs
+    put at the start of a file is not part of the text.
     """
     if not lines:
-        return []
+        return [], True
+    whole = True
     try:
         # At once: one decode of a block is several times faster than one per line.
         text = b"".join(lines).decode()
-    except UnicodeDecodeError as error:
-        where = offset + error.start
-        raise StorageError(path, "read", f"byte {where} is not UTF-8 ({error.reason})") from None
+    except UnicodeDecodeError:
+        text, whole = b"".join(lines).decode(errors="surrogateescape"), False
     if offset == 0:
         text = text.removeprefix("\ufeff")
     split = text.split("\n")
@@ -83,7 +95,29 @@ def decoded(lines: list[bytes], path: str, offset: int) -> list[str]:
     texts = [line + "\n" for line in split]
     if last or len(texts) < len(lines):
         texts.append(last)
-    return texts
+    return texts, whole
+
+
+def is_utf8(text: str) -> bool:
+    """Did the bytes of ``text`` make sense as UTF-8?
+
+    >>> is_utf8("café"), is_utf8(b"caf\\xe9".decode(errors="surrogateescape"))
+    (True, False)
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def not_utf8(content: bytes, offset: int) -> str:
+    """Which byte of a line that begins at ``offset`` is not UTF-8, for people."""
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        return f"byte {offset + error.start} is not UTF-8 ({error.reason})"
+    return "it is not UTF-8"
 
 
 def without_mark(lines: list[bytes], offset: int) -> list[bytes]:

@@ -42,6 +42,7 @@ from moorline.errors.operating import (
     SavepointNotPermitted,
     SparkUnsuitable,
     StorageError,
+    UnreadableRecord,
 )
 from moorline.errors.restoring import (
     ExternalStateAhead,
@@ -146,6 +147,7 @@ __all__ = [
     "TtlNotEnabled",
     "UnconnectedStream",
     "UnknownState",
+    "UnreadableRecord",
     "UnsupportedType",
     "UserCodeFailed",
 ]

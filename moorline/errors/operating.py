@@ -46,6 +46,15 @@ class StorageError(MoorlineError):
 
 
 @dataclass(eq=False)
+class UnreadableRecord(StorageError):
+    """A file has content that is not of its format."""
+
+    can_pass: bool | None = False
+    #: The byte at which the record begins; in a Parquet file, the row.
+    position: int = 0
+
+
+@dataclass(eq=False)
 class BlobMissing(StorageError):
     """A file that was asked for is not there."""
 

@@ -92,7 +92,15 @@ class SourceOperator(ReadingOperator):
     def open(self) -> None:
         source: Source = self.operator.function
         positions = dict(_pairs(self.operator.uid, "positions", self._restored))
-        context = SourceContext(self.operator.uid, self.subtask, self.operator.parallelism, self._attempt, positions)
+        context = SourceContext(
+            self.operator.uid,
+            self.subtask,
+            self.operator.parallelism,
+            self._attempt,
+            positions,
+            self.counters,
+            self.notice,
+        )
         try:
             self.state.initialize(source)
             self._reader = source.open(context)
@@ -113,6 +121,11 @@ class SourceOperator(ReadingOperator):
             raise
         except Exception as error:
             raise user_code_failed(self.operator, self.subtask, error, self.records_in) from error
+        if reader.side_outputs:
+            side_outputs, reader.side_outputs = reader.side_outputs, None
+            for tag, beside in side_outputs.items():
+                for target in self.side_targets.get(tag, ()):
+                    target.process(beside)
         if records is None:
             self._end()
             return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 
-from moorline.errors import MoorlineError, SnapshotCorrupt, StorageError, UserCodeFailed
+from moorline.errors import MoorlineError, SnapshotCorrupt, StorageError, UnreadableRecord, UserCodeFailed
 from moorline.model.messages import Failed
 
 #: Of an error's text and of its traceback so much is told.
@@ -25,13 +25,16 @@ def describe_failure(error: BaseException) -> Failed:
         )
     if isinstance(error, SnapshotCorrupt):
         return Failed(error=_told(str(error)), traceback=told, corrupt=error.path, can_pass=False)
+    # The place in the input, by which it is known again.
+    record = f"{error.path} at {error.position}" if isinstance(error, UnreadableRecord) else ""
     can_pass = None
     if isinstance(error, MoorlineError):
         can_pass = error.can_pass
     elif isinstance(error, OSError):
         can_pass = StorageError.of("", "", error).can_pass
     notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
-    return Failed(error=_told(f"{type(error).__name__}: {error}{notes}"), traceback=told, can_pass=can_pass)
+    told_error = _told(f"{type(error).__name__}: {error}{notes}")
+    return Failed(error=told_error, traceback=told, record=record, can_pass=can_pass)
 
 
 def _told(text: str) -> str:

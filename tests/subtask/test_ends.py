@@ -11,8 +11,9 @@ import moorline as mo
 from moorline.errors import StorageError, UserCodeFailed
 from moorline.model.deployment import ElementsSlice, OperatorRestore
 from moorline.model.manifest import ElementsHandle
-from moorline.model.messages import Acknowledged, Confirm, Trigger
+from moorline.model.messages import Acknowledged, Confirm, Noticed, Trigger
 from moorline.state import plain
+from moorline.subtask.ends import SinkOperator
 from moorline.subtask.failure import describe_failure
 
 
@@ -206,3 +207,22 @@ def test_an_elements_handle_may_be_cut_for_another_parallelism():
     restore = {"books": OperatorRestore(elements={"committables": (ElementsSlice(handle, 1, 3),)})}
     World(job, "books", restore=restore).start()
     assert sink.commits == [[staged(1, 1), staged(1, 2)]]
+
+
+def test_what_a_source_cannot_decode_is_sent_aside_counted_and_told(tmp_path):
+    (tmp_path / "a.jsonl").write_text("1\n{\n2\n[\n")
+    broken = mo.OutputTag("broken")
+    job = mo.Job("aside")
+    numbers = job.source(mo.read_files(tmp_path, on_error=broken), uid="in")
+    numbers.sink(mo.collect("good"), uid="good")
+    numbers.side_output(broken).map(lambda b: (b.file, b.position, b.content), uid="where").sink(mo.collect("bad"))
+    world = World(job, "in").start()
+    while world.subtask.is_reading:
+        world.subtask.work()
+    results = dict(o.results() for o in world.subtask._operators if isinstance(o, SinkOperator))
+    file = str(tmp_path / "a.jsonl")
+    assert results == {"good": [1, 2], "bad": [(file, 2, b"{\n"), (file, 6, b"[\n")]}
+    assert world.subtask.progress().counters == {"in": {"broken_records": 2}}
+    [noticed] = [report for report in world.reports if isinstance(report, Noticed)]
+    assert (noticed.uid, noticed.kind) == ("in", "broken_records")
+    assert f"the first in {file}: the line at byte 2 is not JSON" in noticed.text

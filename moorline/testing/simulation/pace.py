@@ -63,6 +63,7 @@ class _PacedReader(SourceReader):
             return []
         records = self._reader.read(min(limit, self._chance.randint(1, self._pace.batch)))
         self.split, self.timestamps = self._reader.split, self._reader.timestamps
+        self.side_outputs, self._reader.side_outputs = self._reader.side_outputs, None
         return records
 
     def splits(self) -> Collection[SplitId] | None:
