@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from moorline.model.durations import Duration, milliseconds
+from moorline.snapshots.contents import Contents
 from moorline.storage import fsck as storage_fsck
 from moorline.storage.fsck import Leftover, Progress, Report
 from moorline.storage.open import remember_options
@@ -21,7 +22,8 @@ def fsck(
     progress: Callable[[Progress], None] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Report:
-    """Check every file of a job's checkpoints, or of a savepoint: is it there, is it what was written, can it be read?
+    """Check every file of a job's checkpoints, or of a savepoint: is it there, is it what was written, does it hold
+    the rows that its manifest says?
 
     ``print`` what comes back; ``report.verdict`` sums it up. ``contents=False`` looks at names and sizes alone, which
     is quick. Files that no snapshot needs and that are older than ``grace`` are told too. Nothing is changed, and a
@@ -39,7 +41,14 @@ def fsck(
     if storage_options is not None:
         remember_options(path, storage_options)
     grace_ms = milliseconds(grace, "grace")
-    return storage_fsck.check(folder_at(path), _now_ms(), grace_ms=grace_ms, contents=contents, progress=progress)
+    return storage_fsck.check(
+        folder_at(path),
+        _now_ms(),
+        grace_ms=grace_ms,
+        contents=contents,
+        progress=progress,
+        read=lambda manifests: Contents(manifests).read,
+    )
 
 
 def sweep(path: str, *, grace: Duration = "1h", storage_options: Mapping[str, Any] | None = None) -> list[Leftover]:

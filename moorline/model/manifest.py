@@ -26,6 +26,8 @@ class Segment(msgspec.Struct, frozen=True):
     offset: int
     size: int
     xxh3: str
+    #: The most bytes that its rows take in memory, as ``storage/parquet_bounds.py`` counts; 0: it was not counted.
+    decoded: int = 0
 
 
 class SnapshotFile(msgspec.Struct, frozen=True):

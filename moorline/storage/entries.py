@@ -111,7 +111,20 @@ def decode(data: bytes, job: str | None, number: int) -> Entry:
     if isinstance(entry, Manifest):
         for file in entry.files():
             check_path(file.path)
+        _check_operators(entry)
     return entry
+
+
+def _check_operators(manifest: Manifest) -> None:
+    """What an operator says of itself fits together: a restore shares its state out by these numbers."""
+    for operator in manifest.operators:
+        parts, who = len(operator.subtasks), f"operator {operator.uid!r:.100}"
+        if parts != operator.parallelism:
+            raise SnapshotCorrupt("", f"{who} has parallelism {operator.parallelism} and {parts} subtasks")
+        for handle in (keyed for subtask in operator.subtasks for keyed in subtask.keyed):
+            if not 0 <= handle.first <= handle.end <= operator.max_parallelism or handle.rows < 0:
+                groups = f"key groups [{handle.first},{handle.end}) of {operator.max_parallelism}"
+                raise SnapshotCorrupt("", f"a state of {who} has {handle.rows} rows of {groups}")
 
 
 def origin(data: bytes) -> Origin | None:

@@ -6,7 +6,8 @@ them names:
     missing       it is not there
     wrong size    it is there, longer or shorter than it was
     wrong bytes   a segment does not have its checksum
-    unreadable    the checksums fit, but what they vouch for is no Parquet file of ours
+    unreadable    the checksums fit, but what they vouch for is no Parquet file of ours, would take more memory than its
+                  manifest declares, or does not hold the rows that it says (``read``)
 
 The history itself is checked by ``storage/chain.py``: every entry stands where it was written, and is the one that the
 newest entry names.
@@ -43,6 +44,9 @@ from moorline.storage.chain import Look, Record
 from moorline.storage.layout import DATA, HEAD, HISTORY, origin_of
 from moorline.storage.log import look_at_history
 from moorline.storage.snapshot_folders import MANIFEST
+
+#: Reads a Parquet file through, and raises SnapshotCorrupt if it is not what it should be.
+Reader = Callable[[BlobStore, SnapshotFile], object]
 
 #: How many files are read at the same time: an object store takes its time for each.
 READERS = 4
@@ -174,10 +178,12 @@ def check(
     grace_ms: int = 600_000,
     contents: bool = True,
     progress: Callable[[Progress], None] | None = None,
+    read: Callable[[list[Manifest]], Reader] = lambda manifests: snapshots.read_through,
 ) -> Report:
     """Check everything in a job's folder or in a savepoint. ``contents=False`` looks at names and sizes alone.
 
-    ``progress`` is called from this thread, once for each file. Raises :class:`SnapshotNotFound` if there is nothing to
+    ``read`` makes what reads the Parquet files of these manifests (``snapshots/contents.py``). ``progress`` is called
+    from this thread, once for each file. Raises :class:`SnapshotNotFound` if there is nothing to
     check, and StorageError if storage does not answer: that says nothing about the files.
 
     >>> from moorline.storage.memory import MemoryStore
@@ -193,7 +199,7 @@ def check(
     if not files.keys() <= listed.keys():
         listed |= {blob.path: blob for blob in store.list(DATA) if blob.path in files}
     leftovers = _leftovers(store, found, [b for b in listed.values() if b.path not in files], now_ms)
-    problems = _check_files(store, files, listed, contents, progress)
+    problems = _check_files(store, files, listed, read(manifests) if contents else None, progress)
     if problems:
         # What a running job has removed meanwhile is missed by nobody.
         still_there = {manifest.checkpoint for manifest in _look(store).manifests}
@@ -350,13 +356,13 @@ def _check_files(
     store: BlobStore,
     files: dict[str, SnapshotFile],
     listed: dict[str, Blob],
-    contents: bool,
+    read: Reader | None,
     progress: Callable[[Progress], None] | None,
 ) -> dict[str, Problem]:
     problems: dict[str, Problem] = {}
     size, of_size = 0, sum(file.size for file in files.values())
     with ThreadPoolExecutor(READERS, thread_name_prefix="moorline-fsck") as readers:
-        judged = readers.map(lambda file: _judge(store, file, listed.get(file.path), contents), files.values())
+        judged = readers.map(lambda file: _judge(store, file, listed.get(file.path), read), files.values())
         for number, (file, problem) in enumerate(zip(files.values(), judged), 1):
             if problem is not None:
                 problems[file.path] = problem
@@ -366,15 +372,15 @@ def _check_files(
     return problems
 
 
-def _judge(store: BlobStore, file: SnapshotFile, blob: Blob | None, contents: bool) -> Problem | None:
+def _judge(store: BlobStore, file: SnapshotFile, blob: Blob | None, read: Reader | None) -> Problem | None:
     if blob is None:
         return Problem(file.path, Kind.MISSING, "it is not there")
     if blob.size != file.size:
         return Problem(file.path, Kind.SIZE, f"{blob.size:,} bytes instead of {file.size:,}")
-    if not contents:
+    if read is None:
         return None
     try:
-        (snapshots.read_through if file.path.endswith(".parquet") else snapshots.verify)(store, file)
+        (read if file.path.endswith(".parquet") else snapshots.verify)(store, file)
     except SnapshotCorrupt as error:
         return Problem(file.path, _kind(store, file), error.cause)
     return None

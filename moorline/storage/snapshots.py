@@ -10,8 +10,9 @@ is cut into segments that can be fetched and verified one by one:
 
 A row group holds whole key groups, so a range of key groups is a run of segments. The manifest carries each segment's
 range, place and xxh3; ``read_rows`` is the one gate through which rows come back: it fetches the footer and the
-segments it needs, verifies their sizes and checksums, and only then lets Parquet see them. Whatever does not fit is
-SnapshotCorrupt with the file's path, so that recovery can turn to an older checkpoint.
+segments it needs, verifies their sizes and checksums, and that they decode to no more than the manifest declares
+(``parquet_bounds.py``), and only then lets Parquet see them. Whatever does not fit is SnapshotCorrupt with the file's
+path, so that recovery can turn to an older checkpoint.
 
 Called by ``subtask/snapshot.py`` and ``subtask/restore.py``, and by whoever reads savepoints.
 """
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -31,6 +33,7 @@ import xxhash
 from moorline.errors import BlobMissing, SnapshotCorrupt
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import Segment, SnapshotFile
+from moorline.storage import parquet_bounds
 from moorline.storage.blobs import BlobStore
 from moorline.storage.layout import check_path
 
@@ -40,6 +43,8 @@ ROWS_PER_GROUP, GROUP_BYTES = 16_384, 1 << 20
 
 #: What is read at a time of a file that is streamed.
 READ_BYTES = 32 << 20
+#: What is decoded at a time of a file that is only looked through.
+BATCH_ROWS = 4096
 
 KEY_GROUP = "key_group"
 ELEMENT = "element"
@@ -99,11 +104,11 @@ def _store(store: BlobStore, path: str, data: bytes, ranges: list[KeyGroupRange]
     stop = _bounds(metadata.row_group(len(ranges) - 1))[1] if ranges else 0
     cuts = [*starts, stop, len(data)] if ranges else [0, len(data)]
     view = memoryview(data)
+    spans = list(pairwise(cuts))
+    decoded = [parquet_bounds.bound(view, metadata, i, *spans[i], KEY_GROUP) for i in range(len(ranges))]
     segments = [
-        Segment(
-            first=key_groups.first, end=key_groups.end, offset=a, size=b - a, xxh3=xxhash.xxh3_64_hexdigest(view[a:b])
-        )
-        for (a, b), key_groups in zip(pairwise(cuts), [*ranges, KeyGroupRange(0, 0)])
+        Segment(key_groups.first, key_groups.end, a, b - a, xxhash.xxh3_64_hexdigest(view[a:b]), size)
+        for (a, b), key_groups, size in zip(spans, [*ranges, KeyGroupRange(0, 0)], [*decoded, 0], strict=True)
     ]
     store.put(path, data)
     return SnapshotFile(path=path, size=len(data), segments=segments)
@@ -140,7 +145,7 @@ def iterate_rows(store: BlobStore, file: SnapshotFile, key_groups: KeyGroupRange
         yield read_rows(store, file, key_groups)
     first, size = key_groups.first, 0
     for number, segment in enumerate(inside):
-        size += segment.size
+        size += max(segment.size, segment.decoded // 4)
         last = number + 1 == len(inside)
         if last or (size >= READ_BYTES and inside[number + 1].first >= segment.end):
             end = key_groups.end if last else min(segment.end, key_groups.end)
@@ -196,22 +201,36 @@ def verify(store: BlobStore, file: SnapshotFile) -> None:
         raise SnapshotCorrupt(file.path, f"it is longer than the {file.size:,} bytes its manifest says")
 
 
-def read_through(store: BlobStore, file: SnapshotFile) -> None:
-    """Check every byte as :func:`verify` does, and decode every row, some row groups in memory at a time."""
+def read_through(store: BlobStore, file: SnapshotFile) -> tuple[pa.Schema, int]:
+    """Check every byte as :func:`verify` does, and decode every row, a few in memory at a time.
+
+    Returns what the file says of itself: its columns, and how many rows there are.
+    """
     _check_cover(file)
-    groups: list[int] = []
-    for number, segment in enumerate(file.segments[:-1]):
-        groups.append(number)
-        if segment.offset + segment.size - file.segments[groups[0]].offset >= READ_BYTES:
-            _read(store, file, groups)
+    schema, rows, groups = pa.schema([]), 0, list[int]()
+    for number, segment in enumerate(file.segments):
+        is_footer = number + 1 == len(file.segments)
+        groups += [] if is_footer else [number]
+        if is_footer or segment.offset + segment.size - file.segments[groups[0]].offset >= READ_BYTES:
+            with _opened(store, file, groups) as parquet:
+                schema = parquet.schema_arrow
+                for batch in parquet.iter_batches(BATCH_ROWS, row_groups=groups, use_threads=False):
+                    rows += batch.num_rows
             groups = []
-    if groups or len(file.segments) == 1:
-        _read(store, file, groups)
     if store.get_range(file.path, file.size, 1):
         raise SnapshotCorrupt(file.path, f"it is longer than the {file.size:,} bytes its manifest says")
+    return schema, rows
 
 
 def _read(store: BlobStore, file: SnapshotFile, row_groups: list[int]) -> pa.Table:
+    with _opened(store, file, row_groups) as parquet:
+        # No threads: a worker has one core, and Spark forks it.
+        return parquet.read_row_groups(row_groups, use_threads=False)
+
+
+@contextmanager
+def _opened(store: BlobStore, file: SnapshotFile, row_groups: list[int]) -> Iterator[pq.ParquetFile]:
+    """The file with these row groups in it, verified, and bounded in what they decode to."""
     _check_cover(file)
     wanted = [file.segments[i] for i in row_groups] + [file.segments[-1]]
     parts = list(_verified(store, file, wanted))
@@ -225,11 +244,28 @@ def _read(store: BlobStore, file: SnapshotFile, row_groups: list[int]) -> pa.Tab
         parquet = pq.ParquetFile(pa.BufferReader(pa.py_buffer(sparse)))
         if parquet.metadata.num_row_groups != len(file.segments) - 1:
             raise SnapshotCorrupt(file.path, "its row groups are not the ones its manifest lists")
-        # No threads: a worker has one core, and Spark forks it.
-        return parquet.read_row_groups(row_groups, use_threads=False)
+        for number in row_groups:
+            _check_bound(file, number, sparse, parquet.metadata)
+        yield parquet
     except (pa.ArrowException, OSError) as error:
         # The checksums fit, so this is a file that no version of ours wrote.
         raise SnapshotCorrupt(file.path, f"Parquet cannot read it: {error}") from error
+
+
+def _check_bound(file: SnapshotFile, number: int, data: mmap.mmap, metadata: pq.FileMetaData) -> None:
+    segment = file.segments[number]
+    try:
+        needs = parquet_bounds.bound(
+            data, metadata, number, segment.offset, segment.offset + segment.size, dictionary=KEY_GROUP
+        )
+    except parquet_bounds.Unbounded as error:
+        raise SnapshotCorrupt(file.path, f"row group {number} is not read: {error}") from error
+    limit = parquet_bounds.allowed(segment.decoded, segment.size)
+    if needs > limit:
+        cause = (
+            f"row group {number} of {segment.size:,} bytes would take {needs:,} in memory, and {limit:,} are declared"
+        )
+        raise SnapshotCorrupt(file.path, cause)
 
 
 def _check_cover(file: SnapshotFile) -> None:

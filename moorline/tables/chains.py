@@ -26,12 +26,10 @@ import pyarrow as pa
 from moorline.errors import SnapshotCorrupt
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import KeyedHandle, SnapshotFile
+from moorline.snapshots.columns import FIXED, check_columns, value_types
 from moorline.state.folding import fold, with_encoded_keys
-from moorline.state.heap_rows import NAMESPACE
-from moorline.state.old_values import raw_type
 from moorline.state.rocksdb_export import native_shape, read_native
 from moorline.state.rocksdb_restore import is_file_name
-from moorline.state.type_names import parse, parse_map
 from moorline.storage import snapshots
 from moorline.storage.blobs import BlobStore
 
@@ -39,10 +37,6 @@ from moorline.storage.blobs import BlobStore
 FOLD_ROWS = 500_000
 
 _ORDER = ("key_group", "key", "namespace", "map_key", "value", "last_access", "ttl")
-_FIXED = {"key_group": pa.int32(), "namespace": NAMESPACE, "last_access": pa.int64(), "ttl": pa.int64()}
-_KEYS = (pa.int64(), pa.string(), pa.binary())
-#: How far an outside store had come: bytes of its own, of no declared type.
-_UNTYPED = ("store",)
 
 
 @dataclass(frozen=True)
@@ -149,7 +143,7 @@ def shape_of(chain: Chain, store: BlobStore, natives: Natives) -> Shape:
             optional |= {"last_access", "ttl"} if found.is_stamped else set()
         else:
             table = _read(store, handle, KeyGroupRange(0, 0))
-            _check(table, handle)
+            check_columns(table.schema, handle)
             keys |= {table.schema.field("key").type} if "key" in table.column_names else set()
             optional |= {"namespace", "last_access", "ttl"} & set(table.column_names)
     return Shape(frozenset(keys), frozenset(optional))
@@ -157,40 +151,11 @@ def shape_of(chain: Chain, store: BlobStore, natives: Natives) -> Shape:
 
 def columns_of(chain: Chain, shape: Shape) -> pa.Schema:
     """The columns that :func:`rows_of` is to give."""
-    types = dict(_FIXED) | _value_types(chain.kind, chain.type, chain.state) | {"key": shape.key}
+    types = FIXED | value_types(chain.kind, chain.type, chain.state) | {"key": shape.key}
     wanted = {"key_group", "value"} | shape.optional
     wanted |= {"key"} if chain.kind != "raw" else set()
     wanted |= {"map_key"} if chain.kind == "map" else set()
     return pa.schema([(name, types[name]) for name in _ORDER if name in wanted])
-
-
-def _value_types(kind: str, type_name: str, state: str) -> dict[str, pa.DataType]:
-    if kind in _UNTYPED:
-        return {"value": pa.binary()}
-    if kind == "raw":
-        return {"value": pa.large_binary()}
-    try:
-        if kind != "map":
-            return {"value": raw_type(parse(type_name)).arrow}
-        key, value = parse_map(type_name)
-        return {"map_key": raw_type(parse(key)).arrow, "value": raw_type(parse(value)).arrow}
-    except (ValueError, KeyError) as error:
-        raise SnapshotCorrupt("the manifest", f"state {state!r} is of type {type_name:.100}: {error}") from error
-
-
-def _check(table: pa.Table, handle: KeyedHandle) -> None:
-    """The columns of a file are those that its handle says it has."""
-    expected = dict(_FIXED) | _value_types(handle.kind, handle.type, handle.state)
-    expected["gone"] = pa.bool_()
-    needed = {"key_group", "value"} | ({"key"} if handle.kind != "raw" else set())
-    needed |= {"map_key"} if handle.kind == "map" else set()
-    names = table.column_names
-    if len(set(names)) < len(names) or not needed <= set(names):
-        raise SnapshotCorrupt(_path(handle), f"it has the columns {', '.join(names)!r:.200}")
-    for field in table.schema:
-        fits = field.type in _KEYS if field.name == "key" else field.type == expected.get(field.name)
-        if not fits:
-            raise SnapshotCorrupt(_path(handle), f"its column {field.name!r:.100} is {field.type}")
 
 
 def conform(table: pa.Table, columns: pa.Schema, where: str) -> pa.Table:
@@ -240,7 +205,7 @@ def rows_of(
         common = wanted & _range(handle)
         if common:
             for table in snapshots.iterate_rows(store, _file(handle), common):
-                _check(table, handle)
+                check_columns(table.schema, handle)
                 if table.num_rows:
                     yield conform(table, columns, _path(handle))
 
@@ -257,7 +222,7 @@ def _folded(
             common = piece & _range(handle)
             if common:
                 table = _read(store, handle, common)
-                _check(table, handle)
+                check_columns(table.schema, handle)
                 gone = [table["gone"]] if "gone" in table.column_names else []
                 cut = conform(table.drop_columns(["gone"]) if gone else table, columns, _path(handle))
                 found.append((cut.append_column("gone", gone[0]) if gone else cut, handle.increment))

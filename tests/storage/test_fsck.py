@@ -24,7 +24,8 @@ LATE = 1 << 60
 
 def manifest_of(store: BlobStore, checkpoint: int, attempt: int, tmp_path, native: bool = True) -> Manifest:
     """A checkpoint with a file of each kind."""
-    rows = pa.table({"key_group": pa.array([0, 0, 3, 7], pa.int32()), "key": [b"a", b"b", b"c", b"d"]})
+    columns = {"key_group": pa.array([0, 0, 3, 7], pa.int32()), "key": [b"a", b"b", b"c", b"d"], "value": [1, 2, 3, 4]}
+    rows = pa.table(columns)
     keyed = snapshots.write_rows(store, data_path(checkpoint, "count", "sum", 0, attempt), rows, rows_per_group=2)
     elements = snapshots.write_elements(store, data_path(checkpoint, "count", "seen", 0, attempt), [b"1", b"22"])
     handles = [KeyedHandle("sum", "value", "int", 0, 8, 4, keyed)]

@@ -1,0 +1,1 @@
+"""Everything about a snapshot without a running job."""
