@@ -122,7 +122,8 @@ class AttemptCheckpoints:
                 checkpoint=start.checkpoint,
                 triggered_ms=self._wall_ms(),
                 final=start.final,
-                completed=base,
+                # 0: build on nothing. What else this number says (external state) the next barrier says again.
+                completed=0 if self._config is not None and self._config.is_full(start.checkpoint, base) else base,
                 savepoint=request.savepoint,
                 pause=request.pause,
                 drain=request.drain,

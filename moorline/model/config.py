@@ -32,6 +32,9 @@ class Checkpoints:
     retained: int = 1
     #: Write only what has changed since the last one. None: yes on RocksDB, no on the heap.
     incremental: bool | None = None
+    #: Every so many checkpoints one is written whole, so that retained ones do not all rest on the same files. None:
+    #: incremental ones build on each other without end.
+    full_every: int | None = None
     #: What becomes of them when the job has finished or was cancelled. After a failure they are always kept.
     at_end: Literal["keep", "delete"] = "keep"
     #: at_least_once: inputs do not wait for each other's barriers, and after a failure records may count twice.
@@ -53,6 +56,12 @@ class Checkpoints:
         for name, low in (("tolerable_failures", 0), ("max_concurrent", 1), ("retained", 1)):
             if getattr(self, name) < low:
                 raise InvalidArgument(name, getattr(self, name), f"It is at least {low}.")
+        if self.full_every is not None and (type(self.full_every) is not int or self.full_every < 2):
+            advice = "It is at least 2: for a full one each time say incremental=False."
+            raise InvalidArgument("full_every", self.full_every, advice)
+        if self.full_every is not None and self.incremental is False:
+            advice = "With incremental=False every checkpoint is a full one: leave it out."
+            raise InvalidArgument("full_every", self.full_every, advice)
         if self.at_end not in ("keep", "delete"):
             raise InvalidArgument("at_end", self.at_end, "Write 'keep' or 'delete'.")
         milliseconds(self.min_pause, "min_pause"), milliseconds(self.timeout, "timeout")
@@ -77,6 +86,18 @@ class Checkpoints:
         if self.aligned_timeout is not None:
             return milliseconds(self.aligned_timeout, "aligned_timeout")
         return 0 if self.unaligned else None
+
+    def is_full(self, checkpoint: int, completed: int) -> bool:
+        """Is a checkpoint to be written whole, by :attr:`full_every`?
+
+        Also the next one after such a one has failed: a multiple was passed since the newest that is complete.
+
+        >>> checkpoints = Checkpoints("/data", full_every=4)
+        >>> [n for n in range(1, 10) if checkpoints.is_full(n, completed=n - 1)], checkpoints.is_full(9, completed=7)
+        ([4, 8], True)
+        """
+        every = self.full_every
+        return every is not None and checkpoint // every != completed // every
 
     @property
     def interval_ms(self) -> int:

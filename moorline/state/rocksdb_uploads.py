@@ -5,6 +5,7 @@ of the same names. So names are looked up in what *this* database has uploaded o
 
     what                               while
     files of checkpoint ``completed``  it is the newest complete one, as the barrier says; the driver keeps it
+    nothing                            ``completed`` is 0: all of it is to be uploaded, whatever storage has
     files that were restored           no checkpoint of this database is complete yet; then nobody promises them
 
 Files of checkpoints that were given up are deleted, so they are never looked at.
@@ -55,6 +56,8 @@ class Uploads:
         """What a checkpoint may build on."""
         if self._first_completed is None:
             self._first_completed = completed
+        if not completed:
+            return Stored()
         self._stored = {n: stored for n, stored in self._stored.items() if n >= completed}
         if completed in self._stored:
             return self._stored[completed]

@@ -6,7 +6,7 @@ import pytest
 from driver_worlds import FailingStore, World
 
 import moorline as mo
-from moorline.errors import FailureReason
+from moorline.errors import FailureReason, InvalidArgument
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import KeyedHandle, OperatorHandles, Segment, SnapshotFile
 from moorline.model.messages import Abort, Acknowledged, Confirm, Declined, Trigger
@@ -31,6 +31,32 @@ def test_sources_are_told_at_every_interval_and_all_are_told_when_it_is_complete
     assert world.cluster.take(Confirm) == [(s, Confirm(checkpoint=1)) for s in world.subtasks]
     assert world.manifests() == [1]
     assert world.complete() == 2
+
+
+def test_now_and_then_a_checkpoint_builds_on_nothing():
+    """The second of two, and the next one if that one fails."""
+    config = checkpoints(full_every=2, retained=3, incremental=True, tolerable_failures=9)
+    world, built_on = World(store=MemoryStore(), checkpoints=config).run(), {}
+    for number in range(1, 8):
+        world.pass_time(1_000)
+        (order,) = {order for _, order in world.cluster.take(Trigger)}
+        built_on[order.checkpoint] = order.completed
+        if number == 4:
+            world.report(SubtaskId(1, 1), declined(4))
+        else:
+            world.acknowledge(number)
+    assert built_on == {1: 0, 2: 0, 3: 2, 4: 0, 5: 0, 6: 0, 7: 6}
+
+
+def test_a_full_checkpoint_each_time_has_another_name():
+    for options in (
+        {"full_every": 1},
+        {"full_every": 0},
+        {"full_every": True},
+        {"full_every": 3, "incremental": False},
+    ):
+        with pytest.raises(InvalidArgument, match="incremental=False"):
+            checkpoints(**options)
 
 
 def test_the_manifest_is_there_before_anybody_is_told():

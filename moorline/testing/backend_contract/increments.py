@@ -301,6 +301,32 @@ class Increments(ChainTests):
             subtask.checkpoint(confirm=False)
         self._same(subtask, subtask.checkpoint(confirm=False), range(5), *ALL)
 
+    def test_a_checkpoint_that_builds_on_nothing_shares_no_file_with_others(self) -> None:
+        """By a barrier that says 0: each of two sets of files can be lost, and the other is a snapshot all the same."""
+        subtask = self.subtask(*ALL)
+        before: set[str] = set()
+        for key in range(10):
+            subtask.at(key)
+            self._fill(subtask.states)
+            before |= files_of(subtask.checkpoint())
+        subtask.completed = 0
+        full = subtask.checkpoint()
+        assert files_of(full)
+        assert not files_of(full) & before
+        self._same(subtask, full, range(10), *ALL)
+        subtask.at(1)
+        self._change(subtask.states)
+        after = subtask.checkpoint()
+        assert not files_of(after) & before
+        self._same(subtask, after, range(10), *ALL)
+        # The first one after a restore.
+        again = self.subtask(*ALL, restored=after, completed=subtask.completed)
+        again.completed = 0
+        for _ in range(2):
+            parts = again.checkpoint()
+            assert not files_of(parts) & files_of(after)
+            self._same(again, parts, range(10), *ALL)
+
     def test_two_checkpoints_in_flight_build_on_the_same_one(self) -> None:
         subtask = self.subtask(*ALL)
         for key in range(10):
