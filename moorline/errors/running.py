@@ -292,3 +292,17 @@ class UserCodeFailed(MoorlineError):
         where = f"operator {self.uid!r} ({self.name}), subtask {self.subtask}"
         at = f", record {self.position} of this attempt: {self.record}" if self.position >= 0 else ""
         return f"{self.error} in {where}{at}\n{self.traceback}"
+
+
+@dataclass(eq=False)
+class RecordTooLarge(StateError):
+    """A record cannot be sent to another subtask."""
+
+    size: int
+    limit: int
+
+    def __str__(self) -> str:
+        return (
+            f"a record has {self.size:,} bytes on its way to another subtask, and {self.limit:,} are the limit. "
+            f"Send it in parts, or put it into a file and send its name."
+        )

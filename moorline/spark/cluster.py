@@ -22,6 +22,7 @@ from moorline.model.ids import SubtaskId
 from moorline.model.messages import Order
 from moorline.spark import exchange, session, shipping
 from moorline.spark.entry import TaskSpec, run_task
+from moorline.spark.pieces import Pieces
 
 #: How long an attempt waits for Spark to have enough executors, after one has died for example.
 SLOTS_SECONDS = 120.0
@@ -107,7 +108,9 @@ class SparkCluster:
             if cancelled.is_set():
                 raise RuntimeError("cancelled before it started")
             rows = frames.collect()
-            results = unpack_results([bytes(row.frame) for row in rows if row.frame])
+            pieces = Pieces()
+            found = [pieces.add(bytes(row.frame)) for row in rows if row.frame]
+            results = unpack_results([frame for frame in found if frame is not None])
         except Exception as failure:  # whatever Spark, py4j or the plan raises: the attempt has ended
             error, raised = exchange.in_short(failure), isinstance(failure, PythonException)
         finally:

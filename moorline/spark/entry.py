@@ -32,6 +32,7 @@ from moorline.model.ids import SubtaskId
 from moorline.model.messages import Order, Progress
 from moorline.spark import shipping
 from moorline.spark.exchange import ARROW_SCHEMA
+from moorline.spark.pieces import PIECE_BYTES, Pieces, cut
 from moorline.storage.open import open_store, remember_options
 from moorline.subtask.control import ControlLine
 from moorline.subtask.environment import Environment
@@ -248,13 +249,15 @@ def _now_ms() -> float:
 
 
 def _read(batches: Iterator[pa.RecordBatch], stage: int, mailbox: Mailbox) -> None:
+    pieces = Pieces()
     try:
         for batch in batches:
             if stage == 0:
                 continue  # what Spark's range made up
-            for frame in batch.column(1):
-                data = frame.as_py()
-                if data and not mailbox.put_frame(data):
+            for row in batch.column(1):
+                data = row.as_py()
+                frame = pieces.add(data) if data else None
+                if frame is not None and not mailbox.put_frame(frame):
                     return
         mailbox.end_input(None)
     except BaseException as error:
@@ -299,7 +302,7 @@ def _drive(subtask: Subtask, mailbox: Mailbox, sender: FeedbackSender) -> Iterat
             sender.send(head, going_back)
         if rows:
             spent.now(HELD_BACK)
-            yield from _batches(rows)
+            yield from _batches(rows, subtask.slot)
             spent.now(BUSY)
         if not worked and not rows:
             wait_ms = output.wait_ms()
@@ -319,7 +322,7 @@ def _drain(subtask: Subtask, mailbox: Mailbox) -> Iterator[pa.RecordBatch]:
     while True:
         rows = subtask.output.take_rest()
         if rows:
-            yield from _batches(rows)
+            yield from _batches(rows, subtask.slot)
         frame = mailbox.take_frame()
         if frame is not None:
             subtask.frame(frame)
@@ -329,8 +332,10 @@ def _drain(subtask: Subtask, mailbox: Mailbox) -> Iterator[pa.RecordBatch]:
             mailbox.wait(1.0)
 
 
-def _batches(rows: Rows) -> Iterator[pa.RecordBatch]:
+def _batches(rows: Rows, sender: int) -> Iterator[pa.RecordBatch]:
     """The rows in batches that Arrow and Spark can carry. Nearly always that is one."""
+    if any(len(frame) > PIECE_BYTES for _, frame in rows):
+        rows = list(cut(rows, sender))
     start = size = 0
     for number, (_, frame) in enumerate(rows):
         size += len(frame)

@@ -246,6 +246,11 @@ class Subtask:
         return self._clocks.tick(self.next_tick_ms())
 
     @property
+    def slot(self) -> int:
+        """Its place in its stage."""
+        return self._slot
+
+    @property
     def attempt(self) -> int:
         return self._deployment.attempt
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from moorline.errors import InvalidKey, MoorlineError
+from moorline.errors import InvalidKey, MoorlineError, RecordTooLarge
 from moorline.model import elements, keys
 from moorline.model.elements import BATCH, END, HEAD, MARK, Barrier
 from moorline.model.graph import Link, Operator, Partitioning, Plan
@@ -34,6 +34,8 @@ FRAME_BYTES = 256 << 10
 #: cache, large enough for pickle to get going.
 PART_RECORDS = 256
 PART_BYTES = 64 << 10
+#: No record is larger than this on its way: it is held in memory several times, by Spark too.
+MOST_BYTES = 1 << 30
 #: How many times longer a record may wait while there is other work to do.
 BUSY_FACTOR = 25
 #: How many routes are remembered before they are looked up anew.
@@ -252,6 +254,8 @@ class Output:
             count = min(self._part_records, len(records))
             part = elements.pack_records(records[:count] if count < len(records) else records, stamps[:count])
             del records[:count], stamps[:count]  # in place: the routes hold on to these lists
+            if len(part) > MOST_BYTES:
+                raise RecordTooLarge(len(part), MOST_BYTES)
             channel.parts.append(part)
             channel.size += len(part)
             # Records of 8 bytes go by the thousand, records of a megabyte one by one.

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import moorline as mo
-from moorline.errors import InvalidKey, UserCodeFailed
+from moorline.errors import InvalidKey, RecordTooLarge, UserCodeFailed
 from moorline.model import elements, keys
 from moorline.model.elements import BARRIER, BATCH, END, Barrier, Head
 from moorline.model.graph import Plan
 from moorline.model.ids import SubtaskId
 from moorline.model.key_groups import owner
 from moorline.protocol.lowering import lower, relay_slot
+from moorline.subtask import output
 from moorline.subtask.output import BUSY_FACTOR, FRAME_BYTES, HashOutput, LinkOutput, Output, link_output
 from moorline.testing import ManualClock
 
@@ -321,3 +322,12 @@ def test_the_rest_needs_no_chaser_because_the_end_carries_it():
     world.rows += rows
     assert sorted(r for records in world.received().values() for r in records) == list(range(10))
     assert world.output.take_rest() == []
+
+
+def test_a_record_above_the_limit_is_refused_where_it_is_emitted(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(output, "MOST_BYTES", 1000)
+    world = World(plan_of(2))
+    world.link.process([b"x" * 900])
+    with pytest.raises(RecordTooLarge, match=r"a record has 1,0\d\d bytes .* and 1,000 are the limit"):
+        world.link.process([b"x" * 1000])
+        world.drain()
