@@ -10,7 +10,7 @@ from moorline.driver.checkpoints import AttemptCheckpoints
 from moorline.driver.heartbeats import Heartbeats
 from moorline.model.deployment import Deployment
 from moorline.model.ids import SubtaskId
-from moorline.model.messages import Failed, Order, Progress, Running, SendBackTo
+from moorline.model.messages import Connected, Failed, Order, Progress, Running, SendBackTo
 
 #: What differs between two messages about the same thing: addresses, counters, times.
 _VARYING = re.compile(r"(0x)?[0-9a-fA-F]*[0-9][0-9a-fA-F]*")
@@ -45,6 +45,7 @@ class RunningAttempt:
     running: set[SubtaskId] = field(default_factory=set)
     progress: dict[SubtaskId, Progress] = field(default_factory=dict)
     pids: dict[SubtaskId, int] = field(default_factory=dict)
+    places: dict[SubtaskId, Connected] = field(default_factory=dict)
     #: The size of the snapshot it started from, and how much of it each subtask has read.
     snapshot_bytes: int = 0
     read_bytes: dict[SubtaskId, int] = field(default_factory=dict)
@@ -73,6 +74,15 @@ class RunningAttempt:
         self.read_bytes[subtask] = report.read_bytes
         if report.address is not None:
             self.addresses[subtask] = report.address
+
+    def place(self, subtask: SubtaskId) -> str:
+        """Where a subtask runs, as far as it has said: for people, at the end of a sentence."""
+        operators = ", ".join(map(repr, self.deployment.plan.vertices[subtask.vertex].operators))
+        known = self.places.get(subtask)
+        if known is None:
+            return f" ({operators})"
+        executor = f" of executor {known.executor}" if known.executor else ""
+        return f" ({operators}: process {known.pid}{executor} on {known.host})"
 
     def ways_back(self) -> Iterator[tuple[SubtaskId, Order]]:
         """To whom it is to be told where to send what goes back round a loop."""

@@ -10,6 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
+from moorline.driver.journal import Journal
 from moorline.driver.requests import SnapshotRequest
 from moorline.driver.stats import CheckpointStats, stats_of
 from moorline.errors import FailureReason, SavepointFailed, StorageError
@@ -60,6 +61,7 @@ class AttemptCheckpoints:
         self._given_up, self._claimed = given_up, claimed
         self._send, self._wall_ms = send, wall_ms
         self._plan = deployment.plan
+        self._journal = Journal(self._plan.graph.job)
         self._subtasks = list(self._plan.subtasks())
         self._sources = list(self._plan.source_subtasks())
         #: Who has not said yet that it has come to its end: sources, and the heads of loops.
@@ -385,3 +387,4 @@ class AttemptCheckpoints:
         is_final = checkpoint == self._triggering.final_pending
         self.stats.append(stats_of(checkpoint, duration_ms, size, uploaded, self._times.get(checkpoint, []), is_final))
         del self.stats[:-1000]
+        self._journal.completed(self._deployment.attempt, self.stats[-1])

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from moorline.model.ids import SubtaskId
 from moorline.model.messages import Progress, Report
@@ -27,6 +28,13 @@ STALL_MS = 60_000
 AWAY_MS = 3_000
 
 
+class Overdue(NamedTuple):
+    """A deadline that a subtask has missed."""
+
+    subtask: SubtaskId
+    text: str
+
+
 class Heartbeats:
     """The signs of life of one attempt.
 
@@ -35,7 +43,7 @@ class Heartbeats:
     >>> beats.heard(a, Progress(records_in=0, records_out=0), 1_000)
     >>> for now_ms in range(0, 7_000, 1_000):
     ...     overdue = beats.overdue(now_ms)
-    >>> overdue
+    >>> overdue.text
     'subtask 0/0 has not been heard of for 5.0 s'
     """
 
@@ -49,7 +57,7 @@ class Heartbeats:
         self._gone: set[SubtaskId] = set()
         self._looked_ms = launched_ms
         self._warn_at: dict[SubtaskId, int] = {}
-        self._hanging = ""
+        self._hanging: Overdue | None = None
 
     def heard(self, subtask: SubtaskId, report: Report, now_ms: int) -> None:
         """A subtask has reported something."""
@@ -62,7 +70,7 @@ class Heartbeats:
         """It has closed its line after the final checkpoint, as it should."""
         self._gone.add(subtask)
 
-    def overdue(self, now_ms: int) -> str | None:
+    def overdue(self, now_ms: int) -> Overdue | None:
         """Who has missed a deadline, and which."""
         away_ms, self._looked_ms = now_ms - self._looked_ms, now_ms
         if away_ms > self._away_ms:
@@ -73,13 +81,15 @@ class Heartbeats:
             silent_ms = now_ms - since
             if subtask in self._gone:
                 if silent_ms > self._start_ms:
-                    return f"Spark has not ended the attempt {_seconds(silent_ms)} after subtask {subtask} was done"
+                    told = f"Spark has not ended the attempt {_seconds(silent_ms)} after subtask {subtask} was done"
+                    return Overdue(subtask, told)
             elif subtask in self._unheard:
                 if silent_ms >= self._start_ms:
-                    return f"subtask {subtask} has not called in within {_seconds(silent_ms)} of its launch"
+                    told = f"subtask {subtask} has not called in within {_seconds(silent_ms)} of its launch"
+                    return Overdue(subtask, told)
             elif silent_ms >= self._heartbeat_ms:
-                return f"subtask {subtask} has not been heard of for {_seconds(silent_ms)}"
-        return self._hanging or None
+                return Overdue(subtask, f"subtask {subtask} has not been heard of for {_seconds(silent_ms)}")
+        return self._hanging
 
     def _look_for_stall(self, subtask: SubtaskId, report: Progress) -> None:
         if report.stalled_ms < self._warn_at.get(subtask, STALL_MS):
@@ -94,7 +104,8 @@ class Heartbeats:
                 report.stalled_at,
             )
         if report.reading and report.stalled_ms >= self._start_ms:
-            self._hanging = f"subtask {subtask} has been reading {report.reading} for {_seconds(report.stalled_ms)}"
+            told = f"subtask {subtask} has been reading {report.reading} for {_seconds(report.stalled_ms)}"
+            self._hanging = Overdue(subtask, told)
 
 
 def _seconds(ms: int) -> str:

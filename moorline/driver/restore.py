@@ -84,7 +84,7 @@ def _from_savepoint(
     graph = _with_key_groups(manifest, graph)
     plan = lower(graph)
     restores = redistribute(manifest, plan, f"the snapshot {store.url}", config.allow_non_restored_state)
-    log.info("attempt %d: restore %s", attempt, store.url)
+    log.debug("attempt %d: restore %s", attempt, store.url)
     deployment = Deployment(
         plan, attempt, CheckpointId(manifest.checkpoint), restores, url, store.url, state=config.state
     )
@@ -113,7 +113,7 @@ def start_from_storage(
 
     attempt = history.claim(fresh, now_ms, config.savepoint or "", stopped_at, admit)
     records, decision = _decide(history, refused)
-    log.info("attempt %d: %s", attempt, decision)
+    log.debug("attempt %d: %s", attempt, decision)
     _look_for_unknown_attempts(history, records, decision)
     start = _start(graph, history, attempt, records, decision, now_ms, config)
     history.sweep(attempt)

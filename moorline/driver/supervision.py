@@ -10,7 +10,6 @@ the restart delay is over. A subtask of the old one may live on even so: it is f
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -22,6 +21,7 @@ from moorline.driver.attempt import Cause, RunningAttempt
 from moorline.driver.checkpoints import AttemptCheckpoints
 from moorline.driver.cluster import Cluster
 from moorline.driver.heartbeats import Heartbeats
+from moorline.driver.journal import Journal, first_line
 from moorline.driver.processes import this_process
 from moorline.driver.queries import LiveQuery, Queries, Refused
 from moorline.driver.requests import SnapshotRequest
@@ -44,6 +44,7 @@ from moorline.model.ids import Attempt, SubtaskId
 from moorline.model.messages import (
     Acknowledged,
     Answer,
+    Connected,
     Declined,
     Failed,
     InputEnded,
@@ -55,8 +56,6 @@ from moorline.model.messages import (
 from moorline.protocol.lifecycle import JobStatus, Lifecycle
 from moorline.protocol.restarts import Failure, GiveUp, Restarts
 from moorline.storage.checkpoints import History
-
-log = logging.getLogger("moorline")
 
 _AT_WORK = (JobStatus.RUNNING, JobStatus.STOPPING)
 
@@ -93,8 +92,7 @@ class Supervision:
         self._refused: dict[int, str] = {}
         self._wishes = Wishes(graph.job, config.autoscale)
         self._last_failure = ""
-        #: Operators and kinds of what was said about them: once is enough.
-        self._noticed: set[tuple[str, str]] = set()
+        self._journal = Journal(graph.job)
         self._queries = Queries()
         self._finished_stats: list[CheckpointStats] = []
         self.history_of_failures: list[str] = []
@@ -248,7 +246,7 @@ class Supervision:
         if current.is_over:
             current.heartbeats.gone(subtask)
         else:
-            self._fail(current, f"subtask {subtask} was lost")
+            self._fail(current, f"subtask {subtask} was lost{current.place(subtask)}")
 
     def attempt_ended(
         self, attempt: int, results: dict[str, list[Any]] | None, error: str | None, now_ms: int, raised: bool = False
@@ -285,7 +283,7 @@ class Supervision:
         if current is None or current.failure is not None or self.status is JobStatus.CANCELLING:
             return
         if (overdue := current.heartbeats.overdue(now_ms)) is not None:
-            self._fail(current, overdue)
+            self._fail(current, overdue.text + current.place(overdue.subtask))
             return
         if self.status in _AT_WORK:
             try:
@@ -332,6 +330,7 @@ class Supervision:
         self._attempt = RunningAttempt(deployment, checkpoints, now_ms, heartbeats, snapshot_bytes=start.snapshot_bytes)
         self.last_attempt = self._attempt
         self._checkpoints = checkpoints
+        self._journal.starts(deployment)
         self._cluster.launch(deployment)
 
     def _prepare(self) -> Start:
@@ -353,6 +352,8 @@ class Supervision:
 
     def _take(self, current: RunningAttempt, subtask: SubtaskId, report: Report, now_ms: int) -> None:
         match report:
+            case Connected():
+                current.places[subtask] = report
             case Running():
                 current.runs(subtask, report)
                 self._maybe_running(current, now_ms)
@@ -366,9 +367,7 @@ class Supervision:
                 current.progress[subtask] = report
                 current.checkpoints.progressed(subtask, report)
             case Noticed(uid=uid, kind=kind, text=text):
-                if (uid, kind) not in self._noticed:
-                    self._noticed.add((uid, kind))
-                    log.warning("job %s: operator %r %s", self._graph.job, uid, text)
+                self._journal.noticed(uid, kind, text)
             case Answer():
                 self._queries.answered(report)
             case Failed():
@@ -379,9 +378,8 @@ class Supervision:
     def _maybe_running(self, current: RunningAttempt, now_ms: int) -> None:
         if self.status is JobStatus.STARTING and current.is_complete:
             self._lifecycle.move(JobStatus.RUNNING, f"all subtasks of attempt {current.deployment.attempt} run")
-            if current.deployment.restored is not None:
-                read, size = sum(current.read_bytes.values()), current.snapshot_bytes
-                log.info("attempt %d runs: read %d bytes of a snapshot of %d", current.deployment.attempt, read, size)
+            took_ms, read_bytes = now_ms - current.started_ms, sum(current.read_bytes.values())
+            self._journal.runs(current.deployment.attempt, took_ms, read_bytes)
             for subtask, order in current.ways_back():
                 self._cluster.send(subtask, order)
             for request in self._wishes.runs(current.deployment.attempt, now_ms):
@@ -412,6 +410,7 @@ class Supervision:
             self._fail(current, f"the savepoint before the stop failed: {stop.answer.exception()}")
         if current.failure is None and self._wishes.is_to_give_way():
             current.gives_way = True
+            self._journal.gives_way(current.deployment.attempt)
             self._cluster.cancel()
 
     def _autoscale(self, current: RunningAttempt, now_ms: int) -> None:
@@ -429,16 +428,17 @@ class Supervision:
         self._fail(current, current.failed(subtask, report))
 
     def _fail(self, current: RunningAttempt, why: str) -> None:
-        if current.failure is None and self.status is not JobStatus.CANCELLING:
+        if current.failure is None and not current.gives_way and self.status is not JobStatus.CANCELLING:
             current.failure = why
             current.cause = current.cause or Cause.of(why)
-            log.warning("attempt %d fails: %s", current.deployment.attempt, why)
+            self._journal.fails(current.deployment.attempt, why)
             self._cluster.cancel()
 
     def _consider_restart(self, ended: RunningAttempt, why: str, now_ms: int) -> None:
         self._last_failure = why
-        first_line = why.strip().splitlines()[0] if why.strip() else "unknown"
-        self.history_of_failures.append(f"attempt {ended.deployment.attempt}: {first_line}")
+        self.history_of_failures.append(f"attempt {ended.deployment.attempt}: {first_line(why)}")
+        if ended.failure is None:
+            self._journal.fails(ended.deployment.attempt, why)
         if isinstance(self.error, (Fenced, LeadershipLost)):
             self._end(JobStatus.FAILED, self.error)
             return
@@ -450,7 +450,7 @@ class Supervision:
             self._lifecycle.move(JobStatus.RESTARTING, "the restored checkpoint is damaged")
             self._restart_at_ms = now_ms
             return
-        self._schedule_restart(ended.cause, now_ms, first_line)
+        self._schedule_restart(ended.cause, now_ms, why)
 
     def _schedule_restart(self, cause: Cause | None, now_ms: int, why: str) -> None:
         is_first = not self._has_completed
@@ -458,12 +458,12 @@ class Supervision:
         if cause is not None:
             failure = Failure(now_ms, cause.error, self._reached, cause.record, cause.can_pass, is_first)
         decision = self._restarts.handle(failure)
-        log.warning("%s (%s)", decision, why)
         if isinstance(decision, GiveUp):
             error = JobFailed(self._graph.job, decision.reason, self._last_failure, self.history_of_failures)
             self._end(JobStatus.FAILED, error)
         else:
-            self._lifecycle.move(JobStatus.RESTARTING, why)
+            self._journal.restarts(decision, why)
+            self._lifecycle.move(JobStatus.RESTARTING, first_line(why))
             self._restart_at_ms = failure.now_ms + decision.delay_ms
 
     def _end(self, status: JobStatus, error: MoorlineError | None) -> None:
@@ -474,4 +474,5 @@ class Supervision:
         self.is_tidy = ending.leave_storage(
             self._history, self._checkpoints, status, error, is_unwanted and self._has_claimed, self._wall_ms()
         )
+        self._journal.ended(status.value, self._attempts, error)
         self._lifecycle.move(status, str(error) if error else "all done")

@@ -1,6 +1,6 @@
 """What subtasks and the driver tell each other. A closed set of typed messages, as msgpack.
 
-    subtask to driver: Running, Acknowledged, Declined, InputEnded, Progress, Noticed, Answer, Failed
+    subtask to driver: Connected, Running, Acknowledged, Declined, InputEnded, Progress, Noticed, Answer, Failed
     driver to subtask: SendBackTo, Trigger, Overtake, Hold, Confirm, Abort, Query
 
 Reports are past tense, orders imperative. Every line is opened by a handshake that settles job, attempt and
@@ -15,6 +15,15 @@ from typing import TypeVar
 import msgspec
 
 from moorline.model.manifest import OperatorHandles
+
+
+class Connected(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """The control line is open: who is at the other end of it, for people."""
+
+    pid: int
+    host: str
+    #: Spark's name for the executor, if it can be found out.
+    executor: str = ""
 
 
 class Running(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -168,7 +177,7 @@ class Query(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 T = TypeVar("T")
-Report = Running | Acknowledged | Declined | InputEnded | Progress | Noticed | Answer | Failed
+Report = Connected | Running | Acknowledged | Declined | InputEnded | Progress | Noticed | Answer | Failed
 Order = SendBackTo | Trigger | Overtake | Hold | Confirm | Abort | Query
 
 _encoder = msgspec.msgpack.Encoder()

@@ -29,6 +29,7 @@ import moorline.spark.entry  # noqa: F401
 FREE_AFTER_SECONDS = 0.02
 
 _main: Any = pyspark.worker.main
+_worker: Any = daemon.worker
 
 
 def main(infile: Any, outfile: Any) -> None:
@@ -38,8 +39,17 @@ def main(infile: Any, outfile: Any) -> None:
         time.sleep(FREE_AFTER_SECONDS)
 
 
+def worker(sock: Any, authenticated: bool) -> int:
+    """One task of a worker. That its end of the line is gone is how a cancelled task ends: nothing to print."""
+    try:
+        code: int = _worker(sock, authenticated)
+        return code
+    except (BrokenPipeError, ConnectionResetError):
+        return 1
+
+
 if __name__ == "__main__":
-    pyspark.worker.main = main
+    pyspark.worker.main, daemon.worker = main, worker
     gc.collect()
     gc.freeze()
     daemon.manager()

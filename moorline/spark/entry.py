@@ -14,12 +14,15 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -29,7 +32,7 @@ from pyspark import TaskContext
 from moorline import failpoints
 from moorline.failpoints import failpoint
 from moorline.model.ids import SubtaskId
-from moorline.model.messages import Order, Progress
+from moorline.model.messages import Connected, Order, Progress
 from moorline.spark import shipping
 from moorline.spark.exchange import ARROW_SCHEMA
 from moorline.spark.pieces import PIECE_BYTES, Pieces, cut
@@ -203,6 +206,7 @@ def run_task(spec: TaskSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> I
 
     try:
         line = ControlLine(spec.address, spec.secret, job, attempt, subtask_id, ordered, lost)
+        line.report(Connected(pid=os.getpid(), host=socket.gethostname(), executor=_executor()))
         watch = StallWatch(threading.get_ident(), _now_ms)
         # From here on it gives signs of life, however long it takes to read state back and to open functions.
         threading.Thread(target=_report_progress, args=(lambda: subtask, watch, line, ended), daemon=True).start()
@@ -242,6 +246,16 @@ def run_task(spec: TaskSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> I
             subtask.close()
         if line is not None:
             line.close()
+
+
+def _executor() -> str:
+    """Spark's name for the executor that this worker belongs to: PySpark does not say, but its command line does."""
+    with suppress(OSError, ValueError, IndexError):
+        # A worker's parent is the daemon that forked it, and the daemon's parent is the executor's JVM.
+        daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
+        words = Path(f"/proc/{daemon.rpartition(')')[2].split()[1]}/cmdline").read_bytes().split(b"\0")
+        return words[words.index(b"--executor-id") + 1].decode()
+    return ""
 
 
 def _now_ms() -> float:

@@ -22,7 +22,7 @@ from moorline.errors import InvalidArgument, SparkUnsuitable
 from moorline.model.config import Autoscale, Checkpoints, RestartStrategy, RocksDb, RunConfig, StorageLease, ZooKeeper
 from moorline.model.durations import Duration, milliseconds
 from moorline.protocol.lowering import lower
-from moorline.spark import batch, exchange, session
+from moorline.spark import batch, exchange, quiet, session
 from moorline.spark.cluster import SparkCluster
 from moorline.spark.handle import Handle, Result
 from moorline.storage.checkpoints import History
@@ -58,7 +58,8 @@ def start(
 ) -> Handle:
     """Start a job and return a handle to it at once.
 
-    Without ``spark`` a local Spark is started for the job and ended with it. ``parallelism`` overrides the job's.
+    Without ``spark`` a local Spark is started, and kept for other jobs of this process. ``parallelism`` overrides the
+    job's.
     ``restore="latest"`` goes on from the newest checkpoint of the job in ``checkpoints``, if there is one; any other
     text is the folder of a savepoint (or of a job's checkpoints) to start from. Without ``"latest"`` a job begins anew,
     which is refused while an earlier run of it may be alive, unless ``take_over=True``.
@@ -69,6 +70,7 @@ def start(
     ``"127.0.0.1:8090"`` or a :class:`Console` lets other processes ask for status and state over HTTP.
     """
     refuse_while_loading("mo.start")
+    quiet.show_log()
     config = RunConfig(
         checkpoints=checkpoints,
         restart=restart,
@@ -107,6 +109,7 @@ def start(
         session.check(spark)
         if ha is None:  # a standby may get its executors when those of the leader are gone
             _check_slots(spark, slots)
+        resources.enter_context(quiet.hushed(spark))
         loop = DriverLoop(graph.job)
         cluster = SparkCluster(spark, loop, graph.job, milliseconds(flush), checkpoints)
         supervision = Supervision(graph, config, history, cluster, random.Random(), _wall_ms)

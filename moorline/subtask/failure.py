@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import traceback
+from pathlib import Path
 
 from moorline.errors import MoorlineError, SnapshotCorrupt, StorageError, UnreadableRecord, UserCodeFailed
 from moorline.model.messages import Failed
 
 #: Of an error's text and of its traceback so much is told.
 TOLD = 100_000
+_PACKAGE = str(Path(__file__).parents[1])
 
 
 def describe_failure(error: BaseException) -> Failed:
     """An error as a report."""
-    told = _told("".join(traceback.format_exception(error)))
+    told = _told(_traceback(error))
     if isinstance(error, UserCodeFailed):
         return Failed(
             error=_told(error.error),
@@ -35,6 +37,14 @@ def describe_failure(error: BaseException) -> Failed:
     notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
     told_error = _told(f"{type(error).__name__}: {error}{notes}")
     return Failed(error=told_error, traceback=told, record=record, can_pass=can_pass)
+
+
+def _traceback(error: BaseException) -> str:
+    """Where it happened. An error of ours says by itself what is wrong: of its calls only the user's are shown."""
+    if not isinstance(error, MoorlineError):
+        return "".join(traceback.format_exception(error))
+    frames = traceback.extract_tb(error.__traceback__)
+    return "".join(traceback.format_list([f for f in frames if not f.filename.startswith(_PACKAGE)]))
 
 
 def _told(text: str) -> str:

@@ -11,6 +11,7 @@ from moorline.model.messages import (
     Abort,
     Acknowledged,
     Confirm,
+    Connected,
     Declined,
     Failed,
     InputEnded,
@@ -27,6 +28,7 @@ HANDLES = OperatorHandles(
     [ElementsHandle("offsets", "union", 2, inline=[b"\x01", b"\x02"]), ElementsHandle("big", "split", 9, file=FILE)],
 )
 REPORTS = [
+    Connected(pid=4711, host="node-3", executor="2"),
     Running(pid=4711),
     Acknowledged(checkpoint=7, operators=[HANDLES], align_ms=3, sync_ms=1, async_ms=40, spilled_bytes=9),
     Acknowledged(checkpoint=8, operators=[]),

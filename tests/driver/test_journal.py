@@ -1,0 +1,111 @@
+"""The log of a job: one line for each event, with job and attempt; a traceback once, and not if it is raised anyway."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+from driver_worlds import World
+
+import moorline as mo
+from moorline.model.ids import SubtaskId
+from moorline.model.messages import Connected, Failed, Running
+from moorline.storage.memory import MemoryStore
+
+FIRST = SubtaskId(0, 0)
+FAILURE = Failed(error="ValueError: no", traceback='  File "job.py", line 3, in f\nValueError: no', uid="count")
+
+
+@pytest.fixture
+def lines(caplog):
+    caplog.set_level(logging.INFO, "moorline")
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+def test_a_good_life_is_a_line_for_each_event(lines):
+    world = World(store=MemoryStore()).start()
+    world.now_ms += 500
+    world.all_report(Running(pid=1))
+    world.complete()
+    world.finish()
+    assert lines() == [
+        "job small, attempt 1: starts 4 subtasks, empty",
+        "job small, attempt 1: runs after 0.5 s, with 0 B read from storage",
+        "job small, attempt 1: checkpoint 1 is complete: 0 B, 0 B of it new, in 0.0 s",
+        "job small, attempt 1: final checkpoint 2 is complete: 0 B, 0 B of it new, in 0.0 s",
+        "job small: finished after 1 attempt",
+    ]
+
+
+def test_a_lost_subtask_is_named_with_its_operators_and_its_place(lines):
+    world = World(store=MemoryStore(), restart=mo.FixedDelay(5, "1s")).start()
+    world.report(FIRST, Connected(pid=17, host="node-3", executor="2"))
+    world.supervision.line_lost(1, FIRST)
+    assert lines()[1:] == [
+        "job small, attempt 1: fails: subtask 0/0 was lost ('numbers': process 17 of executor 2 on node-3)"
+    ]
+
+
+def test_a_planned_rescale_is_no_failure_whatever_its_subtasks_lose_on_the_way(lines):
+    world = World(store=MemoryStore()).run()
+    world.supervision.rescale(world.deployment.plan.graph, Future(), world.now_ms)
+    world.acknowledge(world.triggered())
+    world.supervision.line_lost(1, FIRST)
+    world.end_attempt(error="cancelled")
+    world.pass_time(0)
+    assert lines()[3:] == [
+        "job small, attempt 1: ends, to go on with another parallelism",
+        "job small, attempt 2: starts 4 subtasks, from checkpoint 1",
+    ]
+    assert world.supervision.history_of_failures == []
+
+
+def test_a_traceback_is_logged_once_and_not_if_the_job_gives_up(lines):
+    world = World(store=MemoryStore(), restart=mo.FixedDelay(2, "1s")).run()
+    for _ in range(2):
+        world.report(FIRST, FAILURE)
+        world.end_attempt(error="cancelled")
+        world.pass_time(1_000)
+        world.all_report(Running(pid=1))
+    world.report(FIRST, FAILURE)
+    world.end_attempt(error="cancelled")
+    assert world.status is mo.JobStatus.FAILED
+    assert sum("job.py" in line for line in lines()) == 1
+    assert "job.py" in str(world.supervision.error)
+
+
+SCRIPT = """
+import logging, sys
+from moorline.spark.quiet import show_log
+if "before" in sys.argv:
+    logging.basicConfig(format="theirs: %(message)s", level=logging.WARNING)
+show_log()
+show_log()
+logging.getLogger("moorline").info("one")
+if "after" in sys.argv:
+    logging.basicConfig(format="theirs: %(message)s", level=logging.WARNING)
+logging.getLogger("moorline").warning("two")
+"""
+
+
+@pytest.mark.parametrize(
+    ("when", "expected"),
+    [
+        ("never", ["INFO moorline: one", "WARNING moorline: two"]),
+        ("before", ["theirs: two"]),
+        ("after", ["INFO moorline: one", "theirs: two"]),
+    ],
+)
+def test_the_log_is_seen_unless_the_application_has_set_up_its_own(when, expected):
+    environment = {**os.environ, "PYTHONPATH": str(Path(mo.__file__).parents[1])}
+    command = [sys.executable, "-c", SCRIPT, when]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    lines = done.stderr.splitlines()
+    assert len(lines) == len(expected)
+    for line, end in zip(lines, expected):
+        assert line.endswith(end)
