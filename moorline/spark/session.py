@@ -6,6 +6,8 @@ are set on a session of our own, so the user's own session keeps its.
 
 from __future__ import annotations
 
+import atexit
+import logging
 import os
 import shutil
 import subprocess
@@ -21,6 +23,8 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from moorline.errors import SparkUnsuitable
+
+log = logging.getLogger("moorline")
 
 SUPPORTED = "4.3"
 
@@ -118,36 +122,47 @@ def control_host(spark: SparkSession) -> tuple[str, str]:
 
 @contextmanager
 def embedded(slots: int, failures: int = 1) -> Iterator[SparkSession]:
-    """A local Spark, gone without a trace after the last job that uses it; or the user's that is running already.
+    """A local Spark, kept for the next job of this process; or the user's that is running already.
 
-    ``failures``: how often a task may fail. One that fails is the end of a streaming attempt.
+    ``failures``: how often a task may fail. One that fails is the end of a streaming attempt. What is kept goes when
+    the process does, or when a job needs another one and nobody uses it.
     """
     with _sharing:
-        if _shared.users == 0 and SparkContext._active_spark_context is not None:
-            theirs: SparkSession | None = SparkSession.builder.getOrCreate()
-        else:
-            theirs = None
-            if _shared.users == 0:
-                _shared.open(slots, failures)
-            _shared.users += 1
+        spark = SparkSession.builder.getOrCreate() if _shared.is_of_the_user() else _shared.use(slots, failures)
+        is_shared = spark is _shared.spark
+        _shared.users += is_shared
     try:
-        yield theirs or _shared.spark
+        yield spark
     finally:
-        if theirs is None:
-            with _sharing:
-                _shared.users -= 1
-                if _shared.users == 0:
-                    _shared.close()
+        with _sharing:
+            _shared.users -= is_shared
 
 
 class _Shared:
     """The embedded Spark, while there is one, and how many jobs use it."""
 
     users = 0
-    spark: SparkSession
+    spark: SparkSession | None = None
+    _slots = _failures = 0
 
-    def open(self, slots: int, failures: int) -> None:
+    def is_of_the_user(self) -> bool:
+        """Is a Spark running, and not ours?"""
+        active = SparkContext._active_spark_context
+        return active is not None and (self.spark is None or active is not self.spark.sparkContext)
+
+    def use(self, slots: int, failures: int) -> SparkSession:
+        """The one that is kept, if it is alive and will do; else a new one."""
+        if self.spark is not None:
+            is_alive = SparkContext._active_spark_context is self.spark.sparkContext
+            will_do = slots <= self._slots and failures == self._failures
+            if is_alive and (will_do or self.users):
+                return self.spark
+            self.close()
+        return self._open(slots, failures)
+
+    def _open(self, slots: int, failures: int) -> SparkSession:
         require_java()
+        log.info("starting a local Spark, which takes some seconds")
         builder = (
             SparkSession.builder.master(f"local[{slots},{failures}]")
             .appName("moorline")
@@ -156,11 +171,17 @@ class _Shared:
             .config("spark.ui.showConsoleProgress", "false")
             .config("spark.driver.extraJavaOptions", EMBEDDED_JVM)
         )
-        self.spark = builder.getOrCreate()
+        self.spark, self._slots, self._failures = builder.getOrCreate(), slots, failures
+        atexit.register(self.close)
+        return self.spark
 
     def close(self) -> None:
-        self.spark.stop()
-        _end_jvm()
+        """End it, and its JVM. May be called twice."""
+        spark, self.spark = self.spark, None
+        atexit.unregister(self.close)
+        if spark is not None:
+            spark.stop()
+            _end_jvm()
 
 
 _shared = _Shared()
@@ -183,7 +204,7 @@ def require_java() -> None:
 
 
 def _end_jvm() -> None:
-    """PySpark keeps its JVM for the next session; a job's embedded one is to leave nothing behind."""
+    """PySpark keeps its JVM for the next session; the embedded one is to leave nothing behind."""
     gateway = SparkContext._gateway
     if gateway is None:
         return
