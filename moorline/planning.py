@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from moorline.api.job import Job
 from moorline.driver.planning import RestorePlan, plan_restore
+from moorline.driver.preflight import with_key_kinds
 from moorline.storage.snapshot_folders import open_snapshot
 
 
@@ -18,7 +19,8 @@ def plan(
     """What starting ``job`` from a savepoint (or from a checkpoint in a job's folder) would do to each state.
 
     ``print`` it; ``plan.is_safe`` is false if the job would refuse to start, because state would be lost or could not
-    be read. Only the manifest is looked at, and nothing is started.
+    be read. Nothing is started.
     """
     manifest, store = open_snapshot(restore, checkpoint)
-    return plan_restore(manifest, job.graph(parallelism), store.url, allow_non_restored_state)
+    graph = job.graph(parallelism)
+    return plan_restore(with_key_kinds(manifest, graph, store), graph, store.url, allow_non_restored_state)

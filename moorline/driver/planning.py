@@ -20,9 +20,10 @@ from moorline.api.functions import Function
 from moorline.api.generated_uids import advice_on_uids
 from moorline.api.operator_state import CheckpointedFunction, ListCheckpointed
 from moorline.api.states import State, declared_states
-from moorline.driver.preflight import conversions, stored_states
-from moorline.errors import InFlightNowhere, MaxParallelismChanged, StateIncompatible
+from moorline.driver.preflight import conversions, other_kind, stored_states
+from moorline.errors import InFlightNowhere, KeysChanged, MaxParallelismChanged, StateIncompatible
 from moorline.model.graph import Graph, Operator
+from moorline.model.key_kinds import ANY, kinds_of_selector
 from moorline.model.manifest import Manifest, OperatorEntry
 from moorline.protocol.redistribution import DEALT_OUT_ANEW, check_inputs, key_groups_of, stored_key_groups
 
@@ -81,7 +82,7 @@ class RestorePlan:
 
 
 def plan_restore(manifest: Manifest, graph: Graph, snapshot: str, allow_non_restored: bool = False) -> RestorePlan:
-    """The plan for starting ``graph`` from a snapshot."""
+    """The plan for starting ``graph`` from a snapshot. For its keys see ``preflight.with_key_kinds``."""
     problems: list[str] = []
     key_groups = graph.max_parallelism
     try:
@@ -105,12 +106,35 @@ def plan_restore(manifest: Manifest, graph: Graph, snapshot: str, allow_non_rest
             note = "the job has no operator with this uid"
             found.states.extend(_all(entry, verdict, note))
         else:
+            wrong, to_know = _keys(entry, operator)
+            problems += wrong
+            notes += to_know
             found.states.extend(_operator(entry, operator))
     for operator in graph.operators:
         if operator.uid not in {entry.uid for entry in manifest.operators}:
             for declared in declared_states(operator.function).values():
                 found.states.append(_new(operator.uid, declared))
     return found
+
+
+def _keys(entry: OperatorEntry, operator: Operator) -> tuple[list[str], list[str]]:
+    """What is wrong with the keys of an operator, and what is to be known of them."""
+    if not operator.is_keyed or not entry.keys:
+        return [], []
+    now = other_kind(entry, operator)
+    if now is not None:
+        return [str(KeysChanged(entry.uid, tuple(entry.keys), now))], []
+    rekey = operator.options.get("rekey")
+    if rekey is not None and rekey.name != entry.rekeyed:
+        return [], [
+            f"operator {entry.uid!r}: rekey {rekey.name!r} makes new keys of those of kind {' or '.join(entry.keys)}"
+        ]
+    if all(kinds_of_selector(i.key, i.key_type) == [ANY] for i in operator.inputs):
+        stored = " or ".join(entry.keys)
+        return [], [
+            f"operator {entry.uid!r}: its state is under keys of kind {stored}; the first record must have such a key"
+        ]
+    return [], []
 
 
 def _new(uid: str, declared: State) -> StatePlan:

@@ -9,7 +9,7 @@ import logging
 from dataclasses import dataclass, replace
 
 from moorline.api.sinks import Sink
-from moorline.driver.preflight import check_types
+from moorline.driver.preflight import check_keys, check_types, with_key_kinds
 from moorline.driver.processes import is_alive
 from moorline.errors import (
     HistoryBroken,
@@ -77,6 +77,8 @@ def _from_savepoint(
     if damage is not None:
         raise SnapshotCorrupt(store.url, damage)
     check_types(manifest, graph)
+    manifest = with_key_kinds(manifest, graph, store)
+    check_keys(manifest, graph)
     if not config.state.unaligned:
         _refuse_pickles(manifest, graph, f"the snapshot {store.url}")
     if back_to is not None:
@@ -189,6 +191,8 @@ def _start(
         return Start(Deployment(lower(graph), attempt, location=url, state=config.state), next_number, completed)
     manifest = decision.manifest
     check_types(manifest, graph)
+    manifest = with_key_kinds(manifest, graph, history.store)
+    check_keys(manifest, graph)
     if not config.state.unaligned:
         _refuse_pickles(manifest, graph, f"checkpoint {manifest.checkpoint} in {url}")
     _roll_back(graph, manifest.checkpoint)

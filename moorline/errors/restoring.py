@@ -87,6 +87,26 @@ class StateIncompatible(RestoreError):
 
 
 @dataclass(eq=False)
+class KeysChanged(RestoreError):
+    """Restored state is under keys of another kind than the job's: none of it would be found again."""
+
+    uid: str
+    stored: tuple[str, ...]
+    now: str
+    #: A key of the new kind; empty if its type alone is known.
+    key: str = ""
+
+    def __str__(self) -> str:
+        stored, example = " or ".join(self.stored), f" (such as {self.key})" if self.key else ""
+        return (
+            f"the state of operator {self.uid!r} is stored under keys of kind {stored}, and its keys are now of kind "
+            f"{self.now}{example}: none of that state would be found again. Give key_by the key that it had; or make "
+            f"new keys of the old ones, with rekey=mo.Rekey(name, lambda old: ...) on that step. If keys of both kinds "
+            f"are meant, declare them: key_by(..., key_type=...)."
+        )
+
+
+@dataclass(eq=False)
 class KeysCollide(RestoreError):
     """Two old keys became one new key, and nobody said what becomes of their values."""
 

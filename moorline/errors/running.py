@@ -138,6 +138,24 @@ class KeyClassUnknown(StateError):
 
 
 @dataclass(eq=False)
+class KeyClassesClash(StateError):
+    """Keys are of two classes that have the same name."""
+
+    uid: str
+    name: str
+    first: str
+    second: str
+
+    def __str__(self) -> str:
+        return (
+            f"operator {self.uid!r} has keys of two classes {self.name!r}, one of module {self.first!r} and one of "
+            f"{self.second!r}. A key is stored with the name of its class and not with the module, so that a class can "
+            f"be moved; the two would become one key. Rename one of them, or put something into the key that tells "
+            f"them apart."
+        )
+
+
+@dataclass(eq=False)
 class TtlNotEnabled(StateError):
     """One write was given a time to live in a state that has none."""
 
@@ -241,8 +259,8 @@ class InvalidKey(StateError):
     def __str__(self) -> str:
         return (
             f"operator {self.uid!r} was given the key {self.key} by record {self.record}: {self.cause}. "
-            f"A key is an int, str, bytes, bool, float, date, datetime, time, UUID, Enum, a frozen dataclass, "
-            f"or a tuple of these, and never None."
+            f"A key is an int, str, bytes, bool, float, Decimal, date, datetime, time, timedelta, UUID, Enum, a frozen "
+            f"dataclass, or a tuple or frozenset of these, and never None."
         )
 
 

@@ -44,6 +44,8 @@ class OperatorRestore:
     key_groups: int | None = None
     #: Records that come before all new ones.
     in_flight: tuple[InFlightShare, ...] = ()
+    #: The kinds of keys that the operator had, in all subtasks. Empty: not known.
+    key_kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -124,6 +124,8 @@ class OperatorHandles(msgspec.Struct, frozen=True):
     keyed: list[KeyedHandle] = []
     elements: list[ElementsHandle] = []
     in_flight: list[InFlightHandle] = []
+    #: The kinds of keys that its state has, see ``model/key_kinds.py``. Empty: not known, or it has no key.
+    keys: list[str] = []
 
     def files(self) -> list[SnapshotFile]:
         single = [e.file for e in self.elements] + [h.file for h in self.in_flight]
@@ -140,6 +142,11 @@ class OperatorEntry(msgspec.Struct, frozen=True):
     subtasks: list[OperatorHandles]
     #: The last change of keys that its state has been through, see ``mo.Rekey``.
     rekeyed: str = ""
+
+    @property
+    def keys(self) -> list[str]:
+        """The kinds of keys in all subtasks."""
+        return sorted({kind for subtask in self.subtasks for kind in subtask.keys})
 
 
 class Manifest(msgspec.Struct, frozen=True, tag="checkpoint", tag_field="kind"):

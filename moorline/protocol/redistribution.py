@@ -93,7 +93,8 @@ def _operator(entry: OperatorEntry, operator: Operator, max_parallelism: int) ->
         keyed = tuple(_cut(k, mine) for h in entry.subtasks for k in h.keyed if mine & KeyGroupRange(k.first, k.end))
         in_flight = tuple(_in_flight(entry, index, operator.parallelism, max_parallelism, changes_keys))
         other = None if stored == max_parallelism else stored
-        parts.append(OperatorRestore(keyed, elements[index], changes_keys, other, in_flight))
+        kinds = () if changes_keys else tuple(entry.keys)
+        parts.append(OperatorRestore(keyed, elements[index], changes_keys, other, in_flight, kinds))
     return parts
 
 

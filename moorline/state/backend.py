@@ -28,6 +28,7 @@ import pyarrow as pa
 from moorline.api.descriptors import StateDescriptor
 from moorline.api.states import State
 from moorline.errors import NoCurrentKey
+from moorline.model.key_identity import KeyIdentities
 from moorline.model.manifest import KeyedHandle, NativeFile
 from moorline.model.times import MIN_TIME
 
@@ -51,7 +52,8 @@ NO_KEY = _NoKey()
 class CurrentKey:
     """The key of the record being processed, shared by the operator and all of its states.
 
-    States of windows have a ``CurrentKey`` of their own, whose key is the pair of key and namespace.
+    It is what stands for the key in memory (``model/key_identity.py``). States of windows have a ``CurrentKey`` of
+    their own, whose key is the pair of key and namespace.
     """
 
     __slots__ = ("key",)
@@ -155,9 +157,13 @@ class TimerStore(Protocol):
 
 
 class KeyedBackend(Protocol):
-    """The keyed states of one operator in one subtask."""
+    """The keyed states of one operator in one subtask.
+
+    Keys that are passed in stand for the users' keys as :attr:`identities` says; those handed out are the users' own.
+    """
 
     current: CurrentKey
+    identities: KeyIdentities
 
     def restore(self, restored: Sequence[Restored]) -> None:
         """Take state back, before :meth:`bind`. In the order of the chain: a later one replaces an earlier one."""

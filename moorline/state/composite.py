@@ -56,7 +56,7 @@ class CompositeBackend:
         *,
         allow_dropped: frozenset[str] | None = frozenset(),
     ) -> None:
-        self.current = inner.current
+        self.current, self.identities = inner.current, inner.identities
         self._uid, self._inner, self._make_external, self._allow_dropped = uid, inner, make_external, allow_dropped
         self._stores: dict[ExternalStore, ExternalBackend] = {}
         #: Where each state that is bound is: its backend.
@@ -109,7 +109,7 @@ class CompositeBackend:
                 )
                 raise InvalidArgument("store", store, advice)
             made = self._make_external(store)
-            made.current = self.current
+            made.current, made.identities = self.current, self.identities
             made.restore(self._waiting.pop(store.label, []))
             self._stores[store] = made
         return self._stores[store]

@@ -21,17 +21,15 @@ Timers stay in the worker, on the heap.
 
 from __future__ import annotations
 
-import dataclasses
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from enum import Enum
 from functools import partial
 from typing import Any
 
 from moorline.api.descriptors import StateDescriptor, ValueStateDescriptor
 from moorline.api.external import Change, ExternalStore, Owner, Place, StoreSession
 from moorline.api.states import State
-from moorline.errors import InvalidArgument, KeyClassUnknown, StateIncompatible, UnknownState
+from moorline.errors import InvalidArgument, StateIncompatible, UnknownState
 from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import KeyedHandle
@@ -92,9 +90,9 @@ class ExternalBackend:
         self._moment = moment if moment is not None else Moment()
         self._store, self._key_groups = store, key_groups
         self._owner = Owner(job, uid, attempt, key_groups.first, key_groups.end, uuid.uuid4().hex)
-        self._classes, self._seen_classes = keys.key_classes(key_type), set[type]()
         self._allow_dropped = allow_dropped
         self._heap = HeapBackend(uid, max_parallelism, self._moment, key_type=key_type, allow_dropped=allow_dropped)
+        self.identities = self._heap.identities
         self._tables: dict[str, ExternalTable] = {}
         self._live: dict[str, State] = {}
         self._restored: dict[str, list[Restored]] = {}
@@ -150,12 +148,11 @@ class ExternalBackend:
         """Make documents of restored rows."""
         rows, name = StoredTable(table.form, True), table.form.state
         for one in restored:
-            rows.fill(self._uid, one, descriptor, self._classes)
+            rows.fill(self._uid, one, descriptor)
         spaces: dict[bytes, dict[Any, Any]] = {}
         for ident, live in rows.table.entries.items():
             key, namespace = ident if table.form.is_windowed else (ident, None)
             spaces.setdefault(keys.encode(key), {})[namespace] = live
-        spaces |= rows.unclaimed
         for gone in (key for told in self._told.values() for state, key in told.gone if state == name):
             spaces.setdefault(gone, {})
         for encoded, found in spaces.items():
@@ -234,7 +231,6 @@ class ExternalBackend:
             part = missing[n : n + READ_AT_ONCE]
             found = {d.place: d.content for d in session.read([place for _, _, place in part])}
             for table, key, place in part:
-                self._learn(key)
                 table.load(key, (place, found.get(place)))
 
     def settle(self) -> None:
@@ -245,19 +241,20 @@ class ExternalBackend:
         table = self._tables.get(state)
         if table is None:
             raise UnknownState(self._uid, state, tuple(self._live))
-        return (key for page in self._pages(table) for key in self._all_of(page) if self._idents_of(table, key))
+        found = (key for page in self._pages(table) for key in self._all_of(page) if self._idents_of(table, key))
+        return map(self.identities.shown, found)
 
     def peek(self, state: str, encoded: bytes) -> Peeked:
         """What the operator itself would read: also what the store has not been told yet."""
         table = self._tables.get(state)
         if table is None:
             raise UnknownState(self._uid, state, tuple(self._live))
-        key, ttl = self._decoded(encoded), table.form.ttl
+        key, ttl = keys.decode_identity(encoded), table.form.ttl
         # Brought in as if a record had touched it, and dropped with the next batch.
         self._fetch([key])
         entries = {ident: dict.__getitem__(table.entries, ident) for ident in table.idents_of(key)}
         now = None if ttl is None else judged_at(ttl, self._moment)
-        return rows_of(table.form, Content(entries, {}, None, now), self._max_parallelism)
+        return rows_of(table.form, Content(entries, None, now), self._max_parallelism)
 
     def _pages(self, table: ExternalTable) -> Iterator[list[Any]]:
         """All keys of a state, page by page, with the state's content while the page is looked at."""
@@ -270,7 +267,7 @@ class ExternalBackend:
             yield ours[n : n + READ_AT_ONCE]
         for documents in self._start().scan(table.form.state):
             self._turn_over()
-            found = {self._decoded(document.place.key): document for document in documents}
+            found = {keys.decode_identity(document.place.key): document for document in documents}
             page = [key for key in found if key not in unapplied]
             for key, _ in table.missing(page):
                 table.load(key, found[key])
@@ -297,26 +294,10 @@ class ExternalBackend:
             self._fetch([key])
         return table.idents_of(key)
 
-    def _learn(self, key: Any) -> None:
-        """Remember the classes of keys, to make keys from what is in the store."""
-        for one in key if type(key) is tuple else (key,):
-            if type(one) is tuple:
-                self._learn(one)
-            elif type(one) not in self._seen_classes:
-                self._seen_classes.add(type(one))
-                if isinstance(one, Enum) or dataclasses.is_dataclass(one):
-                    self._classes |= keys.key_classes(type(one))
-
-    def _decoded(self, encoded: bytes) -> Any:
-        try:
-            return keys.decode(encoded, self._classes)
-        except keys.UnknownClass as unknown:
-            raise KeyClassUnknown(str(unknown)) from None
-
     def _shown(self, encoded: bytes) -> Any:
         """The key if it can be made, else its encoding."""
         try:
-            return keys.decode(encoded, self._classes)
+            return keys.decode(encoded, self.identities.classes)
         except keys.UnknownClass:
             return encoded
 

@@ -213,7 +213,7 @@ class ExternalTable:
             if content is not None:
                 for namespace, live in self.documents.read(content).items():
                     entries[(key, namespace) if self.form.is_windowed else key] = live
-        return tables_of(self.form, Content(entries, {}), self._max_parallelism)
+        return tables_of(self.form, Content(entries), self._max_parallelism)
 
     def changes(self, checkpoint: int, with_text: bool) -> list[Change]:
         """What is to be applied for a checkpoint."""

@@ -8,8 +8,7 @@ the type would let the user change it in place, before handing it out). Without 
     incremental   a snapshot holds the keys that have changed since the one it builds on (``state/heap_chains.py``):
                   its synchronous part takes as long as there are changes, whatever the size of the state
 
-Keys are compared as Python compares them, which is how ``model/keys.py`` encodes them. A restored key of a class that
-nobody has declared waits under its encoding until a record with that key brings the object along.
+Keys stand in the dict as ``model/key_identity.py`` says: the plain ones themselves.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from typing import Any
 
 from moorline.api.descriptors import StateDescriptor, ValueStateDescriptor
 from moorline.api.states import State
-from moorline.errors import InvalidArgument, KeyClassUnknown, StateIncompatible, UnknownState
-from moorline.model import keys
+from moorline.errors import InvalidArgument, StateIncompatible, UnknownState
+from moorline.model.key_identity import KeyIdentities
 from moorline.model.manifest import KeyedHandle
 from moorline.protocol.increments import is_fold_due
 from moorline.state.backend import CurrentKey, KeyedSnapshot, Moment, Restored, Rows
@@ -31,7 +30,7 @@ from moorline.state.heap_chains import Chains
 from moorline.state.heap_rows import Content
 from moorline.state.heap_states import live_state
 from moorline.state.heap_table import StoredTable
-from moorline.state.heap_timers import HeapTimers, class_of
+from moorline.state.heap_timers import HeapTimers
 from moorline.state.peeking import KINDS, Peeked, rows_of
 from moorline.state.types import stored
 
@@ -69,13 +68,12 @@ class HeapBackend:
         self.current = CurrentKey()
         self._uid, self._max_parallelism = uid, max_parallelism
         self._moment = moment if moment is not None else Moment()
-        self._classes = keys.key_classes(key_type)
+        self.identities = KeyIdentities(uid, key_type)
         self._allow_dropped = allow_dropped
         self._tables: dict[str, StoredTable] = {}
         self._live: dict[str, State] = {}
         self._timers: dict[str, HeapTimers] = {}
         self._restored: dict[str, list[Restored]] = {}
-        self._has_unclaimed = False
         self._chains = Chains() if incremental else None
 
     # --- before the first record ----------------------------------------------------------------
@@ -114,7 +112,7 @@ class HeapBackend:
         if name not in self._timers:
             form = Form(TIMERS + name, "timers", "int", stored(int, "timers"), is_windowed=True)
             typed = self._table(form, None)
-            self._timers[name] = HeapTimers(typed.table, typed.unclaimed)
+            self._timers[name] = HeapTimers(typed.table, self.identities.shown)
         return self._timers[name]
 
     def _table(self, form: Form, descriptor: StateDescriptor | None) -> StoredTable:
@@ -122,10 +120,9 @@ class HeapBackend:
         typed = StoredTable(form, self._chains is not None)
         chain = self._restored.pop(form.state, [])
         for one in chain:
-            typed.fill(self._uid, one, descriptor, self._classes)
+            typed.fill(self._uid, one, descriptor)
         if self._chains is not None and not typed.is_altered:
             self._chains.restored(form.state, [one.handle for one in chain])
-        self._has_unclaimed = self._has_unclaimed or bool(typed.unclaimed)
         self._tables[form.state] = typed
         return typed
 
@@ -139,15 +136,7 @@ class HeapBackend:
     # --- while records are processed ------------------------------------------------------------
 
     def claim(self, keys_of_batch: Iterable[Any]) -> None:
-        if not self._has_unclaimed:
-            return
-        for key in set(keys_of_batch):
-            encoded = keys.encode(key)
-            for name, typed in self._tables.items():
-                spaces = typed.claim(encoded, key)
-                if spaces is not None and typed.form.kind == "timers":
-                    self._timers[name.removeprefix(TIMERS)].claimed(encoded, key, spaces)
-        self._has_unclaimed = any(t.unclaimed for t in self._tables.values())
+        """Nothing: it is all here."""
 
     def settle(self) -> None:
         """Nothing: what is changed is changed at once."""
@@ -156,9 +145,7 @@ class HeapBackend:
         typed = self._tables.get(state)
         if typed is None:
             raise UnknownState(self._uid, state, tuple(self._live))
-        for encoded in typed.unclaimed:
-            raise KeyClassUnknown(class_of(encoded))
-        return typed.keys()
+        return map(self.identities.shown, typed.keys())
 
     def peek(self, state: str, encoded: bytes) -> Peeked:
         """Quick, but for a state of windows: all of its windows are looked through for those of the key."""
@@ -166,7 +153,7 @@ class HeapBackend:
         if typed is None or typed.form.kind not in KINDS:
             raise UnknownState(self._uid, state, tuple(self._live))
         now = None if typed.form.ttl is None else judged_at(typed.form.ttl, self._moment)
-        return rows_of(typed.form, typed.of_key(encoded, self._classes, now), self._max_parallelism)
+        return rows_of(typed.form, typed.of_key(encoded, now), self._max_parallelism)
 
     def entries(self) -> int:
         return sum(len(t) for t in self._tables.values() if t.form.kind != "timers")

@@ -6,15 +6,14 @@ between key groups, so that a file holds whole key groups and a large state beco
 
     key_group  key  [namespace]  [map_key]  value  [last_access  ttl]  [gone]
 
-Keys are a column of ints or of strings if all of them are; else of their encodings (``model/keys.py``). A key whose
-class is not known waits under its encoding, as *unclaimed*, until a record brings the class along.
+Keys are a column of ints or of strings if all of them are; else of their encodings (``model/keys.py``). What is read
+back stands for the key as ``model/key_identity.py`` says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,8 +37,6 @@ HAVE_ELEMENTS = ("list", "map", "timers")
 
 NAMESPACE = pa.struct([pa.field("start", pa.int64()), pa.field("end", pa.int64())])
 
-#: By encoded key, then by namespace (None if the state has none).
-Unclaimed = dict[bytes, dict[Namespace, Any]]
 Places = npt.NDArray[np.int64]
 
 
@@ -48,7 +45,6 @@ class Content:
     """What a snapshot has taken of one table. Nothing in it changes any more."""
 
     entries: dict[Any, Any]
-    unclaimed: Unclaimed
     #: In an increment: what was there before and is not any more. None: this is everything there is.
     gone: Sequence[Any] | None = None
     #: Leave out what is over its time now. None: leave out nothing.
@@ -62,7 +58,7 @@ def tables_of(form: Form, content: Content, max_parallelism: int) -> Iterator[pa
     """The rows of ``content``, sorted, in tables of bounded size. None if there are no rows."""
     index = _index(form, content, max_parallelism)
     order = index.order.tolist()
-    values = list(chain(content.entries.values(), (v for w in content.unclaimed.values() for v in w.values())))
+    values = list(content.entries.values())
     values += [None] * (len(order) - len(values))
     ends, upto = _key_groups(form, index, values)
     waiting: list[pa.Table] = []
@@ -95,11 +91,8 @@ class _Index:
 
 
 def _index(form: Form, content: Content, max_parallelism: int) -> _Index:
-    idents = [*content.entries, *((e, n) if form.is_windowed else e for e, w in content.unclaimed.items() for n in w)]
-    waiting, live = len(idents) - len(content.entries), len(idents)
-    idents += content.gone or ()
-    own_keys = [i[0] for i in idents] if form.is_windowed else idents
-    column, groups = _keys(own_keys, len(content.entries), waiting, max_parallelism)
+    idents = [*content.entries, *(content.gone or ())]
+    column, groups = _keys([i[0] for i in idents] if form.is_windowed else idents, max_parallelism)
     sort_by = {"group": pa.array(groups), "key": column}
     namespace = None
     if form.is_windowed:
@@ -114,21 +107,20 @@ def _index(form: Form, content: Content, max_parallelism: int) -> _Index:
         groups[places],
         column.take(order),
         None if namespace is None else namespace.take(order),
-        None if content.gone is None else places >= live,
+        None if content.gone is None else places >= len(content.entries),
     )
 
 
-def _keys(found: list[Any], first: int, waiting: int, max_parallelism: int) -> tuple[pa.Array, Places]:
-    """A column of keys and their key groups. Those of ``[first,first+waiting)`` are encoded already."""
-    kinds = set(map(type, found)) if not waiting else set()
+def _keys(found: list[Any], max_parallelism: int) -> tuple[pa.Array, Places]:
+    """A column of keys and their key groups."""
+    kinds = set(map(type, found))
     if kinds == {int}:
         try:
             numbers = np.array(found, np.int64)
             return pa.array(numbers), keys.int_key_groups(numbers, max_parallelism)
         except OverflowError:
             pass
-    encoded = [*map(keys.encode, found[:first]), *found[first : first + waiting]]
-    encoded += map(keys.encode, found[first + waiting :])
+    encoded = list(map(keys.encode, found))
     groups = np.fromiter((keys.encoded_key_group(e, max_parallelism) for e in encoded), np.int64, len(encoded))
     return pa.array(found, pa.string()) if kinds == {str} else pa.array(encoded, pa.binary()), groups
 
@@ -204,63 +196,42 @@ class Found:
     """What is in the rows of one handle."""
 
     entries: dict[Any, Any] = field(default_factory=dict)
-    unclaimed: Unclaimed = field(default_factory=dict)
     gone: list[Any] = field(default_factory=list)
-    gone_unclaimed: list[tuple[bytes, Namespace]] = field(default_factory=list)
 
 
-def entries_of(form: Form, readers: Readers, tables: Iterable[pa.Table], classes: keys.Classes) -> Found:
+def entries_of(form: Form, readers: Readers, tables: Iterable[pa.Table]) -> Found:
     """The entries in the rows of one handle."""
     found = Found()
     for table in tables:
         if "gone" in table.column_names:
             is_gone = pc.fill_null(table["gone"], False)
-            idents, unknown = _idents(form, table.filter(is_gone), classes)
-            found.gone += [ident for n, ident in enumerate(idents) if n not in unknown]
-            found.gone_unclaimed += [(encoded, _namespace(form, idents[n])) for n, encoded in unknown.items()]
+            found.gone += _idents(form, table.filter(is_gone))
             table = table.filter(pc.invert(is_gone))
         if table.num_rows:
-            _take_in(form, readers, table, classes, found)
+            _take_in(form, readers, table, found)
     return found
 
 
-def _take_in(form: Form, readers: Readers, table: pa.Table, classes: keys.Classes, found: Found) -> None:
+def _take_in(form: Form, readers: Readers, table: pa.Table, found: Found) -> None:
     values: list[Any] = _values(form, readers, table)
-    heads, grouped = table, values
-    if form.kind in HAVE_ELEMENTS:
-        starts = _starts(form, table)
-        heads, grouped = table.take(pa.array(starts)), list(_grouped(form, readers, table, values, starts))
-    idents, unknown = _idents(form, heads, classes)
-    if form.kind not in HAVE_ELEMENTS and not unknown:
-        found.entries.update(zip(idents, values))
+    if form.kind not in HAVE_ELEMENTS:
+        found.entries.update(zip(_idents(form, table), values))
         return
-    for n, (ident, value) in enumerate(zip(idents, grouped, strict=True)):
-        into = found.entries
-        if n in unknown:
-            into, ident = found.unclaimed.setdefault(unknown[n], {}), _namespace(form, ident)
-        if form.kind in HAVE_ELEMENTS and ident in into:  # its rows began in the table before
+    starts, into = _starts(form, table), found.entries
+    grouped = _grouped(form, readers, table, values, starts)
+    for ident, value in zip(_idents(form, table.take(pa.array(starts))), grouped, strict=True):
+        if ident in into:  # its rows began in the table before
             into[ident] = into[ident] + value if form.kind == "list" else into[ident] | value
         else:
             into[ident] = value
 
 
-def _namespace(form: Form, ident: Any) -> Namespace:
-    return ident[1] if form.is_windowed else None
-
-
-def _idents(form: Form, table: pa.Table, classes: keys.Classes) -> tuple[list[Any], dict[int, bytes]]:
-    """What each row's entry is kept under; and where the class of the key is not known, its encoding instead."""
-    column = table["key"].to_pylist()
-    unknown: dict[int, bytes] = {}
+def _idents(form: Form, table: pa.Table) -> list[Any]:
+    """What each row's entry is kept under."""
+    column: list[Any] = table["key"].to_pylist()
     if pa.types.is_binary(table["key"].type):
-        for n, encoded in enumerate(column):
-            try:
-                column[n] = keys.decode(encoded, classes)
-            except keys.UnknownClass:
-                column[n], unknown[n] = None, encoded
-    if not form.is_windowed:
-        return column, unknown
-    return list(zip(column, _namespaces(table["namespace"]), strict=True)), unknown
+        column = list(map(keys.decode_identity, column))
+    return list(zip(column, _namespaces(table["namespace"]), strict=True)) if form.is_windowed else column
 
 
 def _namespaces(column: pa.ChunkedArray) -> list[Namespace]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,14 +10,12 @@ import pyarrow as pa
 from moorline.api.descriptors import MapStateDescriptor, StateDescriptor
 from moorline.errors import StateIncompatible
 from moorline.model import keys
-from moorline.model.keys import Classes
 from moorline.model.manifest import KeyedHandle
-from moorline.state.backend import Namespace, Restored
+from moorline.state.backend import Restored
 from moorline.state.evolution import Where, plan
 from moorline.state.forms import Form
-from moorline.state.heap_rows import HAVE_ELEMENTS, Content, Readers, Unclaimed, entries_of, tables_of
+from moorline.state.heap_rows import HAVE_ELEMENTS, Content, Readers, entries_of, tables_of
 from moorline.state.heap_states import Table, TrackedTable
-from moorline.state.peeking import live_key
 from moorline.state.type_names import parse_map
 
 
@@ -28,31 +25,23 @@ class StoredTable:
     def __init__(self, form: Form, is_tracked: bool) -> None:
         self.form = form
         self.table = TrackedTable() if is_tracked else Table()
-        self.unclaimed: Unclaimed = {}
         #: Is it something else than the rows it was restored from?
         self.is_altered = False
 
     def __len__(self) -> int:
-        return len(self.table.entries) + sum(map(len, self.unclaimed.values()))
+        return len(self.table.entries)
 
     # --- restoring ------------------------------------------------------------------------------
 
-    def fill(self, uid: str, restored: Restored, descriptor: StateDescriptor | None, classes: keys.Classes) -> None:
+    def fill(self, uid: str, restored: Restored, descriptor: StateDescriptor | None) -> None:
         """Take in what is in the rows of one handle: it replaces what is here under the same keys."""
         form = self.form
         readers, is_same = _readers(uid, restored.handle, form, descriptor)
         self.is_altered = self.is_altered or not is_same or restored.handle.file is None
-        found = entries_of(form, readers, self._checked(uid, restored, readers), classes)
+        found = entries_of(form, readers, self._checked(uid, restored, readers))
         for ident in found.gone:
             self.table.entries.pop(ident, None)
-        for encoded, namespace in found.gone_unclaimed:
-            spaces = self.unclaimed.get(encoded, {})
-            spaces.pop(namespace, None)
-            if not spaces:
-                self.unclaimed.pop(encoded, None)
         self.table.entries.update(found.entries)
-        for encoded, spaces in found.unclaimed.items():
-            self.unclaimed.setdefault(encoded, {}).update(spaces)
 
     def _checked(self, uid: str, restored: Restored, readers: Readers) -> Iterator[pa.Table]:
         form = self.form
@@ -67,17 +56,6 @@ class StoredTable:
                 if not table.schema.field(name).type.equals(wanted):
                     raise ValueError(f"column {name!r} is {table.schema.field(name).type} instead of {wanted}")
             yield table
-
-    def claim(self, encoded: bytes, key: Any) -> dict[Namespace, Any] | None:
-        """A record has brought a key along. What was waiting under its encoding, by namespace."""
-        spaces = self.unclaimed.pop(encoded, None)
-        for namespace, value in (spaces or {}).items():
-            ident = (key, namespace) if self.form.is_windowed else key
-            if self.table.in_the_air:
-                # A snapshot knows the value under another name, so nobody would notice that it is shared.
-                value = copy.deepcopy(value)
-            self.table.entries[ident] = value
-        return spaces
 
     # --- looking --------------------------------------------------------------------------------
 
@@ -95,17 +73,14 @@ class StoredTable:
                 seen.add(ident[0])
                 yield ident[0]
 
-    def of_key(self, encoded: bytes, classes: Classes, expired_at: int | None) -> Content:
+    def of_key(self, encoded: bytes, expired_at: int | None) -> Content:
         """What is kept under one key, by pointer: to be looked at at once."""
-        if encoded in self.unclaimed:
-            return Content({}, {encoded: self.unclaimed[encoded]}, None, expired_at)
-        entries, is_windowed = self.table.entries, self.form.is_windowed
-        key = live_key(encoded, classes, (i[0] for i in entries) if is_windowed else entries)
-        if is_windowed:
+        entries, key = self.table.entries, keys.decode_identity(encoded)
+        if self.form.is_windowed:
             found = {ident: value for ident, value in entries.items() if ident[0] == key}
         else:
             found = {key: entries[key]} if key in entries else {}
-        return Content(found, {}, None, expired_at)
+        return Content(found, None, expired_at)
 
     def idents(self) -> Iterator[Any]:
         """What every entry is kept under. The table may change on the way."""
@@ -114,7 +89,7 @@ class StoredTable:
     # --- snapshots ------------------------------------------------------------------------------
 
     def everything(self, expired_at: int | None) -> Content:
-        return Content(dict(self.table.entries), dict(self.unclaimed), None, expired_at)
+        return Content(dict(self.table.entries), None, expired_at)
 
     def changed_since(self, checkpoint: int) -> dict[Any, bool]:
         assert isinstance(self.table, TrackedTable)
@@ -130,7 +105,7 @@ class StoredTable:
     def changes(self, changed: dict[Any, bool]) -> Content:
         entries = self.table.entries
         now = {ident: entries[ident] for ident in changed if ident in entries}
-        return Content(now, {}, [ident for ident, existed in changed.items() if existed and ident not in now])
+        return Content(now, [ident for ident, existed in changed.items() if existed and ident not in now])
 
     def cut(self, checkpoint: int, completed: int, is_first: bool) -> None:
         """A snapshot has been taken. ``is_first``: there is nothing older to build on."""

@@ -11,51 +11,31 @@ no order either.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from moorline.errors import KeyClassUnknown
-from moorline.model import keys
 from moorline.state.backend import Namespace
-from moorline.state.heap_rows import Unclaimed
 from moorline.state.heap_states import Table
 
 
-class _Waiting:
-    """Stands for a key whose class is not known yet."""
-
-    __slots__ = ("encoded",)
-
-    def __init__(self, encoded: bytes) -> None:
-        self.encoded = encoded
-
-    def __hash__(self) -> int:
-        return hash(self.encoded)
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is _Waiting and other.encoded == self.encoded
-
-
 class HeapTimers:
-    """The timers of one kind, over a table from (key, namespace) to a set of times.
+    """The timers of one kind, over a table from (key, namespace) to a set of times. ``shown``: the user's own key.
 
-    >>> timers = HeapTimers(Table(), {})
+    >>> timers = HeapTimers(Table(), shown=lambda key: key)
     >>> timers.register(20, "a"), timers.register(10, "b"), timers.register(10, "b")
     (None, None, None)
     >>> timers.pop_due(15), timers.pop_due(15), timers.next_time()
     ((10, 'b', None), None, 20)
     """
 
-    def __init__(self, table: Table, unclaimed: Unclaimed) -> None:
-        self._table = table
+    def __init__(self, table: Table, shown: Callable[[Any], Any]) -> None:
+        self._table, self._shown = table, shown
         self._buckets: dict[int, dict[tuple[Any, Namespace], None]] = {}
         #: The windows of each key that have timers.
         self._spaces: dict[Any, set[Namespace]] = {}
         for (key, namespace), times in table.entries.items():
             self._enter(key, namespace, times)
-        for encoded, spaces in unclaimed.items():
-            for namespace, times in spaces.items():
-                self._enter(_Waiting(encoded), namespace, times)
         self._times = list(self._buckets)
         heapify(self._times)
 
@@ -116,11 +96,13 @@ class HeapTimers:
                 continue
             item, _ = bucket.popitem()
             key, namespace = item
-            if type(key) is _Waiting:
+            try:
+                shown = self._shown(key)
+            except BaseException:
                 bucket[item] = None
-                raise KeyClassUnknown(class_of(key.encoded))
+                raise
             self._forget(time, bucket, item)
-            return time, key, namespace
+            return time, shown, namespace
         return None
 
     def forget(self) -> None:
@@ -129,15 +111,6 @@ class HeapTimers:
         self._buckets.clear()
         self._spaces.clear()
         self._times.clear()
-
-    def claimed(self, encoded: bytes, key: Any, spaces: dict[Namespace, set[int]]) -> None:
-        """A record has brought the key along."""
-        waiting = _Waiting(encoded)
-        self._spaces.pop(waiting, None)
-        for namespace, times in spaces.items():
-            for time in times:
-                del self._buckets[time][waiting, namespace]
-            self._enter(key, namespace, times)
 
     def _forget(self, time: int, bucket: dict[tuple[Any, Namespace], None], item: tuple[Any, Namespace]) -> None:
         """A timer has left its bucket."""
@@ -153,11 +126,3 @@ class HeapTimers:
                 spaces.discard(namespace)
                 if not spaces:
                     del self._spaces[key]
-
-
-def class_of(encoded: bytes) -> str:
-    """The class that is missing to make a key from its encoding."""
-    try:
-        return type(keys.decode(encoded)).__qualname__
-    except keys.UnknownClass as unknown:
-        return str(unknown)

@@ -18,14 +18,12 @@ snapshots by ``driver/lookup.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from moorline.errors import KeyClassUnknown
 from moorline.model import keys
 from moorline.state.forms import Form
 from moorline.state.heap_rows import HAVE_ELEMENTS, Content, tables_of
@@ -36,8 +34,6 @@ from moorline.state.type_names import parse, parse_map
 KINDS = frozenset(("value", "list", "map", "reducing", "aggregating"))
 #: A list or map with more elements is not for a query: the subtask would stand still for it.
 MOST_ELEMENTS = 100_000
-#: So many keys are looked at to learn their classes.
-_LOOKED_AT = 20
 
 
 class Peeked(NamedTuple):
@@ -65,7 +61,7 @@ class TooLarge(ValueError):
 def rows_of(form: Form, content: Content, max_parallelism: int) -> Peeked:
     """The rows of a few entries of a table on the heap."""
     if form.kind in HAVE_ELEMENTS:
-        entries = [*content.entries.values(), *(v for spaces in content.unclaimed.values() for v in spaces.values())]
+        entries = list(content.entries.values())
         check_count(sum(map(len, entries)))
     return Peeked(form.kind, form.type, joined(tables_of(form, content, max_parallelism)))
 
@@ -80,33 +76,6 @@ def joined(tables: Iterable[pa.Table]) -> pa.Table | None:
     """All rows together."""
     found = [table for table in tables if table.num_rows]
     return pa.concat_tables(found) if found else None
-
-
-def live_key(encoded: bytes, classes: keys.Classes, some: Iterable[Any]) -> Any:
-    """The key behind an encoding. If its class was not declared, keys of the same state show it.
-
-    >>> live_key(keys.encode(7), {}, [])
-    7
-    """
-    try:
-        return keys.decode(encoded, classes)
-    except keys.UnknownClass:
-        found = dict(classes)
-        for key in islice(some, _LOOKED_AT):
-            for part in _parts(key):
-                found |= keys.key_classes(type(part))
-    try:
-        return keys.decode(encoded, found)
-    except keys.UnknownClass as unknown:
-        raise KeyClassUnknown(str(unknown)) from None
-
-
-def _parts(key: Any) -> Iterator[Any]:
-    if isinstance(key, tuple):
-        for part in key:
-            yield from _parts(part)
-    else:
-        yield key
 
 
 # --- for whoever asked ------------------------------------------------------------------------

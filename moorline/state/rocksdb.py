@@ -24,14 +24,15 @@ from typing import Any
 
 from moorline.api.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor, ValueStateDescriptor
 from moorline.api.states import State
-from moorline.errors import InvalidArgument, KeyClassUnknown, StateIncompatible, UnknownState
-from moorline.model import keys as key_codec
+from moorline.errors import InvalidArgument, StateIncompatible, UnknownState
 from moorline.model.key_groups import KeyGroupRange
+from moorline.model.key_identity import KeyIdentities
+from moorline.model.key_kinds import kind_of
 from moorline.state.backend import CurrentKey, Files, KeyedSnapshot, Moment, Restored
 from moorline.state.expiring import expiring, judged_at
 from moorline.state.forms import Form, form_of
 from moorline.state.peeking import KINDS, MOST_ELEMENTS, Peeked, check_count, joined
-from moorline.state.rocksdb_cells import PLAIN_KEYS, Cells, Places, Room, codec_of, row_prefix
+from moorline.state.rocksdb_cells import Cells, Places, Room, codec_of, row_prefix
 from moorline.state.rocksdb_census import count_keys
 from moorline.state.rocksdb_layout import (
     after,
@@ -41,6 +42,7 @@ from moorline.state.rocksdb_layout import (
     groups,
     heads,
     number_bytes,
+    place_end,
 )
 from moorline.state.rocksdb_lists import Lists, RocksDbListState
 from moorline.state.rocksdb_lists import Sequence as ListSequence
@@ -115,19 +117,18 @@ class RocksDbBackend:
         self._uid, self._max_parallelism, self._key_groups = uid, max_parallelism, key_groups
         self._moment = moment if moment is not None else Moment()
         self._folder, self._incremental = folder, incremental
-        self._classes = dict(key_codec.key_classes(key_type))
+        self.identities = KeyIdentities(uid, key_type)
         self._allow_dropped = allow_dropped
         # Half of what is left is for the caches: they are full twice, once as the cache and once as the old one.
         self._store_memory = memory_budget * 5 // 8
         self._room = Room(memory_budget // 8, self._relieve)
-        self._places = Places(max_parallelism, self._classes)
+        self._places = Places(max_parallelism)
         self._sequence = ListSequence()
         self._opened: tuple[Store, Registry] | None = None
         self._bound: dict[str, _Bound] = {}
         self._live: dict[str, State] = {}
         self._rows: dict[str, list[Restored]] = {}
         self._claimed = 0
-        self._is_restored = False
         self._folders = count()
         self._uploads = Uploads()
 
@@ -138,7 +139,6 @@ class RocksDbBackend:
         for one in restored:
             if one.handle.kind != "native":
                 self._rows.setdefault(one.handle.state, []).append(one)
-        self._is_restored = self._is_restored or bool(restored)
         if not natives:
             return
         if self._opened is not None:
@@ -150,6 +150,16 @@ class RocksDbBackend:
         self._uploads.opened_with([n.handle for n in natives], opened.files, opened.version)
         self.fetched_bytes, self.copied_rows = opened.fetched_bytes, opened.copied_rows
         self._sequence.last = opened.sequence
+        if not self.identities.kinds:
+            self.identities.expect(self._kinds_of_keys(opened.store, opened.registry))
+
+    def _kinds_of_keys(self, store: Store, registry: Registry) -> set[str]:
+        """The kinds of some keys: a snapshot of an older version has not noted them."""
+        mine, kinds = self._key_groups, set()
+        for entry in registry.entries.values():
+            for row, _ in islice(store.scan(*groups(entry.number, mine.first, mine.end)), 1):
+                kinds.add(kind_of(encoded_key(row[2 : place_end(row)])))
+        return kinds
 
     def _database(self) -> tuple[Store, Registry]:
         if self._opened is None:
@@ -203,7 +213,7 @@ class RocksDbBackend:
             form = Form(state, "timers", "int", stored(int, "timers"), is_windowed=True)
             store, _ = self._database()
             entry = self._entry(form, None)
-            part = RocksDbTimers(store, entry.number, self._places, self._decode)
+            part = RocksDbTimers(store, entry.number, self._places, self.identities.shown)
             self._bound[state] = _Bound(form, entry, part)
         found = self._bound[state].part
         assert isinstance(found, RocksDbTimers)
@@ -259,10 +269,6 @@ class RocksDbBackend:
         distinct = dict.fromkeys(keys)
         self._claimed += len(distinct)
         self._places.prepare(distinct)
-        if self._is_restored:
-            for key in distinct:
-                if type(key) not in PLAIN_KEYS:
-                    self._places[key]
         wanted: list[tuple[Cells, list[Any]]] = []
         for bound in self._bound.values():
             if isinstance(bound.part, Cells) and not bound.form.is_windowed:
@@ -273,12 +279,6 @@ class RocksDbBackend:
             room -= len(missing)
             if room >= 0:
                 cells.arrived(missing, self._database()[0].multi_get(cells.rows(missing)))
-
-    def _decode(self, encoded: bytes) -> Any:
-        try:
-            return key_codec.decode(encoded, self._classes)
-        except key_codec.UnknownClass as unknown:
-            raise KeyClassUnknown(str(unknown)) from None
 
     def settle(self) -> None:
         self._flush()
@@ -317,7 +317,7 @@ class RocksDbBackend:
         self._flush()
         store, _ = self._database()
         rows = store.scan(*groups(bound.entry.number, self._key_groups.first, self._key_groups.end))
-        return (self._decode(encoded_key(head)) for head in heads(rows, False))
+        return (self.identities.made_from(encoded_key(head)) for head in heads(rows, False))
 
     def peek(self, state: str, encoded: bytes) -> Peeked:
         bound = self._bound.get(state)

@@ -15,15 +15,12 @@ or until it turns out that it was wanted after all.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from enum import Enum
 from typing import Any
 
 import rocksdict
 
-from moorline.model import keys
 from moorline.state.backend import CurrentKey
 from moorline.state.rocksdb_layout import (
     element,
@@ -47,19 +44,12 @@ LEFT_OUT = 100
 Codec = tuple[Callable[[Any], bytes], Callable[[bytes], Any]]
 
 
-#: Keys of these types are made from their encoding alone.
-PLAIN_KEYS = frozenset((int, str, bytes, float, bool))
-
-
 class Places(dict[Any, bytes]):
-    """Key group and encoded key of each key, remembered for a while: each state of a key needs it, twice.
+    """Key group and encoded key of each key, remembered for a while: each state of a key needs it, twice."""
 
-    A key that comes by shows its classes, without which others like it cannot be made from their encoding.
-    """
-
-    def __init__(self, max_parallelism: int, classes: keys.Classes) -> None:
+    def __init__(self, max_parallelism: int) -> None:
         super().__init__()
-        self.max_parallelism, self.classes = max_parallelism, classes
+        self.max_parallelism = max_parallelism
 
     def prepare(self, claimed: Iterable[Any]) -> None:
         """Have the places of many keys ready. Those of ints and texts are made in one go."""
@@ -73,20 +63,7 @@ class Places(dict[Any, bytes]):
 
     def __missing__(self, key: Any) -> bytes:
         found = self[key] = place(key, self.max_parallelism)
-        if type(key) not in PLAIN_KEYS:
-            self._learn(key)
         return found
-
-    def _learn(self, key: Any) -> None:
-        if isinstance(key, tuple):
-            for item in key:
-                self._learn(item)
-        elif dataclasses.is_dataclass(key):
-            self.classes[type(key).__qualname__] = type(key)
-            for field in dataclasses.fields(key):
-                self._learn(getattr(key, field.name))
-        elif isinstance(key, Enum):
-            self.classes[type(key).__qualname__] = type(key)
 
 
 class Room:

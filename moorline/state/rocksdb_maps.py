@@ -51,8 +51,8 @@ class MapKeys:
         if self._exact is not None and (type(key) is not self._exact or not self._fits(key)):
             key = self._type.unpack(to_bytes(self._type, key, self._state))
         try:
-            return keys.encode(key)
-        except keys.NotAKey:
+            return keys.encode_map_key(key)
+        except (keys.NotAKey, RecursionError):
             if isinstance(key, Decimal) and key.is_finite():
                 return _decimal(key)
             return b"~" + to_bytes(self._type, key, self._state)

@@ -23,7 +23,6 @@ from typing import Any
 
 import rocksdict
 
-from moorline.errors import KeyClassUnknown
 from moorline.model import keys
 from moorline.state.backend import Namespace
 from moorline.state.rocksdb_cells import Places
@@ -57,10 +56,10 @@ def by_time(row: bytes) -> Due:
 
 
 class RocksDbTimers:
-    """The timers of one kind. ``decode`` makes a key from its encoding."""
+    """The timers of one kind. ``shown`` gives the user's own key for what stands for it."""
 
-    def __init__(self, store: Store, number: int, places: Places, decode: Callable[[bytes], Any]) -> None:
-        self._store, self._places, self._decode = store, places, decode
+    def __init__(self, store: Store, number: int, places: Places, shown: Callable[[Any], Any]) -> None:
+        self._store, self._places, self._shown = store, places, shown
         self._under_key, self._under_time = number_bytes(number), number_bytes(number + 1)
         self._heap: list[Due] = []
         #: The timers of the head, and their keys if known. What is in the heap and not here was deleted.
@@ -118,13 +117,11 @@ class RocksDbTimers:
         end = place_end(due, 8)
         key = self._head[due]
         if key is None:
-            try:
-                key = self._decode(encoded_key(due[8:end]))
-            except keys.UnknownClass as unknown:
-                raise KeyClassUnknown(str(unknown)) from None
+            key = keys.decode_identity(encoded_key(due[8:end]))
+        shown = self._shown(key)
         self._remove(due)
         self._touched.add(key)
-        return time, key, window_at(due, end)[0]
+        return time, shown, window_at(due, end)[0]
 
     def _first(self) -> Due | None:
         while True:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from moorline.errors import InvalidKey, MoorlineError
+from moorline.errors import InvalidKey
 from moorline.model import elements, keys
 from moorline.model.graph import Link, Operator, Partitioning, Plan
 from moorline.model.ids import SubtaskId
 from moorline.model.key_groups import owner
+from moorline.model.key_identity import KeyIdentities
 from moorline.model.times import MIN_TIME
 from moorline.protocol.lowering import relay_slot
 from moorline.subtask import batch_rows
@@ -177,6 +178,7 @@ class _KeyedLink(_Link):
         self._gathered: dict[Any, list[Any]] = {}
         self._are_stamped = False
         self._count, self._enough = 0, 64
+        self._identities = KeyIdentities(operator.uid)
         #: From key to its encoding, its rank and the number of its owner.
         self._known: dict[Any, tuple[bytes, int, int]] = {}
 
@@ -186,30 +188,37 @@ class _KeyedLink(_Link):
             self._are_stamped = bool(timestamps)
         iterator: Any = iter(records)
         try:
-            self._gather(iterator, timestamps)
-        except MoorlineError:
-            raise
-        except Exception as error:  # of the user's key selector, or of its key
+            found = list(map(self._key_of, iterator))
+        except Exception as error:  # of the user's key selector
             at = len(records) - iterator.__length_hint__() - 1
-            if isinstance(error, TypeError) and "unhashable" in str(error):
-                self._refuse(self._key_of(records[at]), records[at], str(error))
             raise user_code_failed(self._operator, self._sender, error, -1, f"{records[at]!r:.500}") from error
+        self._gather(records, timestamps, self._identities_of(found, records))
         self._count += len(records)
         if self._count >= self._enough:
             self.flush()
 
-    def _gather(self, records: Any, timestamps: list[int] | None) -> None:
-        key_of, gathered = self._key_of, self._gathered
+    def _identities_of(self, found: list[Any], records: list[Any]) -> list[Any]:
+        """What stands for the key of each record."""
+        try:
+            return self._identities.of_batch(found)
+        except keys.NotAKey:
+            for key, record in zip(found, records):
+                try:
+                    self._identities.of(key)
+                except keys.NotAKey as error:
+                    self._refuse(key, record, str(error))
+            raise
+
+    def _gather(self, records: list[Any], timestamps: list[int] | None, idents: list[Any]) -> None:
+        gathered = self._gathered
         if timestamps:
-            for record, timestamp in zip(records, timestamps):
-                ident = (key_of(record), timestamp)
+            for record, ident in zip(records, zip(idents, timestamps)):
                 try:
                     gathered[ident].append(record)
                 except KeyError:
                     gathered[ident] = [record]
             return
-        for record in records:
-            key = key_of(record)
+        for key, record in zip(idents, records):
             try:
                 gathered[key].append(record)
             except KeyError:

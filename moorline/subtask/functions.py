@@ -57,11 +57,17 @@ class FunctionOperator(ChainedOperator):
         if isinstance(self.function, Function):
             self.function.close()
 
-    def _begin(self, keys: Any) -> None:
-        """A batch of keyed records is about to be processed."""
+    def _begin(self, key_of: Callable[[Any], Any], records: list[Any]) -> list[Any]:
+        """A batch of keyed records is about to be processed: what stands for the key of each of them."""
         assert self.backend is not None
         self.moment.processing_ms = max(self.moment.processing_ms, self.wall_ms())
+        iterator: Any = iter(records)
+        try:
+            keys = self.backend.identities.of_batch(list(map(key_of, iterator)))
+        except Exception as error:
+            raise self.failure(error, records, iterator) from error
         self.backend.claim(keys)
+        return keys
 
 
 class MapOperator(FunctionOperator):
@@ -76,32 +82,30 @@ class MapOperator(FunctionOperator):
                 self._call = getattr(f, method)
         if self.operator.kind == "flat_map":
             self._call = many(self._call, self.operator.uid, "flat_map", may_be_tuple=True)
-        if self.backend is not None:
-            current, key_of, call = self.backend.current, self.operator.inputs[0].key, self._call
-
-            def keyed(record: Any) -> Any:
-                current.key = key_of(record)
-                return call(record)
-
-            self._call = keyed
         # Several results of one call may share what is in them.
         self._keeps_nothing = self.operator.kind != "flat_map" and keeps_nothing(f)
 
-    def _stamping(self, timestamps: list[int]) -> Callable[[Any], Any]:
-        """The function, called for records with these timestamps: states that expire go by them."""
-        moment, keyed, stamps = self.moment, self._call, iter(timestamps)
+    def _keyed(self, records: list[Any], timestamps: list[int] | None) -> Callable[[Any], Any]:
+        """The function, called for these records in turn: each has its key and its timestamp."""
+        assert self.backend is not None
+        call, current, moment = self._call, self.backend.current, self.moment
+        following = iter(self._begin(self.operator.inputs[0].key, records)).__next__
+        stamps = iter(timestamps or ()).__next__
+
+        def keyed(record: Any) -> Any:
+            current.key = following()
+            return call(record)
 
         def stamped(record: Any) -> Any:
-            moment.timestamp = next(stamps)
-            return keyed(record)
+            current.key, moment.timestamp = following(), stamps()
+            return call(record)
 
-        return stamped
+        return stamped if timestamps else keyed
 
     def process(self, records: list[Any], timestamps: list[int] | None = None, side: int = 0) -> None:
-        call, own, iterator = self._call, None if self._keeps_nothing else self.own, iter(records)
-        if self.backend is not None:
-            self._begin(map(self.operator.inputs[0].key, records))
-            call = self._stamping(timestamps) if timestamps else call
+        iterator: Any = iter(records)
+        own = None if self._keeps_nothing else self.own
+        call = self._call if self.backend is None else self._keyed(records, timestamps)
         try:
             match self.operator.kind:
                 case "filter":

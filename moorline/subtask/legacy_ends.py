@@ -325,23 +325,26 @@ class SinkFunctionOperator(FunctionOperator):
         super().open()
         self.moment.watermark = MIN_TIME
         self._context = _InvokeContext(self)
-        invoke: Any = self.function.invoke
-        self._invoke = invoke
-        if self.backend is not None:
-            current, key_of = self.backend.current, self.operator.inputs[0].key
+        self._invoke: Any = self.function.invoke
 
-            def keyed(record: Any, context: Any) -> None:
-                current.key = key_of(record)
-                invoke(record, context)
+    def _keyed(self, records: list[Any]) -> Any:
+        """``invoke``, called for these records in turn: each has its key."""
+        assert self.backend is not None
+        invoke, current = self._invoke, self.backend.current
+        following = iter(self._begin(self.operator.inputs[0].key, records)).__next__
 
-            self._invoke = keyed
+        def keyed(record: Any, context: Any) -> None:
+            current.key = following()
+            invoke(record, context)
+
+        return keyed
 
     def process(self, records: list[Any], timestamps: list[int] | None = None, side: int = 0) -> None:
         invoke, context, moment = self._invoke, self._context, self.moment
         iterator: Any = iter(records)
+        if self.backend is not None:
+            invoke = self._keyed(records)
         try:
-            if self.backend is not None:
-                self._begin(map(self.operator.inputs[0].key, records))
             if timestamps is None:
                 for record in iterator:
                     invoke(record, context)

@@ -25,6 +25,7 @@ from moorline.model.elements import BATCH, END, HEAD, MARK, Barrier
 from moorline.model.graph import Link, Operator, Partitioning, Plan
 from moorline.model.ids import SubtaskId
 from moorline.model.key_groups import owner
+from moorline.model.key_identity import compares_as_encoded
 from moorline.protocol.lowering import relay_slot
 from moorline.subtask.operator import Target, user_code_failed
 
@@ -213,7 +214,8 @@ class HashOutput(LinkOutput):
             route = receiver, self.channels[receiver].records.append
             if len(self._routes) >= ROUTES:
                 self._routes.clear()
-            self._routes[key] = route
+            if compares_as_encoded(key):  # or else it could be found for a key that is equal, and another
+                self._routes[key] = route
         except (keys.NotAKey, TypeError) as error:
             raise InvalidKey(self._operator.uid, f"{key!r:.200}", f"{record!r:.500}", str(error)) from None
         return route

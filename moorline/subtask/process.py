@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 from moorline.api.connected_functions import (
@@ -28,7 +29,7 @@ from moorline.api.states import MapState, State
 from moorline.api.streams import describe
 from moorline.errors import MoorlineError, TimerWithoutHandler, UnknownState
 from moorline.model.copies import IMMUTABLE
-from moorline.state.backend import NO_KEY, KeyedBackend, Namespace
+from moorline.state.backend import NO_KEY, CurrentKey, KeyedBackend, Namespace
 from moorline.subtask.functions import FunctionOperator
 from moorline.subtask.operator import Place, take, user_code_failed
 from moorline.subtask.runtime import RuntimeContext
@@ -46,7 +47,7 @@ class ElementContext:
 
     def __init__(self, operator: ProcessOperator) -> None:
         self._operator, self._moment, self._clock = operator, operator.moment, operator.clock
-        self._current = operator.backend.current if operator.backend is not None else None
+        self._backend = operator.backend
         self.side: dict[str, list[Any]] = {}
         self.side_stamps: dict[str, list[int]] = {}
         #: In ``on_timer``: whose timer it is.
@@ -72,7 +73,7 @@ class ElementContext:
 
     @property
     def current_key(self) -> Any:
-        return None if self._current is None else self._current.key
+        return None if self._backend is None else self._backend.identities.shown(self._backend.current.key)
 
     def get_current_key(self) -> Any:
         return self.current_key
@@ -151,13 +152,12 @@ class ProcessOperator(FunctionOperator):
         out: list[Any] = []
         stamps: list[int] | None = None
         iterator: Any = iter(records)
+        keys = None if this.key_of is None else self._begin(this.key_of, records)
         try:
-            if this.key_of is not None:
-                self._begin(map(this.key_of, records))
             if timestamps is not None:
-                stamps = self._stamped(this, iterator, timestamps, out)
+                stamps = self._stamped(this, iterator, timestamps, keys, out)
             else:
-                self._unstamped(this, iterator, out)
+                self._unstamped(this, iterator, keys, out)
         except Exception as error:
             raise self.failure(error, records, iterator) from error
         finally:
@@ -168,13 +168,12 @@ class ProcessOperator(FunctionOperator):
         self.records_in += len(records)
         self._pass_on(out, stamps)
 
-    def _unstamped(self, this: Side, records: Iterable[Any], out: list[Any]) -> None:
-        element, context, key_of, append = this.element, this.context, this.key_of, out.append
+    def _unstamped(self, this: Side, records: Iterable[Any], keys: list[Any] | None, out: list[Any]) -> None:
+        element, context, append = this.element, this.context, out.append
         own, immutable = self.own, IMMUTABLE
-        current = self.backend.current if self.backend is not None and key_of is not None else None
-        for record in records:
-            if current is not None:
-                current.key = key_of(record)  # type: ignore[misc]
+        # Without a key there is nothing that could be asked for the current one.
+        current = self.backend.current if self.backend is not None and keys is not None else CurrentKey()
+        for current.key, record in zip(keys or repeat(NO_KEY), records):
             found = element(record, context)
             if found is None:
                 continue
@@ -194,15 +193,15 @@ class ProcessOperator(FunctionOperator):
                     value = own(found, value)
                 append(value)
 
-    def _stamped(self, this: Side, records: Iterable[Any], timestamps: list[int], out: list[Any]) -> list[int]:
-        element, context, key_of, moment = this.element, this.context, this.key_of, self.moment
+    def _stamped(
+        self, this: Side, records: Iterable[Any], timestamps: list[int], keys: list[Any] | None, out: list[Any]
+    ) -> list[int]:
+        element, context, moment = this.element, this.context, self.moment
         own, immutable, append = self.own, IMMUTABLE, out.append
-        current = self.backend.current if self.backend is not None and key_of is not None else None
+        current = self.backend.current if self.backend is not None and keys is not None else CurrentKey()
         stamps: list[int] = []
         try:
-            for record, timestamp in zip(records, timestamps):
-                if current is not None:
-                    current.key = key_of(record)  # type: ignore[misc]
+            for current.key, record, timestamp in zip(keys or repeat(NO_KEY), records, timestamps):
                 moment.timestamp = timestamp
                 found = element(record, context)
                 if found is None:
@@ -334,8 +333,9 @@ class BroadcastOperator(ProcessOperator):
         self.moment.processing_ms = max(self.moment.processing_ms, self.wall_ms())
         try:
             for key in backend.keys(name):
-                backend.claim((key,))
-                backend.current.key = key
+                identity = backend.identities.of(key)
+                backend.claim((identity,))
+                backend.current.key = identity
                 function(key, known[name])
         finally:
             backend.current.key = NO_KEY

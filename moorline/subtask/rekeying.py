@@ -148,12 +148,14 @@ class Rekeying:
         return True
 
     def _new_key(self, key: Any) -> Any:
-        """The key to carry over to, or NO_KEY if it is not ours or not wanted."""
+        """What stands for the key to carry over to, or NO_KEY if it is not ours or not wanted."""
         try:
             new = self._rekey.key(key)
             if new is None:
                 return NO_KEY
-            return new if keys.key_group(new, self._max_parallelism) in self._mine else NO_KEY
+            if keys.key_group(new, self._max_parallelism) not in self._mine:
+                return NO_KEY
+            return self._backend.identities.of(new)
         except MoorlineError:
             raise
         except Exception as error:  # the user's function, or no key at all
@@ -171,7 +173,7 @@ class Rekeying:
             self._backend.claim((new,))
             self._backend.current.key = new
             try:
-                self._carry(name, descriptor, entries[key], new)
+                self._carry(name, descriptor, entries[old.identities.of(key)], new)
             except MoorlineError:
                 raise
             except Exception as error:  # the user's functions

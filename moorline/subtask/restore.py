@@ -160,6 +160,7 @@ def _make(
     backend: KeyedBackend | None = None
     if operator.is_keyed:
         backend = _backend(operator, subtask.index, deployment, moment, mine)
+        backend.identities.expect(restore.key_kinds)
         if not restore.changes_keys:
             stored = restore.key_groups or graph.max_parallelism
             theirs = covering(mine, graph.max_parallelism, stored)

@@ -51,6 +51,8 @@ class Taken:
     elements: list[Elements]
     #: By key group.
     raw_keyed: dict[int, bytes]
+    #: Kinds of keys that it has seen.
+    keys: list[str]
 
 
 def stage(operators: list[ChainedOperator], checkpoint: int) -> None:
@@ -82,7 +84,8 @@ def take(operators: list[ChainedOperator], barrier: Barrier) -> list[Taken]:
         if isinstance(operator, (SinkOperator, SourceOperator)):
             uid = operator.operator.uid
             elements += [(s, m, "plain", [_encode(uid, s, v) for v in vs]) for s, m, vs in operator.elements()]
-        taken.append(Taken(operator.operator.uid, keyed, elements, raw_keyed))
+        kinds = [] if operator.backend is None else sorted(operator.backend.identities.kinds)
+        taken.append(Taken(operator.operator.uid, keyed, elements, raw_keyed, kinds))
     failpoint("ckpt.sync")
     return taken
 
@@ -128,7 +131,9 @@ class Writer:
                 keyed.append(self._raw(operator.uid, operator.raw_keyed))
             elements = [self._elements(operator.uid, *e) for e in operator.elements if e[3]]
             waiting = [w for w in self._waiting if w.origin.uid == operator.uid]
-            handles.append(OperatorHandles(operator.uid, keyed, elements, list(self._in_flight(waiting))))
+            handles.append(
+                OperatorHandles(operator.uid, keyed, elements, list(self._in_flight(waiting)), operator.keys)
+            )
         failpoint("ckpt.uploaded")
         return handles
 

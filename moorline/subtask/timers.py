@@ -108,7 +108,7 @@ class Timers(Clock):
         self.advance(MAX_TIME)
         due = self.processing.pop_due(MAX_TIME)
         if due is not None:
-            left = {(due[0], due[2]), *self.processing.of_key(due[1])}
+            left = {(due[0], due[2]), *self.processing.of_key(self._backend.identities.of(due[1]))}
             while due is not None:
                 if (due[0], due[2]) in left:
                     self._call("processing", *due)
@@ -117,10 +117,10 @@ class Timers(Clock):
         self._moment.watermark = MIN_TIME
 
     def _call(self, domain: str, time: int, key: Any, namespace: Namespace) -> None:
-        self._backend.claim((key,))
-        self._current.key = key
+        self._current.key = identity = self._backend.identities.of(key)
+        self._backend.claim((identity,))
         try:
-            self._fire(domain, time, key, namespace)
+            self._fire(domain, time, identity, namespace)
         finally:
             self._current.key = NO_KEY
 

@@ -22,8 +22,10 @@ class IntervalJoinOperator(ProcessOperator):
             late_ms, "Give side_output_left_late_data(...) and side_output_right_late_data(...) to keep them."
         )
 
-    def _stamped(self, this: Side, records: Iterable[Any], timestamps: list[int], out: list[Any]) -> list[int]:
+    def _stamped(
+        self, this: Side, records: Iterable[Any], timestamps: list[int], keys: list[Any] | None, out: list[Any]
+    ) -> list[int]:
         found: list[Any] = []
-        super()._stamped(this, records, timestamps, found)
+        super()._stamped(this, records, timestamps, keys, found)
         out.extend([value for _, value in found])
         return [timestamp for timestamp, _ in found]

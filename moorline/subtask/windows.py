@@ -126,10 +126,9 @@ class WindowOperator(FunctionOperator):
         assert self.backend is not None
         if timestamps is None and self._is_event_time and records:
             raise TimestampMissing(self.operator.uid, f"{records[0]!r:.500}")
-        key_of, iterator = self.operator.key_selector(side), iter(records)
+        keys, iterator = self._begin(self.operator.key_selector(side), records), iter(records)
         try:
-            self._begin(map(key_of, records))
-            self._run(iterator, timestamps or repeat(None), key_of, side)
+            self._run(iterator, timestamps or repeat(None), keys, side)
         except Exception as error:
             raise self.failure(error, records, iterator) from error
         finally:
@@ -137,27 +136,27 @@ class WindowOperator(FunctionOperator):
         self.records_in += len(records)
         self._pass_on()
 
-    def _one_by_one(self, records: Iterator[Any], timestamps: Iterable[Any], key_of: Any, side: int) -> None:
+    def _one_by_one(self, records: Iterator[Any], timestamps: Iterable[Any], keys: list[Any], side: int) -> None:
         """Any trigger, and windows that do not merge."""
         assert self.backend is not None
         current, now = self.backend.current, None if self._is_event_time else self.moment.processing_ms
         pane_of = self._assigner.pane if isinstance(self._assigner, AlignedWindows) else None
         first = end = 0
         live: Sequence[Span] = ()
-        for record, timestamp in zip(records, timestamps):
+        for key, record, timestamp in zip(keys, records, timestamps):
             time = timestamp if now is None else now
             if pane_of is None:
                 live = self._live(self._assigner.spans(record, time))
             elif not first <= time < end:
                 first, end, spans = pane_of(time)
                 live = self._live(spans)
-            key = current.key = key_of(record)
+            current.key = key
             if live:
                 self._element(key, record, timestamp, live, side)
             else:
                 self._late(record, timestamp)
 
-    def _gathered(self, records: Iterator[Any], timestamps: Iterable[Any], key_of: Any, side: int) -> None:
+    def _gathered(self, records: Iterator[Any], timestamps: Iterable[Any], keys: list[Any], side: int) -> None:
         """Windows that follow from the time alone, and fire at their end: nothing can happen to them before."""
         assert self.backend is not None
         assert isinstance(self._assigner, AlignedWindows)
@@ -179,7 +178,7 @@ class WindowOperator(FunctionOperator):
         is_over = False
         #: Is each of several windows to have a copy of a record that can change?
         copies = self.own is not None
-        for record, timestamp in zip(records, timestamps):
+        for key, record, timestamp in zip(keys, records, timestamps):
             time = timestamp if now is None else now
             if not first <= time < end:
                 first, end, spans = pane_of(time)
@@ -188,7 +187,6 @@ class WindowOperator(FunctionOperator):
             if not live:
                 self._late(record, timestamp)
                 continue
-            key = key_of(record)
             if is_over:
                 # A late record for a window that has fired: it fires again, at once.
                 self._write(pending, side)
@@ -234,7 +232,7 @@ class WindowOperator(FunctionOperator):
             register(span[1] - 1, key, span)
         pending.clear()
 
-    def _merging(self, records: Iterator[Any], timestamps: Iterable[Any], key_of: Any, side: int) -> None:
+    def _merging(self, records: Iterator[Any], timestamps: Iterable[Any], keys: list[Any], side: int) -> None:
         """Sessions."""
         assert self.backend is not None and self._sets is not None
         current, sets, add = self.backend.current, self._sets, self._contents.add
@@ -242,8 +240,8 @@ class WindowOperator(FunctionOperator):
         register = (self._timers.event if now is None else self._timers.processing).register
         # A window that ends later than this is neither late nor over.
         over = self.moment.watermark + 1 if now is None else now + 1
-        for record, timestamp in zip(records, timestamps):
-            key = current.key = key_of(record)
+        for key, record, timestamp in zip(keys, records, timestamps):
+            current.key = key
             is_late = True
             for span in self._assigner.spans(record, timestamp if now is None else now):
                 windows = sets.of(key)
@@ -398,11 +396,12 @@ class WindowOperator(FunctionOperator):
 
     def _obey(self, result: TriggerResult, key: Any, window: Window) -> None:
         if result.fires:
-            elements = self._contents.elements(window)
+            assert self.backend is not None
+            elements, shown = self._contents.elements(window), self.backend.identities.shown
             if elements is not None:
                 if self._hands_out_copies and not result.purges:
                     elements = copy_of(elements)
-                self._results.extend(self._call(key, window, elements), window.max_timestamp())
+                self._results.extend(self._call(shown(key), window, elements), window.max_timestamp())
         if result.purges:
             self._contents.clear()
 

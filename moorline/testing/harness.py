@@ -256,8 +256,9 @@ class OperatorHarness:
             raise InvalidArgument("state", name, f"The function has {', '.join(subtask.states()) or 'no state'}.")
         moment = subtask.operator.moment
         moment.processing_ms = max(moment.processing_ms, self.clock.now_ms())
-        backend.claim([key])
-        backend.current.key = key
+        identity = backend.identities.of(key)
+        backend.claim([identity])
+        backend.current.key = identity
         try:
             return _shown(live)
         finally:

@@ -138,3 +138,23 @@ def test_operators_with_state_that_have_no_uid_are_named():
     plan = plan_restore(manifest(), unnamed.graph(), "here", allow_non_restored=True)
     assert "uid='process-Visits-after-source'" in str(plan)
     assert plan_restore(manifest(), job().graph(), "here").notes == []
+
+
+def test_keys_of_another_kind_are_a_problem_of_the_plan():
+    made = mo.Job("visits", max_parallelism=8)
+    source = made.source(mo.from_items([1]), uid="source")
+    source.key_by(str).process(Visits(), uid="visits").sink(mo.discard(), uid="sink")
+    entry = OperatorEntry("visits", "Visits", 1, 8, [OperatorHandles("visits", keys=["number"])])
+    stored = Manifest("visits", 1, 7, 0, [entry])
+    plan = plan_restore(stored, made.graph(), "here")
+    assert not plan.is_safe
+    assert "PROBLEM: the state of operator 'visits' is stored under keys of kind number" in str(plan)
+
+
+def test_a_plan_says_of_which_kind_the_keys_must_be_if_the_job_does_not():
+    entry = OperatorEntry("visits", "Visits", 1, 8, [OperatorHandles("visits", keys=["number"])])
+    plan = plan_restore(Manifest("visits", 1, 7, 0, [entry]), job().graph(), "here")
+    assert plan.is_safe
+    assert "note: operator 'visits': its state is under keys of kind number" in str(plan)
+    rekeyed = plan_restore(Manifest("visits", 1, 7, 0, [entry]), job(rekey=mo.Rekey("text", str)).graph(), "here")
+    assert "rekey 'text' makes new keys of those of kind number" in str(rekeyed)

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from moorline.model import keys
@@ -95,6 +95,36 @@ class Lonely:
     x: int
 
 
+@dataclass(frozen=True)
+class Loose:
+    bank: str
+    number: int
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Loose) and self.bank == other.bank
+
+    def __hash__(self) -> int:
+        return hash(self.bank)
+
+
+class Caseless(str):
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and self.lower() == other.lower()
+
+    def __hash__(self) -> int:
+        return hash(self.lower())
+
+
+class Whim(Enum):
+    YES = 1
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 1
+
+
 # --- there and back ---------------------------------------------------------------------------
 
 fixed_zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
@@ -111,9 +141,17 @@ plain_keys = st.one_of(
     st.datetimes(),
     aware,
     st.times(),
+    st.timedeltas(),
+    st.decimals(allow_nan=False).filter(lambda d: d.is_infinite() or d.adjusted() < 100),
     st.uuids(),
 )
-all_keys = st.recursive(plain_keys, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=6)
+all_keys = st.recursive(
+    plain_keys,
+    lambda inner: st.lists(inner | st.none(), max_size=3).flatmap(
+        lambda some: st.sampled_from([tuple, frozenset]).map(lambda made: made(some))
+    ),
+    max_leaves=6,
+)
 members = st.sampled_from([*Level, *Name, *Ratio, *Wire, *Odd, *Colour, *Shape, *Right, Right.READ | Right.WRITE])
 objects = st.one_of(
     members,
@@ -127,6 +165,14 @@ clashing = st.one_of(
     objects,
     st.sampled_from([0, 1, 2, True, False, 0.0, -0.0, 1.0, 0.5, "ann", "bob", b"x", (1, 2), (1.0, 2), Point(1, 2)]),
     st.sampled_from([datetime(1970, 1, 1), datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1), time(0)]),
+    st.sampled_from(
+        [Decimal(1), Decimal("1.0"), Decimal("0.5"), Decimal("0.50"), Decimal("0.1"), Decimal("0.10"), 0.1]
+    ),
+    st.sampled_from(
+        [Decimal.from_float(0.1), Decimal("1e30"), Decimal("inf"), float("inf"), Decimal("-0.0"), Decimal("1e-400")]
+    ),
+    st.sampled_from([(None,), (), (None, 1), frozenset({1}), frozenset({1.0, None}), frozenset({Decimal(1)}), ("n",)]),
+    st.sampled_from([timedelta(1), timedelta(hours=24), pd.Timedelta(1, "d"), timedelta(0), timedelta.max]),
     st.sampled_from([datetime(1970, 1, 1, 1, tzinfo=timezone(timedelta(hours=1))), 2**63, float(2**63), 10**30, 1e30]),
     all_keys,
 )
@@ -142,15 +188,22 @@ def test_what_comes_back_has_the_same_encoding(key):
     assert encode(decode(encode(key))) == encode(key)
 
 
+def are_one_in_a_dict(a, b):
+    try:
+        return len({a, b}) == 1
+    except TypeError:  # a Decimal cannot be compared with a number of NumPy
+        assume(False)
+
+
 @settings(max_examples=500)
 @given(clashing, clashing)
 def test_encodings_are_equal_exactly_when_a_dict_calls_the_keys_equal(a, b):
-    assert (encode(a) == encode(b)) == (len({a, b}) == 1)
+    assert (encode(a) == encode(b)) == are_one_in_a_dict(a, b)
 
 
 @given(st.lists(clashing, min_size=1, max_size=4).map(tuple), st.lists(clashing, min_size=1, max_size=4).map(tuple))
 def test_tuples_are_equal_exactly_when_their_encodings_are(a, b):
-    assert (encode(a) == encode(b)) == (len({a, b}) == 1)
+    assert (encode(a) == encode(b)) == are_one_in_a_dict(a, b)
 
 
 @pytest.mark.parametrize(
@@ -181,6 +234,7 @@ def test_unequal_keys_stay_apart():
         1, "1", b"1", (1,), ((1,),), 1.5, "", b"", (), ("",), date(2024, 1, 1), datetime(2024, 1, 1),
         datetime(2024, 1, 1, tzinfo=UTC), time(0), UUID(int=1), Colour.RED, Colour.BLUE, Shape.RED, Right.READ,
         Account("a", 1), Purse("a", 1), ("a", 1), ("Account", "a", 1), ("ab", "c"), ("a", "bc"), "I", "i\0",
+        (None,), ("None",), timedelta(1), frozenset(), frozenset({1}), frozenset({frozenset()}), Decimal("0.1"), 0.1,
     ]  # fmt: skip
     assert len({encode(key) for key in apart}) == len(apart)
 
@@ -208,9 +262,14 @@ def nested(depth: int):
         (Mutable(1), "not frozen"),
         (Lonely(1), "eq=False"),
         ("\ud800", "not valid Unicode"),
-        (Decimal(1), "Decimal has no stable encoding"),
+        (Decimal("nan"), "NaN"),
+        (Decimal("snan"), "NaN"),
+        (Decimal("1e999999"), "too many digits"),
+        (pd.Timedelta(1, "ns"), "whole microseconds"),
+        (Loose("a", 1), "__eq__ of its own"),
+        (Caseless("a"), "__eq__ of its own"),
+        (Whim.YES, "__eq__ of its own"),
         (1j, "complex has no stable encoding"),
-        (frozenset({1}), "frozenset has no stable encoding"),
         (object(), "object has no stable encoding"),
         (int, "type has no stable encoding"),
         (Account, "type has no stable encoding"),
@@ -229,7 +288,7 @@ def test_what_cannot_be_found_again_is_refused_with_the_reason(key, why):
         encode(key)
 
 
-@pytest.mark.parametrize("inner", [None, float("nan"), [1], Mutable(1), "\ud800"])
+@pytest.mark.parametrize("inner", [float("nan"), [1], Mutable(1), "\ud800", Caseless("a")])
 def test_it_is_refused_inside_of_others_too(inner):
     for key in [("a", inner), (("a", inner),), Purse("a", inner), Point(0, inner)]:
         with pytest.raises(NotAKey):
@@ -302,6 +361,10 @@ FIXED = [
     (UUID("00000000-0000-0000-0000-000000000000"), "7500000000000000000000000000000000", 114, 29276),
     (UUID("12345678-1234-5678-1234-567812345678"), "7512345678123456781234567812345678", 38, 9771),
     ((), "28", 81, 20910),
+    (Decimal("-1.10"), "6d2d3131652d31", 6, 1768),
+    (timedelta(seconds=1), "6c800000000000000000000000000f4240", 59, 15317),
+    (frozenset({"a", 1}), "7b00000009698000000000000001000000027361", 120, 30789),
+    (("a", None), "28000000027361000000016e", 75, 19226),
     (("a", 1), "2800000002736100000009698000000000000001", 30, 7823),
     (
         (("a",), (1, (2.5, b"x"))),

@@ -11,6 +11,7 @@ from noticing import notices
 from moorline.api.states import ValueState
 from moorline.api.ttl import StateTtlConfig
 from moorline.driver.checkpoints import AttemptCheckpoints
+from moorline.model.key_identity import KeyIdentities
 from moorline.protocol import redistribution
 from moorline.protocol.watermarks import Watermarks
 from moorline.state import stamps
@@ -143,4 +144,9 @@ def test_it_notices_when_a_record_removes_what_an_older_one_would_still_see(monk
         self.removable_at = lambda now: now
 
     monkeypatch.setattr(stamps.Rules, "__init__", hasty)
+    assert notices(seed_of(monkeypatch, ttl_job))
+
+
+def test_it_notices_when_keys_are_compared_as_python_does(monkeypatch):
+    monkeypatch.setattr(KeyIdentities, "of", lambda self, key: key)
     assert notices(seed_of(monkeypatch, ttl_job))

@@ -9,10 +9,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from enum import Enum, IntEnum
 from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -109,7 +111,10 @@ BASKET = ValueStateDescriptor("basket", Basket)
 BASKETS = ListStateDescriptor("baskets", Basket)
 BASKET_MAP = MapStateDescriptor("basket_map", str, Basket)
 
-#: One of each kind of key. No two are equal.
+#: Two moments, an hour apart, that Python calls equal: the clock was put back in between.
+BEFORE, AFTER = (datetime(2024, 10, 27, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=fold) for fold in (0, 1))
+
+#: One of each kind of key. No two of them are one key.
 KEYS: list[Any] = [
     0,
     -1,
@@ -124,14 +129,23 @@ KEYS: list[Any] = [
     datetime(2024, 2, 29, 12),
     datetime(2024, 2, 29, 12, tzinfo=UTC),
     time(12),
+    timedelta(microseconds=1),
+    timedelta.max,
     UUID(int=5),
+    Decimal("0.1"),
+    Decimal("1e-400"),
+    frozenset(),
+    frozenset({"a", 1, (2,)}),
     (),
+    (None,),
+    ("a", None),
     ("a", 1),
     (("a",), (1, b"x")),
     Colour.RED,
     Colour.BLUE,
     Account("north", 1),
     ("a", Colour.RED),
+    frozenset({Colour.RED, Colour.BLUE}),
     Size.LARGE,
 ]
 
@@ -143,8 +157,9 @@ HOUR, DAY = (0, 3_600_000), (0, 86_400_000)
 def at(backend: KeyedBackend, key: Any) -> None:
     """A record with ``key`` is being processed from now on."""
     backend.settle()
-    backend.claim([key])
-    backend.current.key = key
+    identity = backend.identities.of(key)
+    backend.claim([identity])
+    backend.current.key = identity
 
 
 def _go_on(backend: KeyedBackend) -> None:
@@ -245,7 +260,7 @@ class Subtask:
 
     def at(self, key: Any, window: tuple[int, int] = HOUR) -> None:
         at(self.backend, key)
-        self.scope.key = (key, window)
+        self.scope.key = (self.backend.current.key, window)
 
     def begin(self) -> InTheAir:
         """A barrier has come."""

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from moorline.errors import KeyClassUnknown
-from moorline.state.backend import TimerStore
+from moorline.model.key_identity import KeyIdentities
+from moorline.model.keys import encode
+from moorline.state.backend import Namespace, TimerStore
 from moorline.testing.backend_contract.base import (
     DAY,
     HOUR,
@@ -32,16 +34,38 @@ def fired(timers: TimerStore, up_to: int = FOREVER) -> list[Any]:
     return found
 
 
+def _order(timer: tuple[int, Any, Namespace]) -> Any:
+    time, key, namespace = timer
+    return time, encode(key), repr(namespace)
+
+
+class ByOwnKeys:
+    """Timers that are set with the users' own keys."""
+
+    def __init__(self, timers: TimerStore, identities: KeyIdentities) -> None:
+        self._timers, self._identity = timers, identities.of
+        self.next_time, self.pop_due = timers.next_time, timers.pop_due
+
+    def register(self, time: int, key: Any, namespace: Namespace = None) -> None:
+        self._timers.register(time, self._identity(key), namespace)
+
+    def delete(self, time: int, key: Any, namespace: Namespace = None) -> None:
+        self._timers.delete(time, self._identity(key), namespace)
+
+    def of_key(self, key: Any) -> list[tuple[int, Namespace]]:
+        return self._timers.of_key(self._identity(key))
+
+
 class Timers(BackendTests):
     """Timers: one for each time, key and namespace, fired in order, and never lost."""
 
     def _timers(self, **options: Any) -> tuple[Subtask, TimerStore]:
         subtask = self.subtask(timers=["event"], **options)
-        return subtask, subtask.timers[0]
+        return subtask, ByOwnKeys(subtask.timers[0], subtask.backend.identities)
 
     def _at(self, subtask: Subtask, *keys: Any) -> None:
         subtask.backend.settle()
-        subtask.backend.claim(keys)
+        subtask.backend.claim(subtask.backend.identities.of_batch(list(keys)))
 
     # --- firing ---------------------------------------------------------------------------------
 
@@ -204,7 +228,7 @@ class Timers(BackendTests):
         again, restored = self._timers(restored=parts, completed=1, incremental=incremental)
         self._at(again, *KEYS)
         assert [restored.of_key(key) for key in KEYS] == [timers.of_key(key) for key in KEYS]
-        assert sorted(fired(restored), key=repr) == sorted(fired(timers), key=repr)
+        assert sorted(fired(restored), key=_order) == sorted(fired(timers), key=_order)
 
     def test_timers_go_where_their_key_goes(self) -> None:
         one, timers = self._timers()
