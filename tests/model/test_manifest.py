@@ -50,6 +50,10 @@ def test_the_kind_tells_a_manifest_from_a_claim():
         "stopped_at": 0,
         "run": "",
         "term": 0,
+        "given_up_entries": [],
+        "emptied": False,
+        "ended": "",
+        "process": "",
     }
     manifest = msgspec.json.decode(msgspec.json.encode(Manifest("j", 2, 7, 5, [])))
     assert manifest["kind"] == "checkpoint"
