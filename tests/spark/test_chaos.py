@@ -194,7 +194,7 @@ def test_a_process_that_is_stopped_is_given_up_in_every_phase(tmp_path: Path, ta
 def test_a_process_that_is_stopped_at_its_start_is_given_up(tmp_path: Path, tally: Counter, victim: str):
     action = FROM_A_WORKER[victim].format(kill="stop")
     cells = [
-        Cell(phase, both.format(stop=action), heartbeat="4s", start_timeout="20s") for phase, both in STARTS.items()
+        Cell(phase, both.format(stop=action), heartbeat="4s", start_timeout="40s") for phase, both in STARTS.items()
     ]
     with Driver(tmp_path, CLUSTER, "6s") as driver:
         first, again = [driver.run(cell) for cell in cells]
