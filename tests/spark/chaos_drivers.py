@@ -29,12 +29,12 @@ LOCAL = "local[12,1]"
 class Driver:
     """A driver process. Its cells are in ``folder``, and what it says in ``folder/log.txt``."""
 
-    def __init__(self, folder: Path, master: str = CLUSTER, network_timeout: str = "20s") -> None:
+    def __init__(self, folder: Path, master: str = CLUSTER, executor_timeout: str = "20s") -> None:
         self.folder = folder
         path = os.pathsep.join([str(SCRIPT.parent), os.environ.get("PYTHONPATH", "")])
         with open(folder / "log.txt", "ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, str(SCRIPT), str(folder), "--master", master, "--network-timeout", network_timeout],
+                [sys.executable, str(SCRIPT), str(folder), "--master", master, "--executor-timeout", executor_timeout],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -1,6 +1,6 @@
 """The job that chaos tests kill, the plain loop it is compared with, and a driver process for it.
 
-    python chaos_job.py FOLDER --master M [--network-timeout 20s]
+    python chaos_job.py FOLDER --master M [--executor-timeout 20s]
 
 Reads cells from its input, a JSON object per line, runs one after the other in one Spark session and prints one JSON
 line for each. A cell is a failpoint plan, a backend, and something that is asked of the running job.
@@ -215,7 +215,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--master", required=True)
-    parser.add_argument("--network-timeout", default="20s")
+    parser.add_argument("--executor-timeout", default="20s", help="so long Spark waits for an executor's heartbeat")
     options = parser.parse_args()
     spark = (
         SparkSession.builder.master(options.master)
@@ -223,8 +223,9 @@ def main() -> None:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.executor.heartbeatInterval", "1s")
-        .config("spark.network.timeout", options.network_timeout)
+        .config("spark.network.timeout", "60s")
         .config("spark.network.timeoutInterval", "2s")
+        .config("spark.storage.blockManagerHeartbeatTimeoutMs", options.executor_timeout)
         .config("spark.log.level", "FATAL")
         .config("spark.local.dir", str(options.folder / "spark"))
         .config("spark.driver.extraJavaOptions", SHORT_LIVED)

@@ -186,7 +186,7 @@ def test_a_process_that_is_stopped_is_given_up_in_every_phase(tmp_path: Path, ta
         Cell(phase, plan(victim, phase, "stop"), ("heap", "rocksdb")[number % 2], heartbeat="4s")
         for number, phase in enumerate(ALL_PHASES)
     ]
-    check_survivors(tmp_path, cells, tally, f"{victim}s stopped", network_timeout="6s")
+    check_survivors(tmp_path, cells, tally, f"{victim}s stopped", executor_timeout="8s")
 
 
 @pytest.mark.chaos
@@ -196,7 +196,7 @@ def test_a_process_that_is_stopped_at_its_start_is_given_up(tmp_path: Path, tall
     cells = [
         Cell(phase, both.format(stop=action), heartbeat="4s", start_timeout="40s") for phase, both in STARTS.items()
     ]
-    with Driver(tmp_path, CLUSTER, "6s") as driver:
+    with Driver(tmp_path, CLUSTER, "8s") as driver:
         first, again = [driver.run(cell) for cell in cells]
         assert first and again, driver.log()
     assert not faults_of(first, tmp_path), first
