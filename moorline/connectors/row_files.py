@@ -41,6 +41,8 @@ _GROUP = 32 * 1024
 class UnfitRecord(MoorlineError):
     """A record cannot be written in the sink's format."""
 
+    can_pass = False
+
     path: str
     record: str
     cause: str

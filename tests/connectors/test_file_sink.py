@@ -24,6 +24,7 @@ from moorline.connectors.file_sink import STAGING, write_files
 from moorline.connectors.files import read_files
 from moorline.connectors.row_files import UnfitRecord
 from moorline.errors import InvalidArgument, StorageError
+from moorline.subtask.failure import describe_failure
 from moorline.testing.sink_contract import SinkContract, Visible
 
 
@@ -458,3 +459,10 @@ def test_a_check_writes_for_a_trial_and_leaves_what_others_have_staged(tmp_path:
     staged.mkdir(parents=True)
     write_files(tmp_path / "out").check()
     assert list((tmp_path / "out").rglob("*")) == [staged.parent, staged]
+
+
+def test_a_record_that_the_format_cannot_express_does_not_pass_by_itself(tmp_path: Path) -> None:
+    writer = open_writer(write_files(tmp_path / "out", format="jsonl"))
+    with pytest.raises(UnfitRecord) as refused:
+        writer.write([object()])
+    assert describe_failure(refused.value).can_pass is False

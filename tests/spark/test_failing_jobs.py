@@ -149,4 +149,4 @@ def test_a_value_that_has_no_stored_form_is_told_with_its_state_and_does_not_loo
         )
     assert "StateTypeMismatch: a value in state 'kept'" in failed.value.last
     assert "Opaque" in failed.value.last
-    assert len(failed.value.history) == 3
+    assert len(failed.value.history) == 1
