@@ -92,7 +92,7 @@ from moorline.connectors.items import from_items
 from moorline.connectors.memory_state import memory_state
 from moorline.connectors.postgres_state import postgres_state
 from moorline.connectors.redis_state import redis_state
-from moorline.driver.checking import fsck, sweep
+from moorline.driver.checking import fsck, give_up, sweep
 from moorline.driver.lookup import query_snapshot
 from moorline.endpoint.server import Console
 from moorline.errors import MoorlineError
@@ -252,6 +252,7 @@ __all__ = [
     "from_items",
     "fsck",
     "generate",
+    "give_up",
     "memory_state",
     "plan",
     "postgres_state",

@@ -199,12 +199,13 @@ def _needed_claims(claims: Sequence[tuple[Record, Claim]], others: Sequence[Reco
     """Claims that still say something, beside checkpoints and damaged entries in ``others``."""
     fresh = [r.seq for r, claim in claims if claim.fresh]
     lineage = fresh[-1] if fresh else 0
-    # Where the lineage begins; the newest, of all and of a run with several drivers; of a stop; of a removal of all.
+    # Where the lineage begins; the newest, of all and of a run with several drivers; of a stop, of a removal of all, of
+    # what was given up by number: they say why there is no checkpoint.
     # And the one before the newest: a driver whose claim was taken over before it learned of it finds it there.
     needed = {lineage, *(r.seq for r, _ in claims[-2:]), *(r.seq for r, c in [x for x in claims if x[1].run][-1:])}
     ours = [(r, claim) for r, claim in claims if r.seq > lineage]
-    for newest in ([r for r, c in ours if c.stopped_at][-1:], [r for r, c in ours if c.emptied][-1:]):
-        needed |= {r.seq for r in newest}
+    for field in ("stopped_at", "emptied", "given_up_entries"):
+        needed |= {r.seq for r in [r for r, claim in ours if getattr(claim, field)][-1:]}
     for number, above in pairwise(fresh):
         # It separates checkpoints of one earlier lineage from those of another.
         if any(r.seq < number for r in others) and any(number < r.seq < above for r in others):

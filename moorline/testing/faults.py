@@ -33,6 +33,8 @@ class Faults:
     hang_at_start: float = 0.002
     #: When a driver dies: one file of its newest checkpoint is damaged, if there is an older checkpoint.
     damage: float = 0.3
+    #: It is its entry in the history instead: lost, cut short, replaced by another; or another is copied on top.
+    history: float = 0.4
     #: Not faults, but wishes that must not disturb anything: another parallelism; a savepoint; a stop with a savepoint,
     #: from which the job then goes on.
     rescale: float = 0.0006

@@ -8,8 +8,13 @@ threads that upload, the clock and the storage. A seed decides who moves next an
     a driver dies            and another one takes over, at another parallelism, from storage alone
     zombies                  workers and drivers that were given up go on for a while as if nothing had happened
     messages                 reports come late; confirmations and aborts get lost or come twice
+<<<<<<< HEAD
     storage                  fails before or after having done what it was asked; damaged newest checkpoint; if wanted,
                              takes no more writes from some moment on
+=======
+    storage                  fails before or after having done what it was asked; damaged newest checkpoint; entries
+                             of the history lost, cut short, replaced or copied
+>>>>>>> 1a56a38 (Entries are given up by number, and a stop can be gone back to)
     queries                  if wanted, at any step, of live state and of checkpoints; also lost, late and repeated
 
 At the end the ledger must hold what a plain loop makes of the input, no more and no less. Where something is wrong for
@@ -51,6 +56,7 @@ from moorline.testing.simulated_audit import audit
 from moorline.testing.simulated_cluster import Attempt, Worker
 from moorline.testing.simulated_driver import SimulatedDriver
 from moorline.testing.simulated_features import Maker, broadcast_job, operator_state_job, timers_job, ttl_job
+from moorline.testing.simulated_history import spoil_history
 from moorline.testing.simulated_jobs import LostOrDoubled, SimulatedJob, counting_job
 from moorline.testing.simulated_loads import Loads
 from moorline.testing.simulated_loops import loop_job
@@ -373,7 +379,14 @@ class Simulation:
         shared = {file.path for manifest in manifests[:-1] for file in manifest.files()}
         there = {blob.path for blob in self.store.list("data/")}  # some may be gone since another driver died
         own = [f.path for f in manifests[-1].files() if f.path in there - shared] if manifests else []
-        if len(manifests) < 2 or not own:
+        if len(manifests) < 2:
+            return
+        if self.chance.random() < self.faults.history:
+            newest = next(r for r in records if r.entry is manifests[-1])
+            way = spoil_history(self.store, self.chance, records, newest)
+            self.injected[f"history entry: {way}"] += 1
+            return
+        if not own:
             return
         path = self.chance.choice(own)
         data = bytearray(self.store.get(path))

@@ -161,6 +161,18 @@ def test_fsck_finds_what_is_damaged_and_exits_with_1(location, path):
     assert [(p["kind"], p["needed_by"]) for p in told["problems"]] == [("wrong bytes", [1])]
 
 
+def test_fsck_gives_up_an_entry_that_will_not_come_back_and_nothing_else(location):
+    assert call("fsck", location / "chk", "--give-up", "2").exit_code != 0, "it can be read"
+    lost = sorted((location / "chk/harness/history").iterdir())[-1]
+    lost.unlink()
+    result = call("fsck", location / "chk/harness")
+    assert result.exit_code == 1
+    assert "missing entry" in result.stdout and lost.name in result.stdout
+    number = str(int(lost.stem))
+    assert call("fsck", location / "chk/harness", "--give-up", number, "--grace", "1h").exit_code == 0
+    assert call("fsck", location / "chk/harness", "--give-up", number).exit_code != 0, "once is enough"
+
+
 def test_fsck_sweeps_what_nobody_needs(location):
     left = location / "sp/data/chk-1/totals/late-0-1-c0ffee.parquet"
     left.write_bytes(b"x")

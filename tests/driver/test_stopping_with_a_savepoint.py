@@ -103,3 +103,28 @@ def test_a_driver_that_takes_over_from_a_stop_goes_on_where_its_savepoint_is():
     assert mine > number
     third = World(store=store, restore="latest").start()
     assert (third.deployment.restored, third.deployment.restore_location) == (mine, None)
+
+
+def test_a_damaged_first_checkpoint_after_a_stop_is_gone_back_from_to_its_savepoint(caplog):
+    rolled_back = []
+
+    class Ledger(mo.Sink):
+        def open(self, ctx):
+            return mo.SinkWriter()
+
+        def roll_back(self, job, uid, checkpoint):
+            rolled_back.append(checkpoint)
+
+    store = MemoryStore()
+    world, savepoint, number = stopped(store=store)
+    fail(world)
+    second = World(store=store, restore="latest").run()
+    mine = second.complete()
+    newest = store.list("history/")[-1].path
+    store.delete([newest])
+    third = World(store=store, restore="latest", job=small_job(Ledger())).start()
+    assert (third.deployment.restored, third.deployment.restore_location) == (number, savepoint)
+    assert rolled_back == [number], "what the lost checkpoint has published is taken back"
+    assert f"{newest} CANNOT BE USED" in caplog.text and f"going back to {savepoint}" in caplog.text
+    third.all_report(Running(pid=7))
+    assert third.complete() > mine, "no number is used twice"

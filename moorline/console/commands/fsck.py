@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from moorline.console.output import age, json_option, long_work, show_json, show_table, size
-from moorline.driver.checking import fsck, sweep
+from moorline.driver.checking import fsck, give_up, sweep
 from moorline.storage.fsck import Progress, Report, Verdict
 
 
@@ -16,13 +16,23 @@ from moorline.storage.fsck import Progress, Report, Verdict
 @click.option("--quick", is_flag=True, help="Look at names and sizes alone.")
 @click.option("--grace", default="10min", show_default=True, help="Younger files that nobody needs are not told.")
 @click.option("--sweep", "sweeps", is_flag=True, help="Delete those that nobody needs and that are older.")
+@click.option(
+    "--give-up",
+    "given_up",
+    type=click.IntRange(1),
+    multiple=True,
+    metavar="NUMBER",
+    help="Give up an entry of the history that cannot be read or is missing, for good. The job must not run.",
+)
 @json_option
-def command(path: str, quick: bool, grace: str, sweeps: bool, as_json: bool) -> None:
+def command(path: str, quick: bool, grace: str, sweeps: bool, given_up: tuple[int, ...], as_json: bool) -> None:
     """Check every file of the snapshots at PATH: presence, size, checksums, readability, and what nobody needs.
 
     PATH is the folder of a savepoint, of a job's checkpoints, or a checkpoint location with one job in it. The exit
     code is 1 unless everything is sound. A running job is not disturbed.
     """
+    if given_up:
+        give_up(path, given_up)
     with long_work("checking") as tell:
         report = fsck(path, contents=not quick, grace=grace, progress=lambda p: tell(_told(p)))
     swept = sweep(report.url, grace=grace) if sweeps else []

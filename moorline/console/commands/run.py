@@ -22,6 +22,7 @@ _LOOK_SECONDS = 0.5
 @click.option("--interval", default="10s", show_default=True, metavar="TIME", help="How often.")
 @click.option("--restore", metavar="latest|PATH", help="Go on from the newest checkpoint, or from a savepoint.")
 @click.option("--claim", is_flag=True, help="Take the savepoint over: it is removed once a checkpoint replaces it.")
+@click.option("--take-over", is_flag=True, help="Begin anew although an earlier run may be alive: it is stopped.")
 @click.option("--allow-non-restored-state", is_flag=True, help="Start even if operators of the snapshot are gone.")
 @click.option("--parallelism", type=click.IntRange(1), help="Instead of what the script says.")
 @click.option("--backend", type=click.Choice(["heap", "rocksdb"]), default="heap", show_default=True)
@@ -41,6 +42,7 @@ def command(
     interval: str,
     restore: str | None,
     claim: bool,
+    take_over: bool,
     allow_non_restored_state: bool,
     parallelism: int | None,
     backend: str,
@@ -66,6 +68,7 @@ def command(
     job = load_job(script)
     options: dict[str, Any] = {"restore": restore, "parallelism": parallelism, "backend": backend}
     options["allow_non_restored_state"] = allow_non_restored_state
+    options["take_over"] = take_over
     if claim:
         options["restore_mode"] = "claim"
     if checkpoints:
