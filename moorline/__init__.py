@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from moorline.api import foreign_names
 from moorline.api.connected_functions import (
     BroadcastProcessFunction,
     CoFlatMapFunction,
@@ -21,6 +22,7 @@ from moorline.api.descriptors import (
 )
 from moorline.api.evictors import CountEvictor, Evictor, TimeEvictor
 from moorline.api.external import ExternalStore
+from moorline.api.foreign_names import unknown_name
 from moorline.api.functions import (
     AggregateFunction,
     FilterFunction,
@@ -142,7 +144,11 @@ _ON_SPARK = {
 def __getattr__(name: str) -> Any:
     if name in _ON_SPARK:
         return getattr(importlib.import_module(_ON_SPARK[name]), name)
-    raise AttributeError(f"module 'moorline' has no attribute {name!r}")
+    raise unknown_name("moorline", name, foreign_names.MODULE, __all__)
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 __all__ = [

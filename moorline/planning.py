@@ -5,9 +5,11 @@ from __future__ import annotations
 from moorline.api.job import Job
 from moorline.driver.planning import RestorePlan, plan_restore
 from moorline.driver.preflight import with_key_kinds
+from moorline.model.options import checks_options
 from moorline.storage.snapshot_folders import open_snapshot
 
 
+@checks_options()
 def plan(
     job: Job,
     *,

@@ -5,14 +5,19 @@ A state that is declared on a class (``api/states.py``) has one; a state of ``op
 
 from __future__ import annotations
 
+import builtins
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, ClassVar
 
-from moorline.api.functions import AggregateFunction, ReduceFunction
+from moorline.api.functions import AggregateFunction, Function, ReduceFunction
+from moorline.api.overrides import check_methods
 from moorline.api.ttl import StateTtlConfig, as_ttl
+from moorline.errors import InvalidArgument
 from moorline.model.durations import Duration
+from moorline.model.options import checks_options
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,11 @@ class StateDescriptor:
     store: Any = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise InvalidArgument("name of a state", self.name, "Give its name as a text, then its type.")
         object.__setattr__(self, "ttl", as_ttl(self.ttl))
+        for annotation in (getattr(self, "key_type", object), getattr(self, "type", object)):
+            _check_type(self, annotation)
 
     @property
     def ttl_config(self) -> StateTtlConfig | None:
@@ -41,6 +50,28 @@ class StateDescriptor:
         object.__setattr__(self, "ttl", as_ttl(ttl))
 
 
+#: What every state may be given beside its name and its types.
+STATE_OPTIONS = tuple(f.name for f in fields(StateDescriptor) if f.kw_only)
+
+
+def _check_type(descriptor: StateDescriptor, annotation: Any) -> None:
+    """A name or a value in the place of a type is refused where it is written."""
+    what = f"type of state {descriptor.name!r}"
+    if isinstance(annotation, str):
+        raise InvalidArgument(what, annotation, f"Give the type itself and not its name: {annotation}.")
+    if isinstance(annotation, (int, float, bytes, list, tuple, dict, set)):
+        raise InvalidArgument(what, annotation, f"That is a value. Give its type: {type(annotation).__name__}.")
+    if isinstance(annotation, (FunctionType, BuiltinFunctionType, Function)):
+        raise InvalidArgument(what, annotation, "That is a function. Are type and function exchanged?")
+
+
+def _refuse_function(descriptor: StateDescriptor, given: Any, wanted: str) -> None:
+    what = f"function of state {descriptor.name!r}"
+    advice = "Are type and function exchanged? " if isinstance(given, type) and not issubclass(given, Function) else ""
+    raise InvalidArgument(what, given, f"{advice}Give {wanted}.")
+
+
+@checks_options()
 @dataclass(frozen=True)
 class ValueStateDescriptor(StateDescriptor):
     """One value per key.
@@ -54,6 +85,7 @@ class ValueStateDescriptor(StateDescriptor):
     default: Any = None
 
 
+@checks_options()
 @dataclass(frozen=True)
 class ListStateDescriptor(StateDescriptor):
     """A list per key.
@@ -66,6 +98,7 @@ class ListStateDescriptor(StateDescriptor):
     type: Any = object
 
 
+@checks_options()
 @dataclass(frozen=True)
 class MapStateDescriptor(StateDescriptor):
     """A map per key.
@@ -79,6 +112,7 @@ class MapStateDescriptor(StateDescriptor):
     type: Any = object
 
 
+@checks_options()
 @dataclass(frozen=True)
 class ReducingStateDescriptor(StateDescriptor):
     """One value per key, made from all that were added by a function of two.
@@ -91,7 +125,14 @@ class ReducingStateDescriptor(StateDescriptor):
     reduce: ReduceFunction | Callable[[Any, Any], Any] = max
     type: Any = object
 
+    def __post_init__(self) -> None:
+        if isinstance(self.reduce, builtins.type) or not callable(getattr(self.reduce, "reduce", self.reduce)):
+            _refuse_function(self, self.reduce, "a function of two values, such as max, or a ReduceFunction()")
+        check_methods(self.reduce, f"state {self.name!r}")
+        super().__post_init__()
 
+
+@checks_options()
 @dataclass(frozen=True)
 class AggregatingStateDescriptor(StateDescriptor):
     """One accumulator per key, made from all that were added by an :class:`AggregateFunction`."""
@@ -100,6 +141,12 @@ class AggregatingStateDescriptor(StateDescriptor):
     aggregate: AggregateFunction[Any, Any, Any] | None = None
     #: The type of the accumulator.
     type: Any = object
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.aggregate, AggregateFunction):
+            _refuse_function(self, self.aggregate, "an AggregateFunction()")
+        check_methods(self.aggregate, f"state {self.name!r}")
+        super().__post_init__()
 
 
 class Folding(AggregateFunction[Any, Any, Any]):
@@ -118,6 +165,7 @@ class Folding(AggregateFunction[Any, Any, Any]):
         return accumulator
 
 
+@checks_options(also=STATE_OPTIONS)
 def FoldingStateDescriptor(
     name: str, initial: Any, fold: Callable[[Any, Any], Any], type: Any = object, **options: Any
 ) -> AggregatingStateDescriptor:

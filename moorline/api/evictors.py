@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from moorline.errors import InvalidArgument
 from moorline.model.durations import Duration, milliseconds
+from moorline.model.options import checks_options
 from moorline.model.times import MIN_TIME
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Evictor:
         return elements
 
 
+@checks_options()
 class CountEvictor(Evictor):
     """Keeps the last ``count`` records.
 
@@ -60,6 +62,7 @@ class CountEvictor(Evictor):
         return elements[-self.count :] if self.after else elements
 
 
+@checks_options()
 class TimeEvictor(Evictor):
     """Keeps the records that are less than ``length`` older than the newest one.
 

@@ -8,6 +8,9 @@ from typing import Any
 
 import cloudpickle
 
+from moorline.api import foreign_names
+from moorline.api.declarations import check_states
+from moorline.api.foreign_names import AnswersForeignNames
 from moorline.api.generated_uids import GeneratedUids
 from moorline.api.legacy_ends import SourceFunction
 from moorline.api.overrides import check_methods
@@ -27,12 +30,14 @@ from moorline.errors import (
 )
 from moorline.model.graph import Graph, Input, Operator, Partitioning
 from moorline.model.key_groups import MAX_KEY_GROUPS, default_max_parallelism
+from moorline.model.options import STEP_OPTIONS, check_options, checks_options
 
 #: What a step may be told beside its function.
 OPTIONS = {"watermarks", "broadcast", "window", "rekey", "drop_states"}
 
 
-class Job:
+@checks_options()
+class Job(AnswersForeignNames):
     """A streaming job.
 
     >>> import moorline as mo
@@ -45,6 +50,8 @@ class Job:
       up     map: upper                x2  <- words (forward)
       out    sink: Collect             x2  <- up (forward)
     """
+
+    _foreign_names = foreign_names.JOB
 
     def __init__(self, name: str, *, parallelism: int = 1, max_parallelism: int | None = None) -> None:
         if not isinstance(name, str) or not name or not all(c.isalnum() or c in "._-" for c in name) or name[0] in ".-":
@@ -66,6 +73,7 @@ class Job:
             return self._max_parallelism
         return default_max_parallelism(max([self.parallelism, *(o.parallelism for o in self._operators.values())]))
 
+    @checks_options()
     def source(
         self,
         source: Source | SourceFunction,
@@ -143,6 +151,7 @@ class Job:
         if states and not operator.is_keyed:
             raise KeyedStateWithoutKey(uid, tuple(states))
         check_methods(function, f"operator {uid!r}")
+        check_states(function, f"operator {uid!r}")
         _check_shippable(uid, function, inputs, operator.options)
         self._operators[uid] = operator
         self._uids.keep(proposal)
@@ -164,11 +173,7 @@ class Job:
 
 
 def _checked_options(uid: str, options: dict[str, Any]) -> dict[str, Any]:
-    if unknown := options.keys() - OPTIONS:
-        names = ", ".join(sorted(unknown))
-        raise TypeError(
-            f"operator {uid!r}: unknown option {names}. There are uid, name, parallelism, rekey, drop_states."
-        )
+    check_options(f"operator {uid!r}", options.keys() - OPTIONS, STEP_OPTIONS)
     if not isinstance(options.get("rekey"), (Rekey, type(None))):
         raise InvalidArgument("rekey", options["rekey"], "Give a mo.Rekey(...).")
     checked = {name: value for name, value in options.items() if value is not None}

@@ -26,6 +26,7 @@ from moorline.api.windows import WindowAssigner, signed_milliseconds
 from moorline.errors import InvalidArgument, TimestampMissing
 from moorline.model.copies import copy_of
 from moorline.model.durations import Duration, milliseconds
+from moorline.model.options import STEP_OPTIONS, checks_options
 from moorline.model.times import MAX_TIME, MIN_TIME
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class WindowedJoin:
         """Keep windows for so long after the watermark has passed their end. A late record fires its window again."""
         return self._with(lateness_ms=milliseconds(lateness, "allowed lateness"))
 
+    @checks_options(also=STEP_OPTIONS)
     def apply(
         self,
         function: JoinFunction | CoGroupFunction | Callable[[Any, Any], Any],
@@ -184,6 +186,7 @@ class IntervalJoin:
         """Send late records of the second stream to a side output, instead of dropping them."""
         return self._with("side_output_right_late_data", right_late=tag)
 
+    @checks_options(also=STEP_OPTIONS)
     def process(
         self,
         function: ProcessJoinFunction | Callable[[Any, Any, ProcessJoinContext], Iterable[Any] | None],

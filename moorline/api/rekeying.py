@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from moorline.model.options import checks_options
 
+
+@checks_options()
 @dataclass(frozen=True)
 class Rekey:
     """Give restored state other keys: given to a step as ``rekey=``, it is done once, when a snapshot is restored.

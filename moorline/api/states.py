@@ -16,9 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
+from moorline.api import foreign_names
 from moorline.api.descriptors import (
+    STATE_OPTIONS,
     AggregatingStateDescriptor,
     Folding,
     ListStateDescriptor,
@@ -27,9 +29,11 @@ from moorline.api.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
+from moorline.api.foreign_names import AnswersForeignNames
 from moorline.api.functions import AggregateFunction, ReduceFunction
-from moorline.errors import StateNotBound
+from moorline.errors import StateMisused, StateNotBound
 from moorline.model.durations import Duration
+from moorline.model.options import checks_options
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -38,11 +42,15 @@ IN = TypeVar("IN")
 OUT = TypeVar("OUT")
 
 
-class State:
+class State(AnswersForeignNames):
     """Base of the declarations: knows its name, and that it is not bound yet."""
+
+    #: How its content is asked for.
+    _content: ClassVar[str] = "get()"
 
     def __init__(self, name: str | None, options: dict[str, Any] | None = None) -> None:
         self._name, self._options = name, options or {}
+        self.descriptor  # noqa: B018  what is wrong with it is said where it stands
 
     def __set_name__(self, owner: type, name: str) -> None:
         if self._name is None:
@@ -56,6 +64,15 @@ class State:
     def _plain_descriptor(self) -> StateDescriptor:
         raise NotImplementedError
 
+    def _taken_for_its_content(self, *arguments: Any) -> Any:
+        advice = f"Ask for what is in it: {self._content}."
+        raise StateMisused(type(self).__name__, self._name or "?", "was used as if it were its content", advice)
+
+    # An expression with a state in it would be true, or unequal, whatever is in the state.
+    __bool__ = __eq__ = __lt__ = __le__ = __gt__ = __ge__ = _taken_for_its_content
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __or__ = _taken_for_its_content
+    __hash__ = object.__hash__
+
     def _unbound(self) -> StateNotBound:
         return StateNotBound(self._name or "?")
 
@@ -64,6 +81,7 @@ class State:
         raise self._unbound()
 
 
+@checks_options(also=STATE_OPTIONS)
 class ValueState(State, Generic[T]):
     """One value per key.
 
@@ -77,11 +95,14 @@ class ValueState(State, Generic[T]):
     earlier type to today's), ``store`` (keep it in an outside database).
     """
 
+    _foreign_names = foreign_names.VALUE
+    _content = "value()"
+
     def __init__(
         self, type: Any = object, *, default: T | None = None, name: str | None = None, **options: Any
     ) -> None:
-        super().__init__(name, options)
         self._type, self._default = type, default
+        super().__init__(name, options)
 
     def _plain_descriptor(self) -> StateDescriptor:
         return ValueStateDescriptor(self._name or "?", self._type, self._default)
@@ -95,6 +116,7 @@ class ValueState(State, Generic[T]):
         raise self._unbound()
 
 
+@checks_options(also=STATE_OPTIONS)
 class ListState(State, Generic[T]):
     """A list per key.
 
@@ -105,9 +127,11 @@ class ListState(State, Generic[T]):
     'list'
     """
 
+    _foreign_names = foreign_names.LIST
+
     def __init__(self, type: Any = object, *, name: str | None = None, **options: Any) -> None:
-        super().__init__(name, options)
         self._type = type
+        super().__init__(name, options)
 
     def _plain_descriptor(self) -> StateDescriptor:
         return ListStateDescriptor(self._name or "?", self._type)
@@ -132,6 +156,7 @@ class ListState(State, Generic[T]):
         return iter(self.get())
 
 
+@checks_options(also=STATE_OPTIONS)
 class MapState(State, Generic[K, V]):
     """A map per key, with a dict's manners as well.
 
@@ -142,11 +167,13 @@ class MapState(State, Generic[K, V]):
     <class 'str'>
     """
 
+    _foreign_names = foreign_names.MAP
+
     def __init__(
         self, key_type: Any = object, value_type: Any = object, *, name: str | None = None, **options: Any
     ) -> None:
-        super().__init__(name, options)
         self._key_type, self._type = key_type, value_type
+        super().__init__(name, options)
 
     def _plain_descriptor(self) -> StateDescriptor:
         return MapStateDescriptor(self._name or "?", self._key_type, self._type)
@@ -190,6 +217,9 @@ class MapState(State, Generic[K, V]):
     def __len__(self) -> int:
         raise self._unbound()
 
+    def __bool__(self) -> bool:
+        return not self.is_empty()
+
     def __iter__(self) -> Iterator[K]:
         return iter(self.keys())
 
@@ -210,6 +240,7 @@ class MapState(State, Generic[K, V]):
         return self.contains(key)  # type: ignore[arg-type]
 
 
+@checks_options(also=STATE_OPTIONS)
 class ReducingState(State, Generic[T]):
     """One value per key: all that were added, reduced by a function of two.
 
@@ -220,11 +251,13 @@ class ReducingState(State, Generic[T]):
     'reducing'
     """
 
+    _foreign_names = foreign_names.REDUCED
+
     def __init__(
         self, type: Any, reduce: ReduceFunction | Callable[[T, T], T], *, name: str | None = None, **options: Any
     ) -> None:
-        super().__init__(name, options)
         self._type, self._reduce = type, reduce
+        super().__init__(name, options)
 
     def _plain_descriptor(self) -> StateDescriptor:
         return ReducingStateDescriptor(self._name or "?", self._reduce, self._type)
@@ -238,6 +271,7 @@ class ReducingState(State, Generic[T]):
         raise self._unbound()
 
 
+@checks_options(also=STATE_OPTIONS)
 class AggregatingState(State, Generic[IN, OUT]):
     """One result per key: all that were added, through an :class:`AggregateFunction`.
 
@@ -254,11 +288,13 @@ class AggregatingState(State, Generic[IN, OUT]):
     'aggregating'
     """
 
+    _foreign_names = foreign_names.REDUCED
+
     def __init__(
         self, type: Any, aggregate: AggregateFunction[IN, Any, OUT], *, name: str | None = None, **options: Any
     ) -> None:
-        super().__init__(name, options)
         self._type, self._aggregate = type, aggregate
+        super().__init__(name, options)
 
     def _plain_descriptor(self) -> StateDescriptor:
         return AggregatingStateDescriptor(self._name or "?", self._aggregate, self._type)
@@ -272,6 +308,7 @@ class AggregatingState(State, Generic[IN, OUT]):
         raise self._unbound()
 
 
+@checks_options(also=STATE_OPTIONS)
 class FoldingState(AggregatingState[IN, OUT]):
     """What was added, folded into a value that starts as ``initial``; for code that still uses it.
 

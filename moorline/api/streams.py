@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from moorline.api import foreign_names
 from moorline.api.connected_functions import (
     BroadcastProcessFunction,
     CoFlatMapFunction,
@@ -14,6 +15,7 @@ from moorline.api.connected_functions import (
     KeyedCoProcessFunction,
 )
 from moorline.api.descriptors import MapStateDescriptor
+from moorline.api.foreign_names import AnswersForeignNames
 from moorline.api.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -35,6 +37,7 @@ from moorline.api.windowed_streams import WindowedStream, counted, windowed
 from moorline.api.windows import WindowAssigner
 from moorline.errors import InvalidArgument, KeyedStateWithoutKey
 from moorline.model.graph import Input, Partitioning
+from moorline.model.options import STEP_OPTIONS, checks_options
 
 if TYPE_CHECKING:
     from moorline.api.job import Job
@@ -42,8 +45,10 @@ if TYPE_CHECKING:
 _Self = TypeVar("_Self", bound="Stream")
 
 
-class Stream:
+class Stream(AnswersForeignNames):
     """Records on their way from one or more operators."""
+
+    _foreign_names = foreign_names.STREAM
 
     def __init__(
         self,
@@ -56,6 +61,12 @@ class Stream:
         self._job, self._origins, self._partitioning, self._key = job, origins, partitioning, key
         self._key_type = key_type
 
+    def __repr__(self) -> str:
+        origins = ", ".join(f"{uid!r}" if tag is None else f"{tag!r} of {uid!r}" for uid, tag in self._origins)
+        how = "" if self._partitioning is Partitioning.FORWARD else f" ({self._partitioning.value})"
+        return f"<{type(self).__name__} of job {self._job.name!r} from {origins}{how}>"
+
+    @checks_options(also=STEP_OPTIONS)
     def map(self, function: MapFunction | Callable[[Any], Any], **options: Any) -> Stream:
         """One record in, one out.
 
@@ -65,14 +76,17 @@ class Stream:
         """
         return self._step("map", _checked(function, MapFunction), **options)
 
+    @checks_options(also=STEP_OPTIONS)
     def filter(self, function: FilterFunction | Callable[[Any], bool], **options: Any) -> Stream:
         """Keep the records for which the function says true."""
         return self._step("filter", _checked(function, FilterFunction), **options)
 
+    @checks_options(also=STEP_OPTIONS)
     def flat_map(self, function: FlatMapFunction | Callable[[Any], Iterable[Any] | None], **options: Any) -> Stream:
         """One record in, any number out."""
         return self._step("flat_map", _checked(function, FlatMapFunction), **options)
 
+    @checks_options(also=STEP_OPTIONS)
     def process(
         self,
         function: ProcessFunction | KeyedProcessFunction | Callable[[Any, Any], Iterable[Any] | None],
@@ -83,6 +97,7 @@ class Stream:
             raise KeyedStateWithoutKey(options.get("uid") or describe(function), ())
         return self._step("process", _checked(function, ProcessFunction, KeyedProcessFunction), **options)
 
+    @checks_options()
     def key_by(self, key: Callable[[Any], Any], *, key_type: Any = None) -> KeyedStream:
         """Send each record to the subtask that owns its key. ``key`` is a function of the record.
 
@@ -93,6 +108,7 @@ class Stream:
             raise InvalidArgument("key_by", key, "Give a function from a record to its key, such as lambda r: r[0].")
         return KeyedStream(self._job, self._origins, Partitioning.HASH, key, key_type)
 
+    @checks_options(also=STEP_OPTIONS)
     def assign_timestamps_and_watermarks(self, strategy: WatermarkStrategy, **options: Any) -> Stream:
         """Give records a time, and the stream a notion of how far it has come."""
         if not isinstance(strategy, WatermarkStrategy):
@@ -136,6 +152,7 @@ class Stream:
                 raise InvalidArgument("union", stream, "Unite the streams first, then key_by or rebalance the union.")
         return Stream(self._job, tuple(origin for stream in (self, *others) for origin in stream._origins))
 
+    @checks_options()
     def iterate(self, step: Callable[[Any], tuple[Stream, Stream]], *, pickled: bool = False) -> Stream:
         """A loop: records may flow back to an earlier step. Returns what comes out of it.
 
@@ -168,6 +185,7 @@ class Stream:
 
     get_side_output = side_output
 
+    @checks_options(also=STEP_OPTIONS)
     def sink(self, sink: Sink | SinkFunction, **options: Any) -> None:
         """End the stream in ``sink``."""
         if not isinstance(sink, (Sink, SinkFunction)):
@@ -207,6 +225,7 @@ class Stream:
 class KeyedStream(Stream):
     """A stream whose records each have a key. What comes next may keep state per key."""
 
+    @checks_options(also=STEP_OPTIONS)
     def reduce(
         self, function: ReduceFunction | Callable[[Any, Any], Any], *, type: Any = None, **options: Any
     ) -> Stream:
@@ -237,12 +256,18 @@ class KeyedStream(Stream):
         return IntervalJoin(self, other, _two_inputs)
 
 
-class ConnectedStreams:
+class ConnectedStreams(AnswersForeignNames):
     """Two streams side by side. With :meth:`key_by` (or both keyed before) they share keyed state."""
+
+    _foreign_names = foreign_names.STREAM
 
     def __init__(self, first: Stream, second: Stream) -> None:
         self._first, self._second = first, second
 
+    def __repr__(self) -> str:
+        return f"<ConnectedStreams {self._first!r} and {self._second!r}>"
+
+    @checks_options()
     def key_by(
         self, first: Callable[[Any], Any], second: Callable[[Any], Any], *, key_type: Any = None
     ) -> ConnectedStreams:
@@ -251,14 +276,17 @@ class ConnectedStreams:
             self._first.key_by(first, key_type=key_type), self._second.key_by(second, key_type=key_type)
         )
 
+    @checks_options(also=STEP_OPTIONS)
     def map(self, function: CoMapFunction, **options: Any) -> Stream:
         """One record of either in, one out."""
         return self._step(function, CoMapFunction, **options)
 
+    @checks_options(also=STEP_OPTIONS)
     def flat_map(self, function: CoFlatMapFunction, **options: Any) -> Stream:
         """One record of either in, any number out."""
         return self._step(function, CoFlatMapFunction, **options)
 
+    @checks_options(also=STEP_OPTIONS)
     def process(self, function: CoProcessFunction | KeyedCoProcessFunction, **options: Any) -> Stream:
         """One record of either in, any number out, with a context, side outputs, and on keyed streams state."""
         if isinstance(function, KeyedCoProcessFunction) and None in (self._first._key, self._second._key):
@@ -280,6 +308,9 @@ class BroadcastStream:
     def __init__(self, stream: Stream, descriptors: tuple[MapStateDescriptor, ...]) -> None:
         self._stream, self._descriptors = stream, descriptors
 
+    def __repr__(self) -> str:
+        return f"<BroadcastStream {self._stream!r} with {', '.join(d.name for d in self._descriptors)}>"
+
 
 class BroadcastConnectedStream:
     """A stream beside a broadcast one."""
@@ -289,6 +320,10 @@ class BroadcastConnectedStream:
             raise InvalidArgument("connect", broadcast, "Streams of different jobs cannot be connected.")
         self._first, self._broadcast = stream, broadcast
 
+    def __repr__(self) -> str:
+        return f"<BroadcastConnectedStream {self._first!r} and {self._broadcast!r}>"
+
+    @checks_options(also=STEP_OPTIONS)
     def process(self, function: BroadcastProcessFunction | KeyedBroadcastProcessFunction, **options: Any) -> Stream:
         """Records of the stream see the broadcast state; broadcast records change it."""
         keyed = self._first._key is not None

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from moorline.api.descriptors import ReducingStateDescriptor, StateDescriptor
 from moorline.errors import InvalidArgument
 from moorline.model.durations import Duration, milliseconds
+from moorline.model.options import checks_options
 
 if TYPE_CHECKING:
     from moorline.api.windows import Window
@@ -174,6 +175,7 @@ class ProcessingTimeTrigger(Trigger):
         ctx.delete_processing_time_timer(window.max_timestamp())
 
 
+@checks_options()
 class CountTrigger(Trigger):
     """Fires with every ``count`` records.
 
@@ -241,6 +243,7 @@ class _Continuous(Trigger):
             planned.clear()
 
 
+@checks_options()
 class ContinuousEventTimeTrigger(_Continuous):
     """Fires whenever event time has gone on by ``interval``, at the end of the window, and for late records.
 
@@ -279,6 +282,7 @@ class ContinuousEventTimeTrigger(_Continuous):
         ctx.delete_event_time_timer(window.max_timestamp())
 
 
+@checks_options()
 class ContinuousProcessingTimeTrigger(_Continuous):
     """Fires whenever the clock has gone on by ``interval``, and at the end of windows of processing time.
 
@@ -309,6 +313,7 @@ class ContinuousProcessingTimeTrigger(_Continuous):
         self._forget(ctx, ctx.delete_processing_time_timer)
 
 
+@checks_options()
 class PurgingTrigger(Trigger):
     """Another trigger that forgets a window's contents whenever it fires.
 

@@ -7,12 +7,14 @@ from typing import Literal
 
 from moorline.errors import InvalidArgument
 from moorline.model.durations import Duration, milliseconds
+from moorline.model.options import checks_options
 
 UPDATE_TYPES = ("on_create_and_write", "on_read_and_write")
 VISIBILITIES = ("never_return_expired", "return_expired_if_not_cleaned_up")
 TIMES = ("processing", "event")
 
 
+@checks_options()
 @dataclass(frozen=True)
 class StateTtlConfig:
     """State that nobody has touched for ``length`` is forgotten: each value, list element and map entry by itself.

@@ -19,6 +19,7 @@ from typing import Any
 
 from moorline.errors import InvalidArgument
 from moorline.model.durations import Duration, milliseconds
+from moorline.model.options import checks_options
 from moorline.model.times import MIN_TIME
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -100,6 +101,7 @@ class _Bounded:
         return _BoundedOutOfOrderness(self.delay_ms)
 
 
+@checks_options()
 @dataclass(frozen=True)
 class WatermarkStrategy:
     """Where timestamps come from, and how watermarks follow.

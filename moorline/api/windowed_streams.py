@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from moorline.api import foreign_names
 from moorline.api.evictors import CountEvictor, Evictor
+from moorline.api.foreign_names import AnswersForeignNames
 from moorline.api.functions import AggregateFunction, OutputTag, ReduceFunction
 from moorline.api.overrides import check_methods
 from moorline.api.states import declared_states
@@ -19,6 +21,7 @@ from moorline.api.window_functions import ProcessWindowFunction, WindowContext, 
 from moorline.api.windows import GlobalWindows, Window, WindowAssigner
 from moorline.errors import InvalidArgument
 from moorline.model.durations import Duration, milliseconds
+from moorline.model.options import STEP_OPTIONS, checks_options
 
 if TYPE_CHECKING:
     from moorline.api.streams import Stream
@@ -46,7 +49,7 @@ class WindowSpec:
     types: tuple[Any, ...] = (object,)
 
 
-class WindowedStream:
+class WindowedStream(AnswersForeignNames):
     """A keyed stream cut into windows.
 
     >>> import moorline as mo
@@ -56,8 +59,13 @@ class WindowedStream:
     >>> counted = clicks.window(TumblingEventTimeWindows("1min")).allowed_lateness("10s").reduce(max)
     """
 
+    _foreign_names = foreign_names.STREAM
+
     def __init__(self, stream: Stream, spec: WindowSpec, options: dict[str, Any] | None = None) -> None:
         self._stream, self._spec, self._options = stream, spec, options or {}
+
+    def __repr__(self) -> str:
+        return f"<WindowedStream {self._stream!r} in {type(self._spec.assigner).__name__}>"
 
     def trigger(self, trigger: Trigger) -> WindowedStream:
         """Fire when this says so, instead of at the end of the window."""
@@ -84,6 +92,7 @@ class WindowedStream:
             raise InvalidArgument("side_output_late_data", tag, 'Give an OutputTag, such as OutputTag("late").')
         return self._with(late_tag=tag)
 
+    @checks_options(also=STEP_OPTIONS)
     def reduce(
         self,
         function: ReduceFunction | Callable[[Any, Any], Any],
@@ -101,6 +110,7 @@ class WindowedStream:
             raise InvalidArgument("reduce", function, "Give a function of two records, or a ReduceFunction.")
         return self._incremental("reduce", function, window_function, element_type, options)
 
+    @checks_options(also=STEP_OPTIONS)
     def aggregate(
         self,
         function: AggregateFunction[Any, Any, Any],
@@ -121,12 +131,14 @@ class WindowedStream:
         kept = accumulator_type if self._spec.evictor is None else element_type
         return self._incremental("aggregate", function, window_function, kept, options)
 
+    @checks_options(also=STEP_OPTIONS)
     def process(self, function: ProcessWindow, *, element_type: Any = object, **options: Any) -> Stream:
         """What the function makes from all records of a window (or a callable of key, context and elements)."""
         if not isinstance(function, ProcessWindowFunction):
             function = _Processing(_called("process", function, "ProcessWindowFunction"))
         return self._collected(function, element_type, options)
 
+    @checks_options(also=STEP_OPTIONS)
     def apply(self, function: ApplyWindow, *, element_type: Any = object, **options: Any) -> Stream:
         """What the function makes from all records of a window (or a callable of key, window and elements)."""
         return self._collected(_window_function(function), element_type, options)

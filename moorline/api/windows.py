@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 from moorline.api.triggers import EndOfStreamTrigger, EventTimeTrigger, NeverTrigger, ProcessingTimeTrigger, Trigger
 from moorline.errors import InvalidArgument
 from moorline.model.durations import Duration, milliseconds
+from moorline.model.options import checks_options
 from moorline.model.times import MAX_TIME, MIN_TIME
 
 #: A window inside the runtime: start and end.
@@ -148,6 +149,7 @@ class _Tumbling(AlignedWindows):
         return f"{type(self).__name__}({self.size_ms}ms)"
 
 
+@checks_options()
 class TumblingEventTimeWindows(_Tumbling):
     """Windows of one size, one after the other, by the records' timestamps.
 
@@ -163,6 +165,7 @@ class TumblingEventTimeWindows(_Tumbling):
         return cls(size, offset)
 
 
+@checks_options()
 class TumblingProcessingTimeWindows(_Tumbling):
     """Windows of one size, one after the other, by the clock.
 
@@ -198,6 +201,7 @@ class _Sliding(AlignedWindows):
         return f"{type(self).__name__}({self.size_ms}ms, {self.slide_ms}ms)"
 
 
+@checks_options()
 class SlidingEventTimeWindows(_Sliding):
     """Windows of one size, a new one every ``slide``, by the records' timestamps.
 
@@ -211,6 +215,7 @@ class SlidingEventTimeWindows(_Sliding):
         return cls(size, slide, offset)
 
 
+@checks_options()
 class SlidingProcessingTimeWindows(_Sliding):
     """Windows of one size, a new one every ``slide``, by the clock.
 
@@ -247,6 +252,7 @@ class _Sessions(WindowAssigner):
         return f"{type(self).__name__}({'a gap for each record' if self.gap_ms is None else f'{self.gap_ms}ms'})"
 
 
+@checks_options()
 class EventTimeSessionWindows(_Sessions):
     """A window for as long as records of a key keep coming, at most ``gap`` apart by their timestamps.
 
@@ -267,6 +273,7 @@ class EventTimeSessionWindows(_Sessions):
         return cls(gap)
 
 
+@checks_options()
 class ProcessingTimeSessionWindows(_Sessions):
     """A window for as long as records of a key keep coming, at most ``gap`` apart by the clock.
 
@@ -287,6 +294,7 @@ class ProcessingTimeSessionWindows(_Sessions):
         return cls(gap)
 
 
+@checks_options()
 class GlobalWindows(AlignedWindows):
     """One window for all records of a key. It never ends, so give it a trigger; ``fire_at_end`` is one.
 

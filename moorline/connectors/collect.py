@@ -15,11 +15,13 @@ import msgspec
 
 from moorline.api.sinks import Sink, SinkContext, SinkWriter
 from moorline.errors import InvalidArgument, StateTypeMismatch
+from moorline.model.options import checks_options
 
 #: What snapshots can hold as it is, so that it need not become text on the way.
 _PLAIN = (bytes, datetime, date, time, timedelta, Decimal, UUID)
 
 
+@checks_options()
 def collect(name: str, *, type: Any = None) -> Sink:
     """Keep the records for ``result.collected(name)``. For tests and small results.
 

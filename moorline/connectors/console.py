@@ -6,8 +6,10 @@ import sys
 from typing import Any
 
 from moorline.api.sinks import DeliveryGuarantee, Sink, SinkContext, SinkWriter
+from moorline.model.options import checks_options
 
 
+@checks_options()
 def print_(prefix: str = "") -> Sink:
     """Print each record as soon as it arrives, with the number of its subtask, counted from 1 as in Flink.
 
@@ -22,6 +24,7 @@ def print_(prefix: str = "") -> Sink:
     return Print(prefix)
 
 
+@checks_options()
 def discard() -> Sink:
     """Take the records and forget them, for a stream whose output nobody wants.
 

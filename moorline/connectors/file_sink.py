@@ -35,6 +35,7 @@ from moorline.connectors.paths import local_path, sync_folder
 from moorline.connectors.row_files import JsonLinesFile, ParquetRowFile
 from moorline.errors import InvalidArgument, StorageError
 from moorline.failpoints import failpoint
+from moorline.model.options import checks_options
 
 SinkFormat = Literal["parquet", "jsonl"]
 
@@ -46,6 +47,7 @@ _FOLDER = re.compile(r"[A-Za-z0-9_-]{1,97}-[0-9a-f]{16}")
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 
 
+@checks_options()
 def write_files(
     path: str | os.PathLike[str], *, format: SinkFormat = "parquet", schema: pa.Schema | None = None
 ) -> Sink:

@@ -53,6 +53,7 @@ from moorline.connectors.lines import is_utf8
 from moorline.connectors.paths import is_hidden, local_path
 from moorline.errors import InvalidArgument, StorageError, UnreadableRecord
 from moorline.model.durations import Duration, milliseconds
+from moorline.model.options import checks_options
 
 log = logging.getLogger("moorline")
 
@@ -63,6 +64,7 @@ _FILES_PER_READ = 64
 _LISTINGS_LEFT_ALONE = 2
 
 
+@checks_options()
 def read_files(
     path: str | os.PathLike[str],
     *,

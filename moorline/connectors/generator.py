@@ -19,11 +19,13 @@ from moorline.api.sources import Source, SourceContext, SourceReader, SplitId
 from moorline.errors import InvalidArgument, RestoreError
 from moorline.model.closed_functions import keeps_nothing
 from moorline.model.copies import copies_of
+from moorline.model.options import checks_options
 
 #: Enough for small clusters; a job with more source subtasks than splits leaves some of them without work.
 DEFAULT_SPLITS = 8
 
 
+@checks_options()
 def generate(
     function: Callable[[int], Any],
     *,

@@ -12,10 +12,12 @@ from typing import Any
 from moorline.api.sources import Source, SourceContext, SourceReader, SplitId
 from moorline.errors import InvalidArgument, RestoreError
 from moorline.model.copies import copies_of
+from moorline.model.options import checks_options
 
 _SPLIT = 0
 
 
+@checks_options()
 def from_items(items: Iterable[Any]) -> Source:
     """The items, one record each, in their order.
 

@@ -24,6 +24,7 @@ from moorline.api.external import (
     own_mark,
 )
 from moorline.errors import StorageError
+from moorline.model.options import checks_options
 
 #: Job, uid and place of a document.
 Ident = tuple[str, str, Place]
@@ -80,6 +81,7 @@ class MemoryState(ExternalStore):
                 del data.marks[whose]
 
 
+@checks_options()
 def memory_state(name: str, *, on_fresh_start: FreshStart = "error", cache_bytes: int = 32 << 20) -> MemoryState:
     """Keep a state in this process, outside of the job: for tests.
 

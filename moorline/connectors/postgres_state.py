@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from moorline.api.external import ExternalStore, FreshStart, Owner, StoreSession, check_settings
 from moorline.errors import InvalidArgument
+from moorline.model.options import checks_options
 
 _TABLE = re.compile(r"[^\W\d]\w{0,49}(\.[^\W\d]\w{0,49})?", re.ASCII)
 
@@ -63,6 +64,7 @@ class PostgresState(ExternalStore):
         _sessions().forget(self, job, uid)
 
 
+@checks_options()
 def postgres_state(
     url: str,
     *,

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from moorline.api.external import ExternalStore, FreshStart, Owner, StoreSession, check_settings
 from moorline.errors import InvalidArgument
+from moorline.model.options import checks_options
 
 _PREFIX = re.compile(r"[\w.:-]{1,100}", re.ASCII)
 
@@ -64,6 +65,7 @@ class RedisState(ExternalStore):
         _sessions().forget(self, job, uid)
 
 
+@checks_options()
 def redis_state(
     url: str,
     *,

@@ -10,6 +10,7 @@ from moorline.driver.processes import this_process
 from moorline.driver.restore import refuse_beside_another
 from moorline.errors import InvalidArgument
 from moorline.model.durations import Duration, milliseconds
+from moorline.model.options import checks_options
 from moorline.snapshots.contents import Contents
 from moorline.storage import fsck as storage_fsck
 from moorline.storage.checkpoints import History
@@ -19,6 +20,7 @@ from moorline.storage.open import remember_options
 from moorline.storage.snapshot_folders import folder_at
 
 
+@checks_options()
 def fsck(
     path: str,
     *,
@@ -56,6 +58,7 @@ def fsck(
     )
 
 
+@checks_options()
 def sweep(path: str, *, grace: Duration = "1h", storage_options: Mapping[str, Any] | None = None) -> list[Leftover]:
     """Delete what nobody will ever name in a job's folder, or in a savepoint, if it is older than ``grace``.
 

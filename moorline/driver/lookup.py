@@ -21,6 +21,7 @@ from moorline.errors import InvalidArgument, QueryFailed, SnapshotCorrupt
 from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import KeyedHandle, OperatorEntry
+from moorline.model.options import checks_options
 from moorline.state.backend import Restored
 from moorline.state.external_told import STORE, STORE_KIND, told_in
 from moorline.state.folding import fold
@@ -32,6 +33,7 @@ from moorline.storage.blobs import BlobStore
 _NATIVE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
 
+@checks_options()
 def query_snapshot(path: str, uid: str, state: str, key: Any) -> Any:
     """What a snapshot has under a key: the value, list or dict, or None. No job needs to run, and no Spark.
 

@@ -48,6 +48,7 @@ from moorline.errors import (
     SavepointNotPermitted,
     SparkUnsuitable,
 )
+from moorline.model.options import checks_options
 from moorline.model.waiting_room import WaitingRoom
 
 log = logging.getLogger("moorline")
@@ -62,6 +63,7 @@ MAX_CONNECTIONS = 16
 MAX_UNAUTHENTICATED = 64
 
 
+@checks_options()
 @dataclass(frozen=True)
 class Console:
     """Where the console of a job listens, and where its token is written.

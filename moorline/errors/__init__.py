@@ -23,7 +23,10 @@ from moorline.errors.building import (
     NothingToRun,
     ParallelismTooHigh,
     StartedWhileLoading,
+    StateMisused,
     UnconnectedStream,
+    UnknownName,
+    UnknownOption,
 )
 from moorline.errors.common import FailureReason, MoorlineError
 from moorline.errors.operating import (
@@ -143,6 +146,7 @@ __all__ = [
     "StartedWhileLoading",
     "StateError",
     "StateIncompatible",
+    "StateMisused",
     "StateNotBound",
     "StateRegisteredLate",
     "StateTypeMismatch",
@@ -152,6 +156,8 @@ __all__ = [
     "TimestampMissing",
     "TtlNotEnabled",
     "UnconnectedStream",
+    "UnknownName",
+    "UnknownOption",
     "UnknownState",
     "UnreadableRecord",
     "UnsupportedType",

@@ -54,6 +54,50 @@ class InvalidArgument(JobError):
 
 
 @dataclass(eq=False)
+class UnknownOption(JobError, TypeError):
+    """A keyword that is not among those that are taken."""
+
+    where: str
+    option: str
+    known: tuple[str, ...]
+    #: The one that may be meant.
+    similar: str = ""
+
+    def __str__(self) -> str:
+        meant = f" Did you mean {self.similar!r}?" if self.similar else ""
+        return f"{self.where} has no option {self.option!r}.{meant} It takes {', '.join(self.known)}."
+
+
+@dataclass(eq=False)
+class UnknownName(JobError, AttributeError):
+    """A name that is not there, though it may be in PyFlink or PySpark."""
+
+    where: str
+    attribute: str
+    #: What is written here instead.
+    ours: str = ""
+    #: The one that may be meant.
+    similar: str = ""
+
+    def __str__(self) -> str:
+        advice = f" Write {self.ours}." if self.ours else f" Did you mean {self.similar!r}?" if self.similar else ""
+        return f"{self.where} has no {self.attribute!r}.{advice}"
+
+
+@dataclass(eq=False)
+class StateMisused(JobError, TypeError):
+    """A state was taken for the value that is in it, or made where it cannot be found."""
+
+    where: str
+    state: str
+    cause: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: state {self.state!r} {self.cause}. {self.advice}"
+
+
+@dataclass(eq=False)
 class MethodMissing(JobError):
     """A function has not the method that does its work."""
 

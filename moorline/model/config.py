@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from os import PathLike, fspath
 from typing import Any, Literal
 
 from moorline.errors import InvalidArgument
 from moorline.model.durations import Duration, milliseconds
+from moorline.model.options import checks_options
 from moorline.model.sizes import size_in_bytes
 
 
+@checks_options()
 @dataclass(frozen=True, kw_only=True)
 class Checkpoints:
     """Take a checkpoint now and then, and restart from the newest one after a failure.
@@ -51,6 +54,10 @@ class Checkpoints:
     allow_unfenced: bool = False
 
     def __post_init__(self) -> None:
+        if isinstance(self.location, PathLike):
+            object.__setattr__(self, "location", fspath(self.location))
+        if not isinstance(self.location, str) or not self.location:
+            raise InvalidArgument("location", self.location, "Give a folder or a URL, such as '/data/checkpoints'.")
         if self.interval_ms < 10:
             raise InvalidArgument("checkpoint interval", self.interval, "The shortest interval is 10 ms.")
         for name, low in (("tolerable_failures", 0), ("max_concurrent", 1), ("retained", 1)):
@@ -116,6 +123,7 @@ class Checkpoints:
         return milliseconds(self.grace)
 
 
+@checks_options()
 @dataclass(frozen=True, kw_only=True)
 class RocksDb:
     """Keep keyed state in RocksDB, on the worker's disk: it may be far larger than memory.
@@ -138,6 +146,7 @@ class RocksDb:
         return size_in_bytes(self.memory, "memory")
 
 
+@checks_options()
 @dataclass(frozen=True, kw_only=True)
 class Autoscale:
     """Let the job rescale itself, by how busy its subtasks are and how far they hold each other back.
@@ -200,6 +209,7 @@ class NoRestart:
     """The first failure ends the job."""
 
 
+@checks_options()
 @dataclass(frozen=True)
 class FixedDelay:
     """Restart up to ``attempts`` times, each after the same delay.
@@ -216,6 +226,7 @@ class FixedDelay:
         return milliseconds(self.delay, "delay")
 
 
+@checks_options()
 @dataclass(frozen=True)
 class FailureRate:
     """Restart as long as no more than ``failures`` happen within ``interval``.
@@ -237,6 +248,7 @@ class FailureRate:
         return milliseconds(self.delay, "delay")
 
 
+@checks_options()
 @dataclass(frozen=True)
 class ExponentialDelay:
     """Restart after a delay that grows with every failure and is forgotten after a healthy while.
@@ -269,6 +281,7 @@ class ExponentialDelay:
 RestartStrategy = NoRestart | FixedDelay | FailureRate | ExponentialDelay
 
 
+@checks_options()
 @dataclass(frozen=True, kw_only=True)
 class StorageLease:
     """Have several drivers stand ready for a job, one of which leads: told by files beside its checkpoints.
@@ -288,6 +301,7 @@ class StorageLease:
         return milliseconds(self.ttl, "ttl")
 
 
+@checks_options()
 @dataclass(frozen=True, kw_only=True)
 class ZooKeeper:
     """Have several drivers stand ready for a job, one of which leads: told by a session of ZooKeeper's.
@@ -313,6 +327,19 @@ class ZooKeeper:
     @property
     def ttl_ms(self) -> int:
         return milliseconds(self.ttl, "ttl")
+
+
+def as_checkpoints(checkpoints: Checkpoints | str | PathLike[str] | None) -> Checkpoints | None:
+    """A location alone is a configuration with everything else as it is by default.
+
+    >>> as_checkpoints("/data/checkpoints").interval_ms
+    10000
+    """
+    if isinstance(checkpoints, (str, PathLike)):
+        return Checkpoints(fspath(checkpoints))
+    if checkpoints is not None and not isinstance(checkpoints, Checkpoints):
+        raise InvalidArgument("checkpoints", checkpoints, "Give a location or mo.Checkpoints(location, ...).")
+    return checkpoints
 
 
 def _check_ttl(ttl: Duration) -> None:

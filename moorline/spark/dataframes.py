@@ -19,6 +19,7 @@ from moorline.driver.before_start import check_ends
 from moorline.errors import InvalidArgument, StateTypeMismatch
 from moorline.model.graph import Graph
 from moorline.model.ids import SubtaskId
+from moorline.model.options import checks_options
 from moorline.spark.batch import begin, plan_of, to_rows
 from moorline.spark.sources import DataFrameSource, Records
 
@@ -26,6 +27,7 @@ from moorline.spark.sources import DataFrameSource, Records
 BATCH_RECORDS = 4096
 
 
+@checks_options()
 def from_dataframe(frame: DataFrame, *, records: Records = "row") -> Source:
     """The rows of a DataFrame, for a job that runs as a batch. Nothing is read before the job runs.
 
@@ -42,6 +44,7 @@ def from_dataframe(frame: DataFrame, *, records: Records = "row") -> Source:
     return DataFrameSource(frame, records)
 
 
+@checks_options()
 def to_dataframe(
     job: Job,
     spark: SparkSession,

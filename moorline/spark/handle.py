@@ -19,6 +19,7 @@ from moorline.driver.supervision import Supervision
 from moorline.endpoint.server import Console, ConsoleServer
 from moorline.errors import InvalidArgument, ParallelismTooHigh
 from moorline.model.durations import Duration, milliseconds
+from moorline.model.options import checks_options
 from moorline.protocol.lifecycle import JobStatus
 from moorline.protocol.lowering import lower
 from moorline.spark.cluster import SparkCluster
@@ -37,6 +38,11 @@ class Result:
         self.failures: list[str] = supervision.history_of_failures if supervision else []
         #: The checkpoint each attempt started from; 0: empty.
         self.restored_from: list[int] = supervision.restored_from if supervision else [0]
+
+    def __repr__(self) -> str:
+        collected = ", ".join(f"{name!r}: {len(values)} records" for name, values in sorted(self._results.items()))
+        counts = f"{len(self.checkpoints)} checkpoints, {len(self.failures)} failures"
+        return f"<Result of {collected or 'no collect sinks'}; {counts}>"
 
     def collected(self, name: str) -> list[Any]:
         """What the sink ``mo.collect(name)`` got."""
@@ -79,6 +85,9 @@ class Handle:
             resources.callback(self.console.close)
         self._closed = threading.Event()
         threading.Thread(target=self._close_at_end, name="moorline-handle", daemon=True).start()
+
+    def __repr__(self) -> str:
+        return f"<Handle of job {self.job!r}: {self.status.value}, attempt {self.attempt}>"
 
     @property
     def job(self) -> str:
@@ -130,6 +139,7 @@ class Handle:
         running = self._loop.supervision.running
         return {str(s): pid for s, pid in dict(running.pids).items()} if running else {}
 
+    @checks_options()
     def query(
         self,
         uid: str,
@@ -147,6 +157,7 @@ class Handle:
         """
         return self._asking.query(uid, state, encoded_key(key), level, milliseconds(timeout, "timeout"))
 
+    @checks_options()
     def wait(self, timeout: float | None = None) -> Result | None:
         """Wait for the end and return the result; ``None`` if ``timeout`` seconds were not enough.
 
@@ -160,6 +171,7 @@ class Handle:
             raise error
         return Result(self._loop.supervision.results, self._loop.supervision)
 
+    @checks_options()
     def savepoint(self, path: str, timeout: float | None = None) -> str:
         """Take a savepoint at ``path`` while the job goes on, wait for it, and return where it is.
 
@@ -170,6 +182,7 @@ class Handle:
         request.answer.result(timeout)
         return request.savepoint
 
+    @checks_options()
     def stop(self, timeout: float | None = None, *, savepoint: str | None = None, drain: bool = False) -> Result | None:
         """End well: a final checkpoint, everything committed, then the result.
 
@@ -190,6 +203,7 @@ class Handle:
         self._loop.post(lambda supervision, now: supervision.stop_with_savepoint(request, now))
         request.answer.result(timeout)
 
+    @checks_options()
     def rescale(self, parallelism: int | Mapping[str, int], timeout: float | None = None) -> None:
         """Go on with other parallelism: of the job, or of some operators by uid. No record is lost or done twice.
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import random
 import time
 from contextlib import ExitStack
+from os import PathLike
 from typing import Any, Literal
 
 from pyspark.sql import SparkSession
@@ -19,8 +21,18 @@ from moorline.driver.loop import DriverLoop
 from moorline.driver.supervision import Supervision
 from moorline.endpoint.server import Console
 from moorline.errors import InvalidArgument, SparkUnsuitable
-from moorline.model.config import Autoscale, Checkpoints, RestartStrategy, RocksDb, RunConfig, StorageLease, ZooKeeper
+from moorline.model.config import (
+    Autoscale,
+    Checkpoints,
+    RestartStrategy,
+    RocksDb,
+    RunConfig,
+    StorageLease,
+    ZooKeeper,
+    as_checkpoints,
+)
 from moorline.model.durations import Duration, milliseconds
+from moorline.model.options import checks_options
 from moorline.protocol.lowering import lower
 from moorline.spark import batch, exchange, quiet, session
 from moorline.spark.cluster import SparkCluster
@@ -36,11 +48,12 @@ def _wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+@checks_options()
 def start(
     job: Job,
     spark: SparkSession | None = None,
     *,
-    checkpoints: Checkpoints | None = None,
+    checkpoints: Checkpoints | str | PathLike[str] | None = None,
     restart: RestartStrategy | None = None,
     restore: str | None = None,
     allow_non_restored_state: bool = False,
@@ -59,7 +72,7 @@ def start(
     """Start a job and return a handle to it at once.
 
     Without ``spark`` a local Spark is started, and kept for other jobs of this process. ``parallelism`` overrides the
-    job's.
+    job's. ``checkpoints`` may be a location alone.
     ``restore="latest"`` goes on from the newest checkpoint of the job in ``checkpoints``, if there is one; any other
     text is the folder of a savepoint (or of a job's checkpoints) to start from. Without ``"latest"`` a job begins anew,
     which is refused while an earlier run of it may be alive, unless ``take_over=True``.
@@ -71,6 +84,7 @@ def start(
     """
     refuse_while_loading("mo.start")
     quiet.show_log()
+    checkpoints = as_checkpoints(checkpoints)
     config = RunConfig(
         checkpoints=checkpoints,
         restart=restart,
@@ -130,6 +144,11 @@ def start(
     return handle
 
 
+#: What both take beside job and session.
+_START_OPTIONS = tuple(inspect.signature(start).parameters)[2:]
+
+
+@checks_options(also=_START_OPTIONS)
 def run(
     job: Job,
     spark: SparkSession | None = None,

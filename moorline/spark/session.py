@@ -23,6 +23,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from moorline.errors import SparkUnsuitable
+from moorline.model.options import checks_options
 
 log = logging.getLogger("moorline")
 
@@ -62,6 +63,7 @@ EMBEDDED_JVM = (
 )
 
 
+@checks_options()
 def spark_config() -> dict[str, str]:
     """The settings that a Spark session needs to carry Moorline jobs.
 

@@ -43,6 +43,7 @@ from moorline.errors import InvalidArgument
 from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import KeyedHandle, Manifest, OperatorEntry, OperatorHandles
+from moorline.model.options import checks_options
 from moorline.storage.open import open_store
 from moorline.tables.chains import conform
 from moorline.tables.dataframes import run_like_us
@@ -56,6 +57,7 @@ FORMAT = "moorline"
 BATCH_ROWS = 16_384
 
 
+@checks_options()
 def register(spark: SparkSession) -> None:
     """Make ``spark.read.format("moorline")`` known to a session.
 
@@ -66,6 +68,7 @@ def register(spark: SparkSession) -> None:
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 
 
+@checks_options()
 def read_snapshot(path: str, spark: SparkSession | None = None, checkpoint: int | None = None) -> Snapshot:
     """A savepoint, or the newest (or a given) checkpoint in a job's folder, as tables.
 

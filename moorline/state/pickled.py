@@ -31,6 +31,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from moorline.errors import PickleRefused
+from moorline.model.options import checks_options
 from moorline.state import pickle_rehearsal
 from moorline.state.leaf_types import StoredType
 from moorline.state.type_names import spell_pickle
@@ -39,6 +40,7 @@ _ALWAYS = (complex, date, datetime, time, timedelta, timezone, Decimal, UUID)
 _PROTOCOL = 5
 
 
+@checks_options()
 @dataclass(frozen=True)
 class Pickled:
     """An annotation: values are pickled, and may refer to the allowed classes only.

@@ -20,6 +20,7 @@ from moorline.api.states import State
 from moorline.errors import InvalidArgument, MoorlineError, StorageError
 from moorline.model.key_groups import MAX_KEY_GROUPS
 from moorline.model.manifest import ElementsHandle, KeyedHandle, Manifest, OperatorEntry, OperatorHandles
+from moorline.model.options import checks_options
 from moorline.state.types import stored
 from moorline.storage import snapshots
 from moorline.storage.layout import DATA
@@ -57,6 +58,7 @@ class _Draft:
     made_elements: dict[str, tuple[str, str, list[bytes]]] = field(default_factory=dict)
 
 
+@checks_options()
 class SnapshotWriter:
     """Makes a savepoint, which a job can be started from.
 
@@ -111,6 +113,7 @@ class SnapshotWriter:
                 self._drafts[info.uid].keyed.add(info.state)
         return self
 
+    @checks_options()
     def keyed(
         self,
         uid: str,
@@ -145,6 +148,7 @@ class SnapshotWriter:
         )
         return self._make(made, data, order, partitions)
 
+    @checks_options()
     def timers(
         self,
         uid: str,
@@ -165,6 +169,7 @@ class SnapshotWriter:
             Layout(uid, name, "timers", "int", self._groups, keys, time, window=window), data, None, partitions
         )
 
+    @checks_options()
     def operator_state(
         self, uid: str, state: State | StateDescriptor, data: Any, *, value: str = "value", mode: str = "split"
     ) -> SnapshotWriter:
@@ -173,6 +178,7 @@ class SnapshotWriter:
             raise InvalidArgument("mode", mode, "It is 'split' or 'union'.")
         return self._make_elements(uid, _descriptor(state), data, [value], mode)
 
+    @checks_options()
     def broadcast_state(
         self, uid: str, state: State | StateDescriptor, data: Any, *, map_key: str = "map_key", value: str = "value"
     ) -> SnapshotWriter:

@@ -1,0 +1,65 @@
+"""Misspelt options: one way to refuse them, with the name that was probably meant, wherever options are taken.
+
+Python's own error for a keyword that a function does not take says neither what it takes nor what may have been meant.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, TypeVar
+
+from moorline.errors import UnknownOption
+from moorline.model.spelling import nearest
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: What every step of a stream takes beside its function.
+STEP_OPTIONS = ("uid", "name", "parallelism", "rekey", "drop_states")
+
+
+def check_options(where: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raises :class:`UnknownOption` for the first of ``given`` that is not known."""
+    known = tuple(known)
+    for name in given:
+        if name not in known:
+            raise UnknownOption(where, name, known, nearest(name, known) or "")
+
+
+def checks_options(*, also: Iterable[str] = ()) -> Callable[[F], F]:
+    """A decorator for functions, methods and classes: keywords that they do not take are refused with advice.
+
+    ``also``: the names that go into a ``**options``.
+
+    >>> @checks_options()
+    ... def read(path, *, encoding="utf-8"): ...
+    >>> read("a.txt", encodin="latin-1")
+    Traceback (most recent call last):
+    moorline.errors.UnknownOption: read() has no option 'encodin'. Did you mean 'encoding'? It takes path, encoding.
+    """
+
+    def decorated(target: F) -> F:
+        if isinstance(target, type):
+            cls: Any = target
+            cls.__init__ = _checked(cls.__init__, cls.__name__, also)
+            return target
+        checked: F = _checked(target, target.__name__.strip("_"), also)
+        return checked
+
+    return decorated
+
+
+def _checked(function: Any, name: str, also: Iterable[str]) -> Any:
+    parameters = inspect.signature(function).parameters.values()
+    known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name != "self"]
+    known += also
+
+    @wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        if not options.keys() <= accepted:
+            check_options(f"{name}()", options, known)
+        return function(*arguments, **options)
+
+    accepted = frozenset(known)
+    return call
