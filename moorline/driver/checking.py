@@ -78,6 +78,7 @@ def sweep(path: str, *, grace: Duration = "1h", storage_options: Mapping[str, An
     return storage_fsck.sweep(folder_at(path), _now_ms(), grace_ms=milliseconds(grace, "grace"))
 
 
+@checks_options()
 def give_up(
     path: str,
     entries: Collection[int],

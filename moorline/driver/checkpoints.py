@@ -94,6 +94,8 @@ class AttemptCheckpoints:
         self.stats: list[CheckpointStats] = []
         #: Checkpoints that may have been published or not, until a later one is.
         self._unsure: set[int] = set()
+        #: Why the last checkpoint that failed did, and its number.
+        self._cause = (0, "")
         self._housekeeping = Housekeeping(deployment.attempt, config.grace_ms if config else 0, now_ms)
         #: Set when too many checkpoints have failed.
         self.failure: str | None = None
@@ -186,6 +188,7 @@ class AttemptCheckpoints:
 
     def declined(self, subtask: SubtaskId, report: Declined, now_ms: int) -> None:
         log.warning("checkpoint %d declined by subtask %s: %s", report.checkpoint, subtask, report.detail)
+        self._cause = report.checkpoint, f"subtask {subtask}: {report.detail}"
         event = co.Declined(subtask, report.checkpoint, FailureReason[report.reason])
         self._obey(self._coordination.handle(event), now_ms)
 
@@ -204,13 +207,19 @@ class AttemptCheckpoints:
                     log.warning("checkpoint %d given up: %s", checkpoint, reason.sentence)
                     self._ended(checkpoint, False, now_ms)
                     if (request := self._requested.pop(checkpoint, None)) is not None:
-                        request.fail(SavepointFailed(request.savepoint or "a checkpoint", reason.sentence))
+                        cause = f"{reason.sentence}{self._because(checkpoint)}"
+                        request.fail(SavepointFailed(request.savepoint or "a checkpoint", cause))
                     for subtask in self._subtasks:
                         self._send(subtask, Abort(checkpoint=checkpoint))
                 case co.Discard(checkpoint, handles):
                     self._discard(checkpoint, handles)
                 case co.FailAttempt():
-                    self.failure = str(action)
+                    self.failure = f"{action}{self._because(action.checkpoint)}"
+
+    def _because(self, checkpoint: int) -> str:
+        """What is known of the cause beside the reason: a full disk, a refused request."""
+        number, cause = self._cause
+        return f" ({cause})" if number == checkpoint else ""
 
     def _publish(self, checkpoint: int, parts: tuple[tuple[SubtaskId, co.Handles], ...], now_ms: int) -> None:
         size = uploaded = 0
@@ -228,6 +237,7 @@ class AttemptCheckpoints:
                 self._history.publish(manifest, self._superfluous(except_for=checkpoint))
             except StorageError as error:
                 log.warning("checkpoint %d could not be published: %s", checkpoint, error)
+                self._cause = checkpoint, str(error)
                 self._unsure.add(checkpoint)
                 self._obey(self._coordination.handle(co.PublishFailed(checkpoint)), now_ms)
                 return
@@ -245,6 +255,7 @@ class AttemptCheckpoints:
             write_savepoint(open_store(request.savepoint), manifest)
         except StorageError as error:
             log.warning("savepoint %s could not be published: %s", request.savepoint, error)
+            self._cause = checkpoint, str(error)
             self._obey(self._coordination.handle(co.PublishFailed(checkpoint)), now_ms)
             return
         self._ended(checkpoint, True, now_ms)

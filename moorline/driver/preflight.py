@@ -21,6 +21,7 @@ from moorline.model.key_groups import KeyGroupRange
 from moorline.model.key_kinds import clash, kind_of, kinds_of_selector
 from moorline.model.manifest import Manifest, OperatorEntry
 from moorline.state.evolution import Where, plan
+from moorline.state.forms import form_of
 from moorline.state.type_names import parse_map
 from moorline.storage import snapshots
 from moorline.storage.blobs import BlobStore
@@ -31,6 +32,14 @@ log = logging.getLogger("moorline")
 _LOOKED_AT = 1000
 #: Kinds of state whose rows belong to key groups.
 _WITHOUT_KEYS = ("raw", "store", "native")
+
+
+def check_declared(graph: Graph) -> None:
+    """Raises UnsupportedType for the first declared state whose type has no stored form."""
+    for operator in graph.operators:
+        for declared in declared_states(operator.function).values():
+            descriptor = declared.descriptor
+            form_of(descriptor, f"state {descriptor.name!r} of operator {operator.uid!r}", is_windowed=False)
 
 
 def check_types(manifest: Manifest, graph: Graph) -> None:

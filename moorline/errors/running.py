@@ -202,10 +202,15 @@ class StateTypeMismatch(StateError):
     state: str
     type: str
     cause: str
+    uid: str = ""
+    #: Under which key it was put.
+    key: str = ""
+    what: str = "value"
 
     def __str__(self) -> str:
+        where = f"operator {self.uid!r}, key {self.key}: " if self.uid else ""
         return (
-            f"a value in state {self.state!r} does not fit its declared type {self.type}: {self.cause}. "
+            f"{where}a {self.what} in state {self.state!r} does not fit its declared type {self.type}: {self.cause}. "
             f"Store values of that type, or declare the type that is stored."
         )
 

@@ -34,6 +34,7 @@ from moorline.api.job import Job
 from moorline.api.sinks import Sink
 from moorline.api.watermarks import WatermarkStrategy
 from moorline.driver.before_start import check_ends
+from moorline.driver.preflight import check_declared
 from moorline.errors import InvalidArgument, InvalidLoop, JobFailed
 from moorline.model.config import StateConfig
 from moorline.model.deployment import Deployment
@@ -89,6 +90,7 @@ def run(
     """Run a job as a batch. What its collect sinks got, by name."""
     plan = plan_of(job.graph(parallelism))
     check_ends(plan.graph)
+    check_declared(plan.graph)
     with ExitStack() as resources:
         if spark is None:
             spark = resources.enter_context(session.embedded(os.cpu_count() or 1, TASK_FAILURES))

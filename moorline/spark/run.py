@@ -18,6 +18,7 @@ from moorline.api.loading import refuse_while_loading
 from moorline.driver.before_start import check_ends
 from moorline.driver.election import Election
 from moorline.driver.loop import DriverLoop
+from moorline.driver.preflight import check_declared
 from moorline.driver.supervision import Supervision
 from moorline.endpoint.server import Console
 from moorline.errors import InvalidArgument, SparkUnsuitable
@@ -105,6 +106,7 @@ def start(
         log.warning("job %s: %s", graph.job, advice)
     batch.refuse_dataframes(graph)
     check_ends(graph)
+    check_declared(graph)
     history, location = None, None
     if checkpoints is not None:
         if checkpoints.location.startswith("memory:"):

@@ -13,6 +13,7 @@ import cloudpickle
 from cloudpickle import cloudpickle as internals
 
 from moorline.model.deployment import Deployment
+from moorline.subtask.failure import advice_on_module
 
 
 def pack(deployment: Deployment) -> bytes:
@@ -27,7 +28,11 @@ def pack(deployment: Deployment) -> bytes:
 def unpack(data: bytes) -> Deployment:
     """The deployment, in the worker."""
     deployment: Deployment
-    deployment, classes = cloudpickle.loads(data)
+    try:
+        deployment, classes = cloudpickle.loads(data)
+    except ModuleNotFoundError as error:
+        # One line: the driver shows the last line of what a worker died of before it could report.
+        raise ModuleNotFoundError(f"{error}; {advice_on_module(error)}", name=error.name) from None
     # A worker may have served another version of the script before: ours counts now.
     vars(sys.modules["__main__"]).update(classes)
     return deployment

@@ -80,11 +80,11 @@ class LeafType(StoredType):
 
     def __init__(self, name: str, arrow: pa.DataType, kinds: tuple[type, ...], refused: tuple[type, ...] = ()) -> None:
         self.name, self.arrow = name, arrow
-        self._kinds, self._refused = kinds, refused
+        self.kinds, self._refused = kinds, refused
         self.wire, self.lower = kinds[0], self._lower_for(kinds[0])
 
     def to_array(self, values: list[Any]) -> pa.Array:
-        check_kinds(values, self._kinds, self._refused)
+        check_kinds(values, self.kinds, self._refused)
         return pa.array(values, self.arrow)
 
     def from_array(self, array: pa.Array) -> list[Any]:
@@ -92,7 +92,7 @@ class LeafType(StoredType):
 
     @cached_property
     def pack(self) -> Callable[[Any], bytes]:
-        kind, encode, lower, settle = self._kinds[0], _encode, self.lower, self.settle
+        kind, encode, lower, settle = self.kinds[0], _encode, self.lower, self.settle
         if kind is int:
             return lambda v: encode(v if type(v) is int and -_INT64 <= v < _INT64 else settle(v))
         return lambda v: encode(v if type(v) is kind else lower(v))
@@ -156,11 +156,11 @@ class ConvertedType(StoredType):
         is_immutable: bool = True,
     ) -> None:
         self.name, self.arrow, self.is_immutable, self.wire = name, arrow, is_immutable, wire
-        self._kind, self._to_stored, self._from_stored = kind, to_stored, from_stored
+        self.kind, self._to_stored, self._from_stored = kind, to_stored, from_stored
         self.lower, self.lift = self._lower, self._lift
 
     def to_array(self, values: list[Any]) -> pa.Array:
-        check_kinds(values, (self._kind,))
+        check_kinds(values, (self.kind,))
         return pa.array([None if v is None else self._to_stored(v) for v in values], self.arrow)
 
     def from_array(self, array: pa.Array) -> list[Any]:
@@ -169,8 +169,8 @@ class ConvertedType(StoredType):
     def _lower(self, value: Any) -> Any:
         if value is None:
             return None
-        if not isinstance(value, self._kind):
-            raise TypeError(f"a {type(value).__qualname__} is not a {self._kind.__qualname__}")
+        if not isinstance(value, self.kind):
+            raise TypeError(f"a {type(value).__qualname__} is not a {self.kind.__qualname__}")
         return self._to_stored(value)
 
     def _lift(self, thing: Any) -> Any:

@@ -48,7 +48,7 @@ from moorline.state.type_names import parse, spell_fields
 __all__ = ["Pickled", "RenamedFrom", "StoredType", "stored", "to_bytes", "to_column"]
 
 #: What the ways of storing raise for a value that does not fit.
-_UNFIT = (pa.ArrowException, TypeError, ValueError, AttributeError, OverflowError)
+UNFIT = (pa.ArrowException, TypeError, ValueError, AttributeError, OverflowError)
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ def to_column(stored_type: StoredType, values: list[Any], state: str) -> pa.Arra
     """The values as one column. Raises :class:`StateTypeMismatch` where one does not fit."""
     try:
         return stored_type.to_array(values)
-    except _UNFIT as error:
+    except UNFIT as error:
         raise StateTypeMismatch(state, stored_type.name, f"{error}") from error
 
 
@@ -256,5 +256,5 @@ def to_bytes(stored_type: StoredType, value: Any, state: str) -> bytes:
     """One value as bytes. Raises :class:`StateTypeMismatch` if it does not fit."""
     try:
         return stored_type.pack(value)
-    except _UNFIT as error:
+    except UNFIT as error:
         raise StateTypeMismatch(state, stored_type.name, f"{error}") from error

@@ -47,6 +47,15 @@ def _traceback(error: BaseException) -> str:
     return "".join(traceback.format_list([f for f in frames if not f.filename.startswith(_PACKAGE)]))
 
 
+def advice_on_module(error: ModuleNotFoundError) -> str:
+    """Where a module may be that a worker lacks, in one line."""
+    module = (error.name or "").partition(".")[0]
+    return (
+        f"no worker finds the module {module!r}: if it is a file of yours, send it along with spark-submit --py-files "
+        f"{module}.py or spark.sparkContext.addPyFile({module + '.py'!r}); if it is a package, install it everywhere"
+    )
+
+
 def _told(text: str) -> str:
     """``text`` as a message can carry it: user code may raise with half a character in its text, or with megabytes."""
     if len(text) > TOLD:

@@ -21,6 +21,7 @@ from moorline.model.copies import IMMUTABLE, copies_of, owned_of
 from moorline.model.graph import Operator
 from moorline.model.times import MAX_TIME
 from moorline.state.backend import KeyedBackend, Moment
+from moorline.subtask.failure import advice_on_module
 
 if TYPE_CHECKING:
     from moorline.subtask.operator_state import OperatorState
@@ -195,4 +196,6 @@ def user_code_failed(
     theirs = [f for f in frames if "/moorline/subtask/" not in f.filename.replace("\\", "/")]
     told = "".join(traceback.format_list(theirs)) + "".join(traceback.format_exception_only(error))
     name = f"{type(error).__name__}: {error}"
+    if isinstance(error, ModuleNotFoundError):
+        name += f" ({advice_on_module(error)})"
     return UserCodeFailed(operator.uid, operator.name, subtask, position, record, name, told)

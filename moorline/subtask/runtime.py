@@ -11,6 +11,7 @@ from moorline.errors import KeyedStateWithoutKey, MoorlineError, SnapshotCorrupt
 from moorline.model.deployment import Deployment, OperatorRestore
 from moorline.model.graph import Operator
 from moorline.state.backend import KeyedBackend
+from moorline.state.guards import guard_writes, guarded
 from moorline.subtask.rekeying import mergeable
 
 
@@ -53,6 +54,9 @@ class RuntimeContext:
         if self.is_open:
             raise StateRegisteredLate(descriptor.name)
         self.descriptors[descriptor.name] = descriptor
+        current, guard = self._backend.current, None
+        if descriptor.name not in self.live:  # asked for twice, it has its guard
+            descriptor, guard = guarded(descriptor, self.operator_uid, current)
         if self._restore.changes_keys:
             descriptor = mergeable(descriptor)
         try:
@@ -66,6 +70,8 @@ class RuntimeContext:
             # Checksums fit, so no version of ours has written these rows.
             cause = f"the rows of state {descriptor.name!r} cannot be read: {type(error).__name__}: {error}"
             raise SnapshotCorrupt(files[0], cause) from error
+        if guard is not None:
+            guard_writes(live, descriptor, guard, self.operator_uid, current)
         self.live[descriptor.name] = live
         return live
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
+from moorline.model.options import checks_options
 from moorline.state import plain
 from moorline.state.folding import with_encoded_keys
 from moorline.tables.catalog import StateInfo
@@ -58,6 +59,7 @@ class Change:
         return f"{self.what}: {where}: {said.get(self.what, f'{self.before!r} -> {self.after!r}')}"
 
 
+@checks_options()
 def diff_snapshots(before: str, after: str) -> Iterator[Change]:
     """The differences between the snapshots at two URLs: savepoints, or jobs' newest checkpoints.
 

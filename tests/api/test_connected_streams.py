@@ -128,7 +128,7 @@ def test_broadcast_state_is_a_map(wrong):
 
 def test_an_unknown_option_is_named():
     _, a, b = streams()
-    with pytest.raises(TypeError, match="no option .paralelism"):
+    with pytest.raises(TypeError, match=r"Did you mean .parallelism"):
         a.connect(b).process(Both(), uid="both", paralelism=3)
 
 

@@ -494,7 +494,7 @@ def test_the_number_of_key_groups_comes_from_the_snapshot():
     assert more.state("sum", 1) == (1, 3)
 
 
-def test_a_value_of_the_wrong_type_is_found_by_a_snapshot():
+def test_a_value_of_the_wrong_type_is_found_when_it_is_put():
     class Wrong(mo.KeyedProcessFunction):
         n = mo.ValueState(int)
 
@@ -502,9 +502,8 @@ def test_a_value_of_the_wrong_type_is_found_by_a_snapshot():
             self.n.update("text")
 
     harness = OperatorHarness(Wrong(), key=abs)
-    harness.process(1)
     with pytest.raises(StateTypeMismatch, match="'n' does not fit its declared type int"):
-        harness.snapshot()
+        harness.process(1)
 
 
 # --- the checks of a real job -----------------------------------------------------------------

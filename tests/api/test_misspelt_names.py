@@ -15,7 +15,7 @@ from moorline.model.config import RunConfig, as_checkpoints
 #: Made by the library and handed out, or without options.
 NOT_FOR_USERS = {
     *("BroadcastConnectedStream", "BroadcastStream", "ConnectedStreams", "KeyedStream", "Stream", "WindowedStream"),
-    *("Handle", "Result", "SinkContext", "SourceContext", "TimeWindow", "OutputTag", "RenamedFrom"),
+    *("Handle", "Result", "SinkContext", "SourceContext", "TimeWindow", "OutputTag", "RenamedFrom", "BrokenRecord"),
     *("DeliveryGuarantee", "JobStatus", "TriggerResult"),
 }
 

@@ -116,6 +116,7 @@ def test_one_failure_too_many_in_a_row_fails_the_attempt():
     world.end_attempt(error="cancelled")
     assert world.status is mo.JobStatus.RESTARTING
     assert "2 checkpoints in a row failed" in world.supervision.history_of_failures[0]
+    assert "(subtask 0/0: no space)" in world.supervision.history_of_failures[0]
 
 
 def test_a_success_in_between_starts_the_count_anew():

@@ -1,0 +1,202 @@
+"""Does a value fit the declared type of its state? Asked when it is put there, on every backend in the same way.
+
+On the heap a value of another type would otherwise lie there until a snapshot stores it, or for ever if there are no
+checkpoints. What is asked, and what it costs:
+
+    the class of the value itself            always
+    its parts (a tuple's fields, a dict's    the first 100 values of a state in a subtask, then one of 100:
+    entries), and all of undeclared types    one that is missed is refused by the next snapshot, as before
+
+``None`` is no int: it is refused where it is not declared (``int | None``). In a value state it clears, as in Flink.
+Called by ``subtask/runtime.py``, which gives every state of a function its life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from moorline.api.descriptors import (
+    AggregatingStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+)
+from moorline.api.functions import AggregateFunction, ReduceFunction
+from moorline.errors import StateTypeMismatch
+from moorline.state.backend import CurrentKey
+from moorline.state.composite_types import ListType, OptionalType, StructType
+from moorline.state.leaf_types import PLAIN, ConvertedType, LeafType, StoredType
+from moorline.state.types import UNFIT, stored
+
+#: So many values are looked at whole, and after that one of so many.
+SAMPLED = 100
+
+
+class Guard:
+    """Looks at the values that are put into one state, or at the keys of a map."""
+
+    def __init__(self, uid: str, state: str, annotation: Any, current: CurrentKey, what: str = "value") -> None:
+        self._uid, self._state, self._current, self._what = uid, state, current, what
+        self._type = stored(annotation, f"state {state!r} of operator {uid!r}")
+        inner = self._type.inner if isinstance(self._type, OptionalType) else self._type
+        self._takes_none = inner is not self._type or inner is PLAIN
+        #: A value of exactly this class needs no further look, beside the sampled one.
+        self.kind = _class_of(inner)
+        self.is_simple = isinstance(inner, LeafType) and self.kind is not None
+        self._seen = 0
+
+    def check(self, value: Any) -> None:
+        """Raises :class:`StateTypeMismatch` if the value does not fit."""
+        kind: Any = self.kind
+        if type(value) is kind or (kind is None and value is not None):
+            if self.is_simple:
+                if kind is not int or -0x8000_0000_0000_0000 <= value <= 0x7FFF_FFFF_FFFF_FFFF:
+                    return
+            else:
+                self._seen += 1
+                if self._seen > SAMPLED and self._seen % SAMPLED:
+                    return
+        self.look(value)
+
+    def look(self, value: Any) -> None:
+        """The same, with all parts of the value."""
+        if value is None:
+            if not self._takes_none:
+                raise self._mismatch("None is not declared; say so with '| None' if it may be there")
+            return
+        try:
+            self._type.lower(value)
+        except UNFIT as error:
+            raise self._mismatch(f"{error}") from error
+
+    def _mismatch(self, cause: str) -> StateTypeMismatch:
+        key = f"{self._current.key!r:.200}"
+        return StateTypeMismatch(self._state, self._type.name, f"{cause}", self._uid, key, self._what)
+
+
+def guarded(descriptor: StateDescriptor, uid: str, current: CurrentKey) -> tuple[StateDescriptor, Guard]:
+    """The descriptor with the results of its function looked at, and what looks at the values that are put."""
+    guard = Guard(uid, descriptor.name, descriptor.type, current)  # type: ignore[attr-defined]
+    if isinstance(descriptor, ReducingStateDescriptor):
+        reduce = descriptor.reduce
+        combine = reduce.reduce if isinstance(reduce, ReduceFunction) else reduce
+        return replace(descriptor, reduce=_checked_reduce(combine, guard)), guard
+    if isinstance(descriptor, AggregatingStateDescriptor):
+        assert descriptor.aggregate is not None
+        return replace(descriptor, aggregate=_CheckedAggregate(descriptor.aggregate, guard)), guard
+    return descriptor, guard
+
+
+def guard_writes(live: Any, descriptor: StateDescriptor, guard: Guard, uid: str, current: CurrentKey) -> None:
+    """Have every write of a live state looked at."""
+    check = guard.check
+    match descriptor.kind:
+        case "value":
+            live.update = _before(live.update, guard, none_clears=True)
+        case "list":
+            live.add = _before(live.add, guard)
+            live.add_all, live.update = (_before_all(write, check) for write in (live.add_all, live.update))
+        case "map":
+            assert isinstance(descriptor, MapStateDescriptor)
+            _guard_map(live, Guard(uid, descriptor.name, descriptor.key_type, current, "key of the map"), guard)
+        case "reducing":
+            live.add = _before(live.add, guard)
+
+
+def _before(write: Callable[..., None], guard: Guard, none_clears: bool = False) -> Callable[..., None]:
+    """``write`` after a look at the value. What is asked of every value is written out: it runs for every record."""
+    check, look, kind = guard.check, guard.look, guard.kind
+
+    def whole_number(value: Any, ttl: Any = None) -> None:
+        if type(value) is not int or not -0x8000_0000_0000_0000 <= value <= 0x7FFF_FFFF_FFFF_FFFF:  # noqa: SIM102
+            if value is not None or not none_clears:
+                check(value)
+        write(value) if ttl is None else write(value, ttl=ttl)
+
+    def simple(value: Any, ttl: Any = None) -> None:
+        if type(value) is not kind and not (none_clears and value is None):
+            check(value)
+        write(value) if ttl is None else write(value, ttl=ttl)
+
+    seen = 0
+
+    def with_parts(value: Any, ttl: Any = None) -> None:
+        nonlocal seen
+        seen += 1
+        due = type(value) is not kind or seen <= SAMPLED or not seen % SAMPLED
+        if due and not (none_clears and value is None):
+            look(value)
+        write(value) if ttl is None else write(value, ttl=ttl)
+
+    return with_parts if not guard.is_simple else whole_number if kind is int else simple
+
+
+def _guard_map(live: Any, keys: Guard, values: Guard) -> None:
+    put, put_all, check_key, check = live.put, live.put_all, keys.check, values.check
+    #: What is right without a look; whole numbers and values with parts are always looked at.
+    key_kind = keys.kind if keys.is_simple and keys.kind is not int else None
+    kind = values.kind if values.is_simple and values.kind is not int else None
+
+    def checked_put(key: Any, value: Any, ttl: Any = None) -> None:
+        if type(key) is not key_kind:
+            check_key(key)
+        if type(value) is not kind:
+            check(value)
+        put(key, value) if ttl is None else put(key, value, ttl=ttl)
+
+    def checked_put_all(entries: dict[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
+        entries = dict(entries)
+        for key, value in entries.items():
+            check_key(key)
+            check(value)
+        put_all(entries)
+
+    live.put, live.put_all = checked_put, checked_put_all
+
+
+def _before_all(write: Callable[[Any], None], check: Callable[[Any], None]) -> Callable[[Iterable[Any]], None]:
+    def checked(values: Iterable[Any]) -> None:
+        values = list(values)
+        for value in values:
+            check(value)
+        write(values)
+
+    return checked
+
+
+def _checked_reduce(combine: Callable[[Any, Any], Any], guard: Guard) -> Callable[[Any, Any], Any]:
+    check = guard.check
+
+    def reduce(value1: Any, value2: Any) -> Any:
+        result = combine(value1, value2)
+        check(result)
+        return result
+
+    return reduce
+
+
+class _CheckedAggregate(AggregateFunction[Any, Any, Any]):
+    """An aggregate function whose accumulators are looked at."""
+
+    def __init__(self, inner: AggregateFunction[Any, Any, Any], guard: Guard) -> None:
+        self._add, self._check = inner.add, guard.check
+        self.create_accumulator, self.get_result = inner.create_accumulator, inner.get_result  # type: ignore[method-assign]
+        self.merge = inner.merge  # type: ignore[method-assign]
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        result = self._add(value, accumulator)
+        self._check(result)
+        return result
+
+
+def _class_of(stored_type: StoredType) -> type | None:
+    """The class that nearly all values of a type have; None: there is no one class."""
+    if isinstance(stored_type, LeafType):
+        return stored_type.kinds[0]
+    if isinstance(stored_type, ConvertedType):
+        return None if stored_type is PLAIN else stored_type.kind
+    if isinstance(stored_type, ListType):
+        return stored_type.build  # type: ignore[no-any-return]
+    return stored_type.kind if isinstance(stored_type, StructType) else None
