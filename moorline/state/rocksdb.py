@@ -63,7 +63,7 @@ from moorline.state.types import stored
 TIMERS = "timers:"
 #: Up to so many rows are counted; of more there is an estimate.
 COUNTED_ROWS = 25_000
-#: Rows that are read ahead at once, and for one batch at most.
+#: Rows that are read ahead at once, and for one batch at most. Large rows are bounded by their bytes as well.
 READ_ROWS, MOST_AHEAD = 2_000, 20_000
 #: What remembering the place of a key costs, roughly.
 PLACE_BYTES = 160
@@ -269,16 +269,15 @@ class RocksDbBackend:
         distinct = dict.fromkeys(keys)
         self._claimed += len(distinct)
         self._places.prepare(distinct)
-        wanted: list[tuple[Cells, list[Any]]] = []
+        rows_left, bytes_left = MOST_AHEAD, self._room.limit
         for bound in self._bound.values():
             if isinstance(bound.part, Cells) and not bound.form.is_windowed:
-                missing = bound.part.wanted(distinct)
-                wanted += [(bound.part, missing[n : n + READ_ROWS]) for n in range(0, len(missing), READ_ROWS)]
-        room = MOST_AHEAD
-        for cells, missing in wanted:
-            room -= len(missing)
-            if room >= 0:
-                cells.arrived(missing, self._database()[0].multi_get(cells.rows(missing)))
+                missing, done = bound.part.wanted(distinct), 0
+                while done < len(missing) and rows_left > 0 and bytes_left > 0:
+                    ahead = missing[done : done + min(READ_ROWS, rows_left, bound.part.fitting(bytes_left))]
+                    bytes_left -= bound.part.read_ahead(ahead)
+                    rows_left -= len(ahead)
+                    done += len(ahead)
 
     def settle(self) -> None:
         self._flush()

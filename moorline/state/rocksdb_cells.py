@@ -40,6 +40,10 @@ MISS: Any = object()
 ENTRY_BYTES, GROWTH = 300, 3
 #: Batches for which a state is not read ahead after it was of no use.
 LEFT_OUT = 100
+#: One in so many changed values is weighed, for all of them: encoding each just for its size would cost too much.
+WEIGHED = 32
+#: Rows that are read ahead at first, while nothing is known of their size.
+FIRST_ROWS = 64
 
 Codec = tuple[Callable[[Any], bytes], Callable[[bytes], Any]]
 
@@ -69,7 +73,8 @@ class Places(dict[Any, bytes]):
 class Room:
     """How much the caches of one backend may hold, in bytes, as an estimate.
 
-    At the end of a batch they are emptied if there is more than :attr:`limit`; in a batch, at twice as much.
+    At the end of a batch they are emptied if there is more than :attr:`limit`; in a batch, at twice as much. What is
+    read ahead for a batch comes on top, and is not more than :attr:`limit` either.
     """
 
     def __init__(self, limit: int, relieve: Callable[[], None]) -> None:
@@ -131,6 +136,10 @@ class Cells:
         self._read_ahead = self._used = 0
         #: For so many batches nothing is read ahead; and what of this one was read singly.
         self._left_out = self._missed = 0
+        #: With one more changed value than this, one is weighed; and what of the room was taken for those not written.
+        self.weigh_at, self._weighed = WEIGHED, 0
+        #: The size of a row, as last read and as last written.
+        self._read_bytes = self._written_bytes = 0
 
     # --- access ---------------------------------------------------------------------------------
 
@@ -153,6 +162,19 @@ class Cells:
             value = self._encode(value)
         self.cache[key] = value
         self.dirty.add(key)
+        if len(self.dirty) > self.weigh_at:
+            self.weigh(value)
+
+    def weigh(self, value: Any) -> None:
+        """Many values have changed since this was last called: take room for them, each as large as ``value``.
+
+        Call this last, as :meth:`Room.take`.
+        """
+        self.weigh_at = len(self.dirty) + WEIGHED
+        row = self._encode(value) if self._is_live and value is not None else value
+        row_bytes = WEIGHED * len(row or b"")
+        self._weighed += ENTRY_BYTES + GROWTH * row_bytes
+        self._room.take(row_bytes)
 
     def _load(self, key: Any) -> Any:
         """What is not in the cache."""
@@ -181,13 +203,21 @@ class Cells:
         cache, old, ahead = self.cache, self._old, self._ahead
         return [k for k in claimed if k not in cache and k not in old and k not in ahead]
 
-    def rows(self, claimed: list[Any]) -> list[bytes]:
-        return [self._row_of(key) for key in claimed]
+    def fitting(self, row_bytes: int) -> int:
+        """How many rows may be read ahead at once if they are to have about so many bytes: one at least."""
+        each = max(self._read_bytes, self._written_bytes)
+        return max(1, row_bytes // each) if each else FIRST_ROWS
 
-    def arrived(self, claimed: list[Any], rows: list[bytes | None]) -> None:
-        """What was read ahead."""
+    def read_ahead(self, claimed: list[Any]) -> int:
+        """Read the rows of keys that will be asked for. Returns how many bytes they have."""
+        rows = self._store.multi_get([self._row_of(key) for key in claimed])
         self._ahead.update(zip(claimed, rows))
         self._read_ahead += len(claimed)
+        sizes = [len(row) for row in rows if row is not None]
+        size = sum(sizes)
+        if sizes:
+            self._read_bytes = size // len(sizes)
+        return size
 
     def write_into(self, batch: rocksdict.WriteBatch) -> None:
         """What has changed."""
@@ -200,7 +230,10 @@ class Cells:
                 row = encode(value) if self._is_live else value
                 size += len(row)
                 batch[row_of(key)] = row
-        self._room.taken += ENTRY_BYTES * len(self.dirty) + GROWTH * size
+        if self.dirty:
+            self._written_bytes = size // len(self.dirty)
+        self._room.taken += ENTRY_BYTES * len(self.dirty) + GROWTH * size - self._weighed
+        self.weigh_at, self._weighed = WEIGHED, 0
         self.dirty.clear()
 
     def settled(self) -> None:
@@ -242,6 +275,8 @@ def value_accessors(cells: Cells, current: CurrentKey) -> tuple[Callable[[], Any
             return write(key, None)
         cache[key] = value
         dirty.add(key)
+        if len(dirty) > cells.weigh_at:
+            cells.weigh(value)
 
     def get() -> Any:
         return read(current.key)

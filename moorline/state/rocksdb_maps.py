@@ -22,7 +22,7 @@ from moorline.api.states import MapState
 from moorline.model import keys
 from moorline.model.durations import Duration
 from moorline.state.backend import CurrentKey
-from moorline.state.rocksdb_cells import MISS, Room
+from moorline.state.rocksdb_cells import MISS, WEIGHED, Room
 from moorline.state.rocksdb_layout import HAS_MAP_KEY, after, element, packed_map_key, packed_value, stamp
 from moorline.state.rocksdb_lists import remove_rows
 from moorline.state.rocksdb_states import refuse_ttl
@@ -144,6 +144,7 @@ class Maps:
         self._is_live = is_immutable
         self._entries: dict[Any, _Entries] = {}
         self._dirty: set[Any] = set()
+        self._puts = 0
 
     def _of(self, key: Any) -> _Entries:
         found = self._entries.get(key)
@@ -169,11 +170,13 @@ class Maps:
 
     def put(self, key: Any, map_key: Any, value: Any) -> None:
         entries = self._of(key)
-        cell: Any = Present(value) if self._is_live else self._encode(value, self._map_keys.beside(map_key))
-        entries.cells[map_key] = cell
+        self._puts += 1
+        # A value that is kept as it is is encoded only to weigh it, one for many.
+        row = None if self._is_live and self._puts % WEIGHED else self._encode(value, self._map_keys.beside(map_key))
+        entries.cells[map_key] = Present(value) if self._is_live else row
         entries.dirty.add(map_key)
         self._dirty.add(key)
-        self._room.take(0 if self._is_live else len(cell))
+        self._room.take(len(row or b"") * (WEIGHED if self._is_live else 1))
 
     def remove(self, key: Any, map_key: Any) -> None:
         entries = self._of(key)

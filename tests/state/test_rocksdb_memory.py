@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 BUDGET = 24 << 20
-SIZE, KEYS = 1_000, 120_000  # five times the budget
+#: The size of a value, and how many there are: five times the budget.
+SIZES = {"small values": (1_000, 120_000), "large values": (100_000, 1_200)}
 
 PROGRAM = """
 import random, re, sys
@@ -59,18 +60,19 @@ backend.close()
 """
 
 
-def run(kind, folder):
-    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), kind, str(folder), *map(str, (BUDGET, SIZE, KEYS))]
+def run(kind, folder, size, keys):
+    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), kind, str(folder), *map(str, (BUDGET, size, keys))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
     return map(int, done.stdout.split())
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="asks Linux how much memory was used")
-def test_memory_follows_the_budget_and_not_the_state(tmp_path):
-    found, growth, most = run("rocksdb", tmp_path / "state")
+@pytest.mark.parametrize(("size", "keys"), SIZES.values(), ids=SIZES)
+def test_memory_follows_the_budget_and_not_the_state(size, keys, tmp_path):
+    found, growth, most = run("rocksdb", tmp_path / "state", size, keys)
     assert found == 10_000
     assert growth < 3 * BUDGET
     assert most < 1.5 * BUDGET
     # The same on the heap shows that the measure can tell the difference.
-    _, on_the_heap, _ = run("heap", tmp_path / "unused")
+    _, on_the_heap, _ = run("heap", tmp_path / "unused", size, keys)
     assert on_the_heap > 4 * BUDGET
