@@ -63,6 +63,7 @@ from moorline.testing.simulated_loops import loop_job
 from moorline.testing.simulated_modes import at_least_once, at_least_once_job, consistency
 from moorline.testing.simulated_queries import Curiosity
 from moorline.testing.simulated_upgrades import join_job, source_function_job, upgrade_job
+from moorline.testing.simulated_values import values_job
 from moorline.testing.simulated_windows import outside_job, windows_job
 
 FEATURES: list[Maker] = [
@@ -70,6 +71,7 @@ FEATURES: list[Maker] = [
     broadcast_job,
     operator_state_job,
     ttl_job,
+    values_job,
     windows_job,
     outside_job,
     upgrade_job,

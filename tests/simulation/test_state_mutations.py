@@ -16,11 +16,13 @@ from moorline.protocol import redistribution
 from moorline.protocol.watermarks import Watermarks
 from moorline.state import stamps
 from moorline.storage import checkpoints as history
+from moorline.subtask import operator as operators
 from moorline.subtask.loop import Subtask
 from moorline.testing import simulator
 from moorline.testing.faults import Faults
 from moorline.testing.simulated_features import FollowsTheModel, broadcast_job, operator_state_job, timers_job, ttl_job
 from moorline.testing.simulated_jobs import counting_job
+from moorline.testing.simulated_values import values_job
 from moorline.testing.simulator import Simulation
 
 ROUGH = Faults(worker_death=0.006, driver_death=0.001, damage=0)
@@ -33,7 +35,7 @@ def seed_of(monkeypatch: pytest.MonkeyPatch, job: Callable, incremental: bool = 
     return lambda seed: Simulation(seed, records=200, faults=ROUGH, fault_steps=15_000, rocksdb=0).run()
 
 
-@pytest.mark.parametrize("job", [counting_job, timers_job, broadcast_job, operator_state_job, ttl_job])
+@pytest.mark.parametrize("job", [counting_job, timers_job, broadcast_job, operator_state_job, ttl_job, values_job])
 @pytest.mark.parametrize("incremental", [False, True])
 def test_unbroken_rough_runs_lose_and_double_nothing(monkeypatch, job, incremental):
     run = seed_of(monkeypatch, job, incremental)
@@ -150,3 +152,16 @@ def test_it_notices_when_a_record_removes_what_an_older_one_would_still_see(monk
 def test_it_notices_when_keys_are_compared_as_python_does(monkeypatch):
     monkeypatch.setattr(KeyIdentities, "of", lambda self, key: key)
     assert notices(seed_of(monkeypatch, ttl_job))
+
+
+# --- records that change --------------------------------------------------------------------------
+
+
+def test_it_notices_when_a_record_changes_with_the_state_it_came_from(monkeypatch):
+    monkeypatch.setattr(operators, "owned_of", None)
+    assert notices(seed_of(monkeypatch, values_job))
+
+
+def test_it_notices_when_two_readers_share_a_record(monkeypatch):
+    monkeypatch.setattr(operators, "copies_of", lambda records: records)
+    assert notices(seed_of(monkeypatch, values_job))
