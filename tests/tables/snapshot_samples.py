@@ -40,6 +40,9 @@ class Everything(mo.KeyedProcessFunction):
         ctx.timer_service().register_processing_time_timer(1_000_000 + n)
         yield key
 
+    def on_timer(self, timestamp, ctx):
+        """Timers are looked at in snapshots, and make nothing."""
+
 
 def everything(parallelism: int, config: StateConfig, snapshot: HarnessSnapshot | None = None) -> OperatorHarness:
     return OperatorHarness.of(
