@@ -8,13 +8,9 @@ threads that upload, the clock and the storage. A seed decides who moves next an
     a driver dies            and another one takes over, at another parallelism, from storage alone
     zombies                  workers and drivers that were given up go on for a while as if nothing had happened
     messages                 reports come late; confirmations and aborts get lost or come twice
-<<<<<<< HEAD
-    storage                  fails before or after having done what it was asked; damaged newest checkpoint; if wanted,
-                             takes no more writes from some moment on
-=======
     storage                  fails before or after having done what it was asked; damaged newest checkpoint; entries
-                             of the history lost, cut short, replaced or copied
->>>>>>> 1a56a38 (Entries are given up by number, and a stop can be gone back to)
+                             of the history lost, cut short, replaced or copied; if wanted, takes no more writes from
+                             some moment on
     queries                  if wanted, at any step, of live state and of checkpoints; also lost, late and repeated
 
 At the end the ledger must hold what a plain loop makes of the input, no more and no less. Where something is wrong for
