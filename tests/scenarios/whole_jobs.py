@@ -36,6 +36,7 @@ class WholeJob:
 
     loads = None
     faults = Faults()
+    sealed = False
 
     def __init__(self, job: mo.Job, store: MemoryStore | None = None, **config: Any) -> None:
         self.store = store if store is not None else MemoryStore()
