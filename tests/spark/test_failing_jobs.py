@@ -147,6 +147,6 @@ def test_a_value_that_has_no_stored_form_is_told_with_its_state_and_does_not_loo
             checkpoints=mo.Checkpoints(str(tmp_path), interval="10s"),
             restart=mo.FixedDelay(attempts=50, delay="10ms"),
         )
-    assert "StateTypeMismatch: a value in state 'kept'" in failed.value.last
+    assert "StateTypeMismatch: operator 'keeps', key 1: a value in state 'kept'" in failed.value.last
     assert "Opaque" in failed.value.last
     assert len(failed.value.history) == 1
