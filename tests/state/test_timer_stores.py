@@ -18,7 +18,7 @@ def drained(timers):
 
 
 def test_deleted_timers_do_not_pile_up():
-    timers = HeapTimers(Table(), {})
+    timers = HeapTimers(Table(), lambda key: key)
     timers.register(0, "a")
     for time in range(10_000):
         timers.register(time + 1, "a")
@@ -29,7 +29,7 @@ def test_deleted_timers_do_not_pile_up():
 
 def test_a_key_without_timers_leaves_nothing_behind():
     table = Table()
-    timers = HeapTimers(table, {})
+    timers = HeapTimers(table, lambda key: key)
     for key in range(100):
         timers.register(key, key, (0, key))
         timers.register(key, key)
@@ -40,14 +40,14 @@ def test_a_key_without_timers_leaves_nothing_behind():
 
 
 def test_a_million_timers_of_one_time_do_not_slow_each_other_down():
-    timers = HeapTimers(Table(), {})
+    timers = HeapTimers(Table(), lambda key: key)
     for key in range(100_000):
         timers.register(10, key)
     assert len(drained(timers)) == 100_000
 
 
 def test_without_a_key_there_is_no_timer():
-    timers = HeapTimers(Table(), {})
+    timers = HeapTimers(Table(), lambda key: key)
     timers.register(1, "a")
     with pytest.raises(NoCurrentKey):
         timers.register(1, NO_KEY)

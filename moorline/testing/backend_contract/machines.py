@@ -187,29 +187,36 @@ class TimersMachine(JobMachine):
     def touch(self, key: Any, window: tuple[int, int]) -> None:
         self.register(key, 1000, window)
 
-    def _timers(self, key: Any) -> TimerStore:
+    def _timers(self, key: Any) -> tuple[TimerStore, Any]:
+        """The timers of the subtask that has a key, and what stands for the key there."""
         subtask = self.owner(key)
         subtask.at(key)
-        return subtask.timers[0]
+        return subtask.timers[0], subtask.backend.identities.of(key)
+
+    def _of_key(self, key: Any) -> list[tuple[int, Namespace]]:
+        timers, identity = self._timers(key)
+        return timers.of_key(identity)
 
     def agree(self) -> None:
         for key in [*KEYS, *OTHERS]:
-            timers = self._timers(key).of_key(key)
+            timers = self._of_key(key)
             assert [time for time, _ in timers] == sorted(time for time, _ in timers)
             assert (len(timers), set(timers)) == (len(self.model.get(key, ())), self.model.get(key, set())), key
 
     @rule(key=some_key, window=some_window)
     def look(self, key: Any, window: tuple[int, int]) -> None:
-        assert set(self._timers(key).of_key(key)) == self.model.get(key, set())
+        assert set(self._of_key(key)) == self.model.get(key, set())
 
     @rule(key=some_key, time=number, namespace=st.none() | some_window)
     def register(self, key: Any, time: int, namespace: Namespace) -> None:
-        self._timers(key).register(time, key, namespace)
+        timers, identity = self._timers(key)
+        timers.register(time, identity, namespace)
         self.model.setdefault(key, set()).add((time, namespace))
 
     @rule(key=some_key, time=number, namespace=st.none() | some_window)
     def delete(self, key: Any, time: int, namespace: Namespace) -> None:
-        self._timers(key).delete(time, key, namespace)
+        timers, identity = self._timers(key)
+        timers.delete(time, identity, namespace)
         self.model.get(key, set()).discard((time, namespace))
 
     @rule(up_to=number)
