@@ -31,6 +31,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
+from moorline.connectors.memory_state import MemoryState
 from moorline.driver.requests import SnapshotRequest
 from moorline.errors import SnapshotNotFound
 from moorline.model.config import Checkpoints
@@ -213,6 +214,9 @@ class Simulation:
     def _run(self) -> Simulation:
         for ledger in (*self.driver.expected, *self.driver.audits):
             Ledger.forget(ledger)
+        if self.has_outside_state:
+            # What an earlier run of the same seed, in the same process, has left there.
+            MemoryState(self.job_name).forget(self.job_name)
         previous = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
         try:
