@@ -282,8 +282,6 @@ def swap(path: Path, sibling: Path) -> None:
     sibling.write_bytes(ours)
 
 
-#: Nothing in the history tells of these; the checkpoint before is used and sinks go back to it all the same.
-UNNOTICED = {"manifest-removed", "manifest-swapped"}
 CELLS = [
     pytest.param("manifest", truncate, id="manifest-truncated"),
     pytest.param("manifest", flip, id="manifest-flipped"),
@@ -297,14 +295,15 @@ CELLS = [
 
 
 @pytest.mark.parametrize(("kind", "damage"), CELLS)
-def test_the_newest_checkpoint_is_damaged_and_the_one_before_it_is_used(
-    request, spark, stopped, tmp_path, caplog, kind, damage
-):
+def test_the_newest_checkpoint_is_damaged_and_the_one_before_it_is_used(spark, stopped, tmp_path, caplog, kind, damage):
     folder = tmp_path / "copy"
     shutil.copytree(stopped, folder)
     entries = manifests(folder / "chk")
     newest, before = number_of(entries[-1]), number_of(entries[-2])
-    victim, sibling = entries[-1], entries[-2]
+    victim, sibling, unusable = entries[-1], entries[-2], [entries[-1].name]
+    if (kind, damage) == ("manifest", swap):
+        # Neither of two entries that have changed places is where it was written.
+        before, unusable = number_of(entries[-3]), [entries[-1].name, entries[-2].name]
     if kind == "keyed file":
         victim, sibling = keyed_files(folder / "chk", newest)
     damage(victim, sibling)
@@ -319,11 +318,9 @@ def test_the_newest_checkpoint_is_damaged_and_the_one_before_it_is_used(
         )
     assert result.restored_from[-1] == before
     audit(folder / "out", upto)
-    if request.node.callspec.id in UNNOTICED:
-        return
     refused = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR and "CANNOT BE USED" in r.message]
     assert refused
-    assert all(entries[-1].name in line for line in refused), "the entry"
+    assert all(any(name in line for name in unusable) for line in refused), "the entry"
     assert any(victim.name in line for line in refused), "the file itself"
     assert f"going back to checkpoint {before}" in caplog.text
 
