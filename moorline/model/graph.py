@@ -19,6 +19,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from moorline.model.ids import SubtaskId
+from moorline.model.key_kinds import type_of_keys
 
 T = TypeVar("T", bound=Hashable)
 
@@ -105,7 +106,9 @@ class Operator:
 
     @property
     def key_type(self) -> Any:
-        return next((i.key_type for i in self.inputs if i.key_type is not None), None)
+        """The type of the keys, if ``key_by`` or the annotation of a selector says it."""
+        said = (type_of_keys(i.key, i.key_type) for i in self.inputs if i.partitioning is Partitioning.HASH)
+        return next((one for one in said if one is not None), None)
 
 
 @dataclass(frozen=True)

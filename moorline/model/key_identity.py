@@ -34,7 +34,7 @@ import numpy as np
 
 from moorline.errors import KeyClassesClash, KeyClassUnknown, KeysChanged
 from moorline.model import keys
-from moorline.model.key_kinds import ANY, MOST_KINDS, fits, kind_of, kinds_of_type
+from moorline.model.key_kinds import ANY, MOST_KINDS, clash, fits, kind_of, kinds_of_type
 from moorline.model.keys import ClassKey, Encoded
 
 #: Keys of exactly these types stand for themselves, whatever others there are.
@@ -120,7 +120,8 @@ class KeyIdentities:
         """There is restored state under keys of these kinds. Empty: nobody knows."""
         if kinds:
             self.kinds.update(kinds)
-            self._expected = [*kinds, *(kinds_of_type(self._key_type) if self._key_type is not None else ())]
+            declared = [] if self._key_type is None else kinds_of_type(self._key_type)
+            self._expected = [*kinds] if clash(kinds, declared) else [*kinds, *declared]
 
     def of_batch(self, found: list[Any]) -> list[Any]:
         """What stands for each of these keys. A list of plain keys is given back as it is."""

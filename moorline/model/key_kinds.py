@@ -141,14 +141,22 @@ def kinds_of_selector(selector: Callable[[Any], Any] | None, declared: Any) -> l
     >>> kinds_of_selector(str, None), kinds_of_selector(lambda r: r[0], None), kinds_of_selector(lambda r: r[0], int)
     (['str'], ['*'], ['number'])
     """
-    if declared is not None:
-        return kinds_of_type(declared)
-    if isinstance(selector, type):
-        return kinds_of_type(selector)
+    return kinds_of_type(type_of_keys(selector, declared))
+
+
+def type_of_keys(selector: Callable[[Any], Any] | None, declared: Any) -> Any:
+    """The declared type of keys, or what the selector is annotated with; None if neither says anything.
+
+    >>> type_of_keys(str, None), type_of_keys(lambda r: r[0], None), type_of_keys(lambda r: r[0], int)
+    (<class 'str'>, None, <class 'int'>)
+    """
+    if declared is not None or isinstance(selector, type):
+        return selector if declared is None else declared
     try:
-        return kinds_of_type(typing.get_type_hints(selector).get("return", object))
+        said = typing.get_type_hints(selector).get("return")
     except Exception:  # annotations that cannot be looked up: whatever they say
-        return [ANY]
+        return None
+    return None if said in (Any, object) else said
 
 
 def clash(stored: Iterable[str], declared: Collection[str]) -> bool:

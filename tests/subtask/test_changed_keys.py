@@ -97,6 +97,18 @@ def test_every_subtask_knows_the_kinds_of_all(on, tmp_path):
             new.process(n)
 
 
+@ON
+def test_what_a_selector_is_annotated_with_declares_the_kinds(on, tmp_path):
+    def key(n: int | str) -> int | str:
+        return n
+
+    state = kept_in(on, tmp_path)
+    old = counting(key, state)
+    old.process(1)
+    new = counting(key, state, old.snapshot())
+    assert [new.process("a"), new.process(1)] == [[1], [2]]
+
+
 def test_files_of_an_older_version_are_asked_for_their_keys(tmp_path):
     state = kept_in("rocksdb files", tmp_path)
     old = counting(lambda n: n, state)
