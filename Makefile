@@ -56,6 +56,7 @@ lint: setup
 
 types: setup
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 format: setup
 	$(BIN)/ruff check --fix .

@@ -24,10 +24,10 @@ import pyarrow as pa
 import moorline as mo
 from moorline.model.config import RocksDb, StateConfig
 from moorline.model.key_groups import owned
-from moorline.model.keys import int_key_groups
+from moorline.model.keys.encoding import int_key_groups
 from moorline.model.manifest import KeyedHandle, Manifest, OperatorEntry, OperatorHandles
-from moorline.storage.local import LocalStore
-from moorline.storage.snapshots import write_rows
+from moorline.storage.segments import write_rows
+from moorline.storage.stores.local import LocalStore
 from moorline.testing.harness import HarnessSnapshot, OperatorHarness
 
 VALUE_BYTES, TABLE_ROWS, KEY_GROUPS, WAS = 1024, 100_000, 128, 4

@@ -23,22 +23,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from moorline.api.descriptors import (
+from moorline.api.functions.base import AggregateFunction
+from moorline.api.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from moorline.api.functions import AggregateFunction
 from moorline.model.config import RocksDb, StateConfig
 from moorline.model.key_groups import KeyGroupRange, owned
 from moorline.model.manifest import KeyedHandle, OperatorHandles
 from moorline.state.backend import NO_KEY, KeyedBackend, Moment
-from moorline.state.heap import HeapBackend
-from moorline.state.rocksdb import RocksDbBackend
-from moorline.storage.local import LocalStore
-from moorline.subtask.restore import restored_part
+from moorline.state.heap.backend import HeapBackend
+from moorline.state.rocksdb.backend import RocksDbBackend
+from moorline.storage.stores.local import LocalStore
+from moorline.subtask.restore.chain import restored_part
 from moorline.subtask.snapshot import Taken, Writer
 
 GROUPS = 128

@@ -4,26 +4,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from moorline.api import foreign_names
-from moorline.api.connected_functions import (
-    BroadcastProcessFunction,
-    CoFlatMapFunction,
-    CoMapFunction,
-    CoProcessFunction,
-    KeyedBroadcastProcessFunction,
-    KeyedCoProcessFunction,
-)
-from moorline.api.descriptors import (
-    AggregatingStateDescriptor,
-    FoldingStateDescriptor,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
-    ValueStateDescriptor,
-)
-from moorline.api.evictors import CountEvictor, Evictor, TimeEvictor
-from moorline.api.external import ExternalStore
 from moorline.api.foreign_names import unknown_name
-from moorline.api.functions import (
+from moorline.api.functions.base import (
     AggregateFunction,
     FilterFunction,
     FlatMapFunction,
@@ -35,13 +17,31 @@ from moorline.api.functions import (
     ReduceFunction,
     RuntimeContext,
 )
+from moorline.api.functions.connected import (
+    BroadcastProcessFunction,
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+)
+from moorline.api.functions.source_function import SinkFunction, SourceFunction
 from moorline.api.job import Job
-from moorline.api.legacy_ends import SinkFunction, SourceFunction
-from moorline.api.operator_state import CheckpointedFunction, CheckpointListener, ListCheckpointed
-from moorline.api.rekeying import Rekey
 from moorline.api.sinks import DeliveryGuarantee, Sink, SinkContext, SinkWriter
 from moorline.api.sources import Source, SourceContext, SourceReader
-from moorline.api.states import AggregatingState, FoldingState, ListState, MapState, ReducingState, ValueState
+from moorline.api.state.descriptors import (
+    AggregatingStateDescriptor,
+    FoldingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from moorline.api.state.external import ExternalStore
+from moorline.api.state.operator_state import CheckpointedFunction, CheckpointListener, ListCheckpointed
+from moorline.api.state.rekey import Rekey
+from moorline.api.state.states import AggregatingState, FoldingState, ListState, MapState, ReducingState, ValueState
+from moorline.api.state.ttl import StateTtlConfig
 from moorline.api.streams import (
     BroadcastConnectedStream,
     BroadcastStream,
@@ -49,29 +49,8 @@ from moorline.api.streams import (
     KeyedStream,
     Stream,
 )
-from moorline.api.triggers import (
-    ContinuousEventTimeTrigger,
-    ContinuousProcessingTimeTrigger,
-    CountTrigger,
-    EndOfStreamTrigger,
-    EventTimeTrigger,
-    NeverTrigger,
-    ProcessingTimeTrigger,
-    PurgingTrigger,
-    Trigger,
-    TriggerResult,
-)
-from moorline.api.ttl import StateTtlConfig
 from moorline.api.watermarks import WatermarkGenerator, WatermarkStrategy
-from moorline.api.window_functions import (
-    CoGroupFunction,
-    JoinFunction,
-    ProcessJoinFunction,
-    ProcessWindowFunction,
-    WindowFunction,
-)
-from moorline.api.windowed_streams import WindowedStream
-from moorline.api.windows import (
+from moorline.api.windows.assigners import (
     EventTimeSessionWindows,
     GlobalWindow,
     GlobalWindows,
@@ -83,21 +62,41 @@ from moorline.api.windows import (
     TumblingProcessingTimeWindows,
     WindowAssigner,
 )
-from moorline.connectors.broken import BrokenRecord
+from moorline.api.windows.evictors import CountEvictor, Evictor, TimeEvictor
+from moorline.api.windows.functions import (
+    CoGroupFunction,
+    JoinFunction,
+    ProcessJoinFunction,
+    ProcessWindowFunction,
+    WindowFunction,
+)
+from moorline.api.windows.streams import WindowedStream
+from moorline.api.windows.triggers import (
+    ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
+    CountTrigger,
+    EndOfStreamTrigger,
+    EventTimeTrigger,
+    NeverTrigger,
+    ProcessingTimeTrigger,
+    PurgingTrigger,
+    Trigger,
+    TriggerResult,
+)
 from moorline.connectors.collect import collect
-from moorline.connectors.console import discard
-from moorline.connectors.console import print_ as print
-from moorline.connectors.file_sink import write_files
-from moorline.connectors.files import read_files
+from moorline.connectors.files.broken import BrokenRecord
+from moorline.connectors.files.sink import write_files
+from moorline.connectors.files.source import read_files
 from moorline.connectors.generator import generate
 from moorline.connectors.items import from_items
 from moorline.connectors.memory_state import memory_state
-from moorline.connectors.postgres_state import postgres_state
-from moorline.connectors.redis_state import redis_state
+from moorline.connectors.postgres.state import postgres_state
+from moorline.connectors.printing import discard
+from moorline.connectors.printing import print_ as print
+from moorline.connectors.redis.state import redis_state
 from moorline.driver.checking import fsck, give_up, sweep
-from moorline.driver.lookup import query_snapshot
-from moorline.endpoint.server import Console
 from moorline.errors import MoorlineError
+from moorline.http.server import Console
 from moorline.model.config import (
     Autoscale,
     Checkpoints,
@@ -109,19 +108,20 @@ from moorline.model.config import (
     StorageLease,
     ZooKeeper,
 )
-from moorline.planning import plan
 from moorline.protocol.lifecycle import JobStatus
-from moorline.state.pickled import Pickled
-from moorline.state.types import RenamedFrom
+from moorline.snapshots.lookup import query_snapshot
+from moorline.snapshots.plan import plan
+from moorline.state.types.annotations import RenamedFrom
+from moorline.state.types.pickle import Pickled
 
 if TYPE_CHECKING:
+    from moorline.snapshots.tables.diff import diff_snapshots
+    from moorline.snapshots.tables.writer import SnapshotWriter
     from moorline.spark.dataframes import from_dataframe, to_dataframe
     from moorline.spark.handle import Handle, Result
     from moorline.spark.run import run, start
     from moorline.spark.session import spark_config
     from moorline.spark.tables import read_snapshot, register
-    from moorline.tables.diff import diff_snapshots
-    from moorline.tables.writer import SnapshotWriter
 
 __version__ = "0.1.0"
 
@@ -135,8 +135,8 @@ _ON_SPARK = {
     "spark_config": "moorline.spark.session",
     "read_snapshot": "moorline.spark.tables",
     "register": "moorline.spark.tables",
-    "SnapshotWriter": "moorline.tables.writer",
-    "diff_snapshots": "moorline.tables.diff",
+    "SnapshotWriter": "moorline.snapshots.tables.writer",
+    "diff_snapshots": "moorline.snapshots.tables.diff",
     "to_dataframe": "moorline.spark.dataframes",
 }
 

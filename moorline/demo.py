@@ -25,9 +25,9 @@ from typing import Any
 
 import moorline as mo
 from moorline.model.manifest import Manifest
-from moorline.state import plain
-from moorline.storage.checkpoints import History
-from moorline.storage.open import open_store
+from moorline.state.types import plain
+from moorline.storage.history import History
+from moorline.storage.stores.open import open_store
 
 try:
     from rich.console import Console

@@ -1,80 +1,88 @@
-"""Imports go one way: the tree reads like the data path, and stays so."""
+"""Imports go one way: the tree reads like the data path, and stays so.
+
+The order is in ``pyproject.toml``, checked by import-linter, which sees type-only imports too. Modules that are named
+in texts, to be imported when they are needed, are looked for here.
+"""
 
 from __future__ import annotations
 
 import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent / "moorline"
+ROOT = Path(__file__).parent.parent
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+LAYERS = [{name.strip() for name in layer.split("|")} for layer in CONTRACTS[0]["layers"]]
+MODULE = re.compile(r"moorline(\.[a-z_]+)+")
 
-#: What each package may import, beside itself, errors and failpoints.
-ALLOWED = {
-    "model": set(),
-    "api": {"model"},
-    "protocol": {"model"},
-    "state": {"model", "api", "protocol"},
-    "storage": {"model", "protocol"},
-    "subtask": {"model", "api", "protocol", "state", "storage"},
-    "snapshots": {"model", "api", "protocol", "state", "storage"},
-    "driver": {"model", "api", "protocol", "state", "storage", "snapshots"},
-    "tables": {"model", "api", "protocol", "state", "storage", "snapshots"},
-    "connectors": {"model", "api"},
-    "testing": {"model", "api", "protocol", "state", "storage", "subtask", "driver", "connectors"},
-    "endpoint": {"model"},
-    "spark": {"model", "api", "protocol", "state", "storage", "subtask", "driver", "tables", "endpoint"},
-    "console": {
-        *("model", "api", "protocol", "state", "storage", "subtask", "driver", "tables"),
-        *("endpoint", "client", "connectors", "spark", "planning"),
-    },
+
+def height(package: str) -> int:
+    return next(len(LAYERS) - n for n, layer in enumerate(LAYERS) if package in layer)
+
+
+def named_modules(path: Path) -> set[str]:
+    """Modules of ours that a file names in a text of its own, docstrings left out."""
+    constants = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant))
+    found = {node.value for node in constants if isinstance(node.value, str) and MODULE.fullmatch(node.value)}
+    return {name for name in found if is_module(name)}
+
+
+def is_module(name: str) -> bool:
+    place = ROOT / name.replace(".", "/")
+    return place.is_dir() or place.with_suffix(".py").exists()
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "moorline").glob("*/**/*.py")), ids=lambda p: str(p.relative_to(ROOT / "moorline"))
+)
+def test_modules_that_are_named_lie_below(path: Path):
+    package = path.relative_to(ROOT / "moorline").parts[0]
+    for name in named_modules(path):
+        other = name.split(".")[1]
+        assert other == package or height(other) < height(package), f"{path} names {name}"
+
+
+def test_the_contracts_are_kept():
+    assert (checked := lint_imports(ROOT)).returncode == 0, checked.stdout
+
+
+WRONG = {
+    "moorline/protocol/pacing.py": ("from moorline.storage import blobs", "moorline.storage.blobs"),
+    "moorline/model/ids.py": (
+        "if TYPE_CHECKING:\n    from moorline.driver import attempt",
+        "moorline.driver.attempt",
+    ),
+    "moorline/subtask/task.py": ("def later():\n    from moorline.driver import attempt", "moorline.driver.attempt"),
+    "moorline/connectors/items.py": ("import moorline.state.backend", "moorline.state.backend"),
+    "moorline/driver/loop.py": ("import pyspark", "pyspark"),
+    "moorline/protocol/expiry.py": ("import time", "time"),
 }
-#: No clock, no thread, no log, no file.
-IMPURE = {"time", "threading", "logging", "socket", "os", "io", "pathlib", "subprocess", "tempfile", "asyncio"}
-MODULES = [(package, path) for package in ALLOWED for path in sorted((ROOT / package).rglob("*.py"))]
 
 
-def imports(path: Path) -> set[str]:
-    """Every module that a file imports, type-checking imports left out."""
-    tree = ast.parse(path.read_text())
-    ignored = {
-        id(node)
-        for test in ast.walk(tree)
-        if isinstance(test, ast.If) and "TYPE_CHECKING" in ast.unparse(test.test)
-        for node in ast.walk(test)
-    }
-    found = set()
-    for node in ast.walk(tree):
-        if id(node) in ignored:
-            continue
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            if node.module == "moorline":
-                found |= {f"moorline.{alias.name}" for alias in node.names}
-            else:
-                found.add(node.module)
-    return found
+def test_wrong_imports_are_found(tmp_path: Path):
+    shutil.copytree(ROOT / "moorline", tmp_path / "moorline", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for module, (line, _) in WRONG.items():
+        wrong = tmp_path / module
+        wrong.write_text(f"{wrong.read_text()}\n{line}\n")
+    found = lint_imports(tmp_path)
+    assert found.returncode == 1
+    for module, (_, imported) in WRONG.items():
+        assert f"{module.removesuffix('.py').replace('/', '.')} -> {imported} " in found.stdout
 
 
-@pytest.mark.parametrize(("package", "path"), MODULES, ids=lambda v: str(v) if isinstance(v, str) else v.stem)
-def test_a_package_imports_only_what_lies_below_it(package: str, path: Path):
-    packages = {name.split(".")[1] for name in imports(path) if name.startswith("moorline.")}
-    assert packages - {package, "errors", "failpoints"} <= ALLOWED[package]
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "protocol").glob("*.py")), ids=lambda p: p.stem)
-def test_decisions_are_pure(path: Path):
-    assert not {name.split(".")[0] for name in imports(path)} & IMPURE
-
-
-def test_only_one_package_knows_spark():
-    for path in ROOT.rglob("*.py"):
-        if path.relative_to(ROOT).parts[0] != "spark":
-            assert not {name for name in imports(path) if name.split(".")[0] in ("pyspark", "py4j")}, path
-
-
-def test_subtask_and_driver_never_import_each_other():
-    for one, other in (("subtask", "driver"), ("driver", "subtask")):
-        for path in (ROOT / one).glob("*.py"):
-            assert not {n for n in imports(path) if n.startswith(f"moorline.{other}")}, path
+def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [Path(sys.executable).parent / "lint-imports", "--no-cache"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+    )

@@ -23,9 +23,9 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from moorline.api.functions import Function
-from moorline.api.operator_state import CheckpointedFunction, ListCheckpointed
-from moorline.api.states import declared_states
+from moorline.api.functions.base import Function
+from moorline.api.state.operator_state import CheckpointedFunction, ListCheckpointed
+from moorline.api.state.states import declared_states
 from moorline.model.graph import Graph, Input, Operator
 
 #: So much of a name, and of the sources' uids, is written out; longer ones get a hash.

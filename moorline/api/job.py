@@ -9,14 +9,14 @@ from typing import Any
 import cloudpickle
 
 from moorline.api import foreign_names
-from moorline.api.declarations import check_states
 from moorline.api.foreign_names import AnswersForeignNames
+from moorline.api.functions.overrides import check_methods
+from moorline.api.functions.source_function import SourceFunction
 from moorline.api.generated_uids import GeneratedUids
-from moorline.api.legacy_ends import SourceFunction
-from moorline.api.overrides import check_methods
-from moorline.api.rekeying import Rekey
 from moorline.api.sources import Source
-from moorline.api.states import declared_states
+from moorline.api.state.declarations import check_states
+from moorline.api.state.rekey import Rekey
+from moorline.api.state.states import declared_states
 from moorline.api.streams import Stream, describe
 from moorline.api.watermarks import WatermarkStrategy
 from moorline.errors import (

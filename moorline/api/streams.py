@@ -6,17 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from moorline.api import foreign_names
-from moorline.api.connected_functions import (
-    BroadcastProcessFunction,
-    CoFlatMapFunction,
-    CoMapFunction,
-    CoProcessFunction,
-    KeyedBroadcastProcessFunction,
-    KeyedCoProcessFunction,
-)
-from moorline.api.descriptors import MapStateDescriptor
 from moorline.api.foreign_names import AnswersForeignNames
-from moorline.api.functions import (
+from moorline.api.functions.base import (
     FilterFunction,
     FlatMapFunction,
     Function,
@@ -26,15 +17,24 @@ from moorline.api.functions import (
     ProcessFunction,
     ReduceFunction,
 )
+from moorline.api.functions.connected import (
+    BroadcastProcessFunction,
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+)
+from moorline.api.functions.overrides import check_methods
+from moorline.api.functions.reduce import reduction
+from moorline.api.functions.source_function import SinkFunction
 from moorline.api.iteration import iterate
-from moorline.api.joins import IntervalJoin, JoinedStreams
-from moorline.api.legacy_ends import SinkFunction
-from moorline.api.overrides import check_methods
-from moorline.api.reduction import reduction
 from moorline.api.sinks import Sink
+from moorline.api.state.descriptors import MapStateDescriptor
 from moorline.api.watermarks import WatermarkStrategy
-from moorline.api.windowed_streams import WindowedStream, counted, windowed
-from moorline.api.windows import WindowAssigner
+from moorline.api.windows.assigners import WindowAssigner
+from moorline.api.windows.joins import IntervalJoin, JoinedStreams
+from moorline.api.windows.streams import WindowedStream, counted, windowed
 from moorline.errors import InvalidArgument, KeyedStateWithoutKey
 from moorline.model.graph import Input, Partitioning
 from moorline.model.options import STEP_OPTIONS, checks_options

@@ -1,7 +1,7 @@
 """State in an outside store that is a dict of this process: for tests, and for the simulator.
 
-It keeps the contract of all stores (``api/external.py``) and can be told to fail, so what is tried with it holds for a
-database too. Stores of the same name are one store, also after pickling.
+It keeps the contract of all stores (``api/state/external.py``) and can be told to fail, so what is tried with it holds
+for a database too. Stores of the same name are one store, also after pickling.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from moorline.api.external import (
+from moorline.api.state.external import (
     Change,
     Document,
     ExternalStore,

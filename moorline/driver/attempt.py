@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from moorline.driver.checkpoints import AttemptCheckpoints
 from moorline.driver.heartbeats import Heartbeats
-from moorline.model.deployment import Deployment
 from moorline.model.ids import SubtaskId
-from moorline.model.messages import Connected, Failed, Order, Progress, Running, SendBackTo
+from moorline.model.wire.deployment import Deployment
+from moorline.model.wire.messages import Connected, Failed, Order, Progress, Running, SendBackTo
 
 #: What differs between two messages about the same thing: addresses, counters, times.
 _VARYING = re.compile(r"(0x)?[0-9a-fA-F]*[0-9][0-9a-fA-F]*")

@@ -14,7 +14,7 @@ from dataclasses import replace
 from moorline.model.config import Autoscale
 from moorline.model.graph import Graph, Plan, Vertex
 from moorline.model.ids import SubtaskId
-from moorline.model.messages import Progress
+from moorline.model.wire.messages import Progress
 from moorline.protocol.autoscaling import Autoscaling, Began, Load, Measured, Refused
 
 log = logging.getLogger("moorline")

@@ -11,13 +11,13 @@ from moorline.driver.restore import refuse_beside_another
 from moorline.errors import InvalidArgument
 from moorline.model.durations import Duration, milliseconds
 from moorline.model.options import checks_options
+from moorline.snapshots import fsck as storage_fsck
 from moorline.snapshots.contents import Contents
-from moorline.storage import fsck as storage_fsck
-from moorline.storage.checkpoints import History
-from moorline.storage.fsck import Leftover, Progress, Report
+from moorline.snapshots.folders import folder_at
+from moorline.snapshots.fsck import Leftover, Progress, Report
+from moorline.storage.history import History
 from moorline.storage.log import read_history
-from moorline.storage.open import remember_options
-from moorline.storage.snapshot_folders import folder_at
+from moorline.storage.stores.open import remember_options
 
 
 @checks_options()
@@ -37,8 +37,8 @@ def fsck(
     running job does not notice.
 
     >>> import moorline as mo
-    >>> from moorline.storage.open import open_store
-    >>> from moorline.storage.snapshot_folders import write_savepoint
+    >>> from moorline.storage.stores.open import open_store
+    >>> from moorline.snapshots.folders import write_savepoint
     >>> from moorline.model.manifest import Manifest
     >>> write_savepoint(open_store("memory://checked"), Manifest("orders", 1, 7, 0, operators=[]))
     >>> print(mo.fsck("memory://checked"))
@@ -67,8 +67,8 @@ def sweep(path: str, *, grace: Duration = "1h", storage_options: Mapping[str, An
 
     >>> import moorline as mo
     >>> from moorline.model.manifest import Manifest
-    >>> from moorline.storage.open import open_store
-    >>> from moorline.storage.snapshot_folders import write_savepoint
+    >>> from moorline.storage.stores.open import open_store
+    >>> from moorline.snapshots.folders import write_savepoint
     >>> write_savepoint(open_store("memory://swept"), Manifest("orders", 1, 7, 0, operators=[]))
     >>> mo.sweep("memory://swept")
     []
@@ -94,8 +94,8 @@ def give_up(
     not run; if it may, ``take_over=True`` fences it.
 
     >>> import moorline as mo
-    >>> from moorline.storage.checkpoints import History
-    >>> from moorline.storage.open import open_store
+    >>> from moorline.storage.history import History
+    >>> from moorline.storage.stores.open import open_store
     >>> store = open_store("memory://given-up/orders")
     >>> attempt = History(store, "orders").claim(fresh=True, now_ms=0)
     >>> store.put("history/0000000002.json", b"rubbish")

@@ -16,19 +16,29 @@ from moorline.driver.stats import CheckpointStats, stats_of
 from moorline.errors import FailureReason, SavepointFailed, StorageError
 from moorline.failpoints import failpoint
 from moorline.model.config import Checkpoints
-from moorline.model.deployment import Deployment
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import Manifest, OperatorEntry, OperatorHandles
-from moorline.model.messages import Abort, Acknowledged, Confirm, Declined, Hold, Order, Overtake, Progress, Trigger
+from moorline.model.wire.deployment import Deployment
+from moorline.model.wire.messages import (
+    Abort,
+    Acknowledged,
+    Confirm,
+    Declined,
+    Hold,
+    Order,
+    Overtake,
+    Progress,
+    Trigger,
+)
 from moorline.protocol import coordination as co
 from moorline.protocol.housekeeping import Housekeeping
 from moorline.protocol.pacing import Pacing
 from moorline.protocol.retention import superfluous
 from moorline.protocol.triggering import Triggering
-from moorline.storage.checkpoints import History
+from moorline.snapshots.folders import delete_savepoint, write_savepoint
+from moorline.storage.history import History
 from moorline.storage.layout import is_of_checkpoint
-from moorline.storage.open import open_store
-from moorline.storage.snapshot_folders import delete_savepoint, write_savepoint
+from moorline.storage.stores.open import open_store
 
 log = logging.getLogger("moorline")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from moorline.model.deployment import Deployment
 from moorline.model.ids import SubtaskId
-from moorline.model.messages import Order
+from moorline.model.wire.deployment import Deployment
+from moorline.model.wire.messages import Order
 
 
 class Cluster(Protocol):

@@ -1,10 +1,10 @@
 """The driver's end of the control lines: one socket per subtask, one thread for all of them.
 
-A line counts as a subtask's only after the handshake (``model/handshake.py``). Connections that do not get through it
-within five seconds, send too much before it, or break a seal later, are cut off, and nothing else happens. A crowd that
-says nothing keeps no subtask out: its oldest go (``model/waiting_room.py``), and what shows the secret in its first
-message is not among them. The log gets a line about such things once in a while, however many there are. The server
-belongs to one attempt: its secret dies with it, so an older attempt's subtasks cannot call in.
+A line counts as a subtask's only after the handshake (``model/wire/handshake.py``). Connections that do not get through
+it within five seconds, send too much before it, or break a seal later, are cut off, and nothing else happens. A crowd
+that says nothing keeps no subtask out: its oldest go (``model/wire/waiting_room.py``), and what shows the secret in its
+first message is not among them. The log gets a line about such things once in a while, however many there are. The
+server belongs to one attempt: its secret dies with it, so an older attempt's subtasks cannot call in.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from moorline.model import handshake, messages
-from moorline.model.handshake import (
+from moorline.model.ids import SubtaskId
+from moorline.model.wire import handshake, messages
+from moorline.model.wire.handshake import (
     FRAME_LIMIT,
     HANDSHAKE_LIMIT,
     HANDSHAKE_SECONDS,
@@ -33,9 +34,8 @@ from moorline.model.handshake import (
     Proof,
     Refused,
 )
-from moorline.model.ids import SubtaskId
-from moorline.model.messages import Order, Report
-from moorline.model.waiting_room import WaitingRoom
+from moorline.model.wire.messages import Order, Report
+from moorline.model.wire.waiting_room import WaitingRoom
 
 log = logging.getLogger("moorline")
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from moorline.model.ids import SubtaskId
-from moorline.model.messages import Progress, Report
+from moorline.model.wire.messages import Progress, Report
 
 log = logging.getLogger("moorline")
 

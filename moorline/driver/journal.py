@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 
 from moorline.driver.stats import CheckpointStats
-from moorline.model.deployment import Deployment
+from moorline.model.wire.deployment import Deployment
 from moorline.protocol.restarts import RestartAfter
 
 log = logging.getLogger("moorline")

@@ -9,7 +9,6 @@ import logging
 from dataclasses import dataclass, replace
 
 from moorline.api.sinks import Sink
-from moorline.driver.preflight import check_keys, check_types, with_key_kinds
 from moorline.driver.processes import is_alive
 from moorline.errors import (
     HistoryBroken,
@@ -20,18 +19,19 @@ from moorline.errors import (
     StorageError,
 )
 from moorline.model.config import RunConfig
-from moorline.model.deployment import Deployment
 from moorline.model.graph import Graph
 from moorline.model.ids import Attempt, CheckpointId
 from moorline.model.manifest import Claim, Manifest, next_checkpoint
+from moorline.model.wire.deployment import Deployment
 from moorline.protocol.lowering import lower
 from moorline.protocol.recovery import Decision, Found, Refuse, RestoreFrom, StartEmpty, choose, lineage
 from moorline.protocol.redistribution import DEALT_OUT_ANEW, key_groups_of, redistribute, stored_key_groups
-from moorline.storage import snapshots
+from moorline.snapshots.compatibility import check_keys, check_types, with_key_kinds
+from moorline.snapshots.folders import open_snapshot
+from moorline.storage import segments as snapshots
 from moorline.storage.blobs import BlobStore
 from moorline.storage.chain import Record
-from moorline.storage.checkpoints import History
-from moorline.storage.snapshot_folders import open_snapshot
+from moorline.storage.history import History
 
 log = logging.getLogger("moorline")
 

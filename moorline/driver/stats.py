@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from moorline.model.messages import Acknowledged
+from moorline.model.wire.messages import Acknowledged
 
 
 @dataclass(frozen=True)

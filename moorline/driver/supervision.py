@@ -1,8 +1,8 @@
 """One job on the driver: its attempts, from the first start to the last word.
 
 Never blocks and reads no clock of its own: facts and wishes come in by method calls, effects go out through
-:class:`Cluster`. ``driver/loop.py`` runs it on a thread of the Spark driver, ``testing/simulator.py`` in a simulated
-world.
+:class:`Cluster`. ``driver/loop.py`` runs it on a thread of the Spark driver, ``testing/simulation/simulator.py`` in a
+simulated world.
 
 An attempt that fails is cancelled first; the next one starts when the cluster says that the old one has ended *and*
 the restart delay is over. A subtask of the old one may live on even so: it is fenced by the attempt number.
@@ -16,18 +16,18 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, assert_never
 
-from moorline.driver import ending
+from moorline.driver import cleanup as ending
 from moorline.driver.attempt import Cause, RunningAttempt
 from moorline.driver.checkpoints import AttemptCheckpoints
 from moorline.driver.cluster import Cluster
 from moorline.driver.heartbeats import Heartbeats
 from moorline.driver.journal import Journal, first_line
+from moorline.driver.pending_queries import LiveQuery, Queries, Refused
+from moorline.driver.pending_requests import Wishes
 from moorline.driver.processes import this_process
-from moorline.driver.queries import LiveQuery, Queries, Refused
 from moorline.driver.requests import SnapshotRequest
 from moorline.driver.restore import Start, start_from_storage, start_without_storage
 from moorline.driver.stats import CheckpointStats
-from moorline.driver.wishes import Wishes
 from moorline.errors import (
     Fenced,
     JobCancelled,
@@ -41,7 +41,7 @@ from moorline.failpoints import failpoint
 from moorline.model.config import RunConfig
 from moorline.model.graph import Graph
 from moorline.model.ids import Attempt, SubtaskId
-from moorline.model.messages import (
+from moorline.model.wire.messages import (
     Acknowledged,
     Answer,
     Connected,
@@ -55,7 +55,7 @@ from moorline.model.messages import (
 )
 from moorline.protocol.lifecycle import JobStatus, Lifecycle
 from moorline.protocol.restarts import Failure, GiveUp, Restarts
-from moorline.storage.checkpoints import History
+from moorline.storage.history import History
 
 _AT_WORK = (JobStatus.RUNNING, JobStatus.STOPPING)
 

@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from moorline.model.ids import SubtaskId
-from moorline.model.key_kinds import type_of_keys
+from moorline.model.keys.kinds import type_of_keys
 
 T = TypeVar("T", bound=Hashable)
 

@@ -5,7 +5,7 @@ A subtask owns one contiguous range of key groups, for the life of an attempt.
 Rescaling moves ranges, never keys, so a snapshot can be split without reading all of it.
 
 If the number of key groups is changed after all, a range of new ones still comes from one range of old ones, because
-a key group is a range of hashes (``model/keys.py``): see :func:`covering`.
+a key group is a range of hashes (``model/keys/encoding.py``): see :func:`covering`.
 """
 
 from __future__ import annotations

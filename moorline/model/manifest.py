@@ -56,7 +56,7 @@ class KeyedHandle(msgspec.Struct, frozen=True):
     state: str
     #: value, list, map, reducing, aggregating, timers, raw or native
     kind: str
-    #: The stored type, as ``state/types.py`` spells it.
+    #: The stored type, as ``state/types/annotations.py`` spells it.
     type: str
     #: The key groups ``[first,end)`` of it that count. The file may hold others too.
     first: int
@@ -124,7 +124,7 @@ class OperatorHandles(msgspec.Struct, frozen=True):
     keyed: list[KeyedHandle] = []
     elements: list[ElementsHandle] = []
     in_flight: list[InFlightHandle] = []
-    #: The kinds of keys that its state has, see ``model/key_kinds.py``. Empty: not known, or it has no key.
+    #: The kinds of keys that its state has, see ``model/keys/kinds.py``. Empty: not known, or it has no key.
     keys: list[str] = []
 
     def files(self) -> list[SnapshotFile]:

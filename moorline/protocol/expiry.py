@@ -20,7 +20,7 @@ watermarks are announced. A late record sees nothing that the watermark has ende
 A live stamp never goes back: a late record does not shorten the life of what it touches. No stamp means that it was
 stored before it had a time to live, or touched when no time was known; its life begins when it is next looked at.
 
-Called for every access of a state, so these are functions of ints and nothing else. ``state/expiring.py`` calls them.
+Called for every access of a state, so these are functions of ints and nothing else. ``state/ttl/states.py`` calls them.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ the loop need not lead through us. The log of n is closed when n has come back o
 back on a channel first, somebody in the loop has given n up, and its log is dropped. Several checkpoints may be under
 way; on a channel barriers keep their order, so logs are closed in order too.
 
-No I/O, no clock. ``subtask/feedback.py`` drives it.
+No I/O, no clock. ``subtask/iteration/feedback.py`` drives it.
 """
 
 from __future__ import annotations

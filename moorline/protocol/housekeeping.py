@@ -14,7 +14,7 @@ retained checkpoint needs is among them: what is named by any entry of the histo
 ``driver/checkpoints.py`` looks and deletes.
 
 Whoever looks from outside knows the history alone and not what is in flight. :func:`is_abandoned` is what can be told
-from there, whether or not a driver is at work; ``storage/fsck.py`` asks it.
+from there, whether or not a driver is at work; ``snapshots/fsck.py`` asks it.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ at most S + I rows. If it was due by rows, then I > S/2 and it writes less than 
 one, plus one ``MAX_INCREMENTS``-th of the state; a full snapshot would write all of it. A restore reads less than
 half as much again as the base, in at most ``MAX_INCREMENTS`` + 1 steps.
 
-Pure; ``state/heap.py`` asks before each snapshot.
+Pure; ``state/heap/backend.py`` asks before each snapshot.
 """
 
 from __future__ import annotations

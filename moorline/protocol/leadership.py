@@ -19,7 +19,8 @@ have seen it. It stops at two thirds of ``ttl``, so clocks may run at speeds tha
 
 A leader that is stopped in its tracks cannot stop itself. When it wakes it finds out here at once; what it does before
 that is refused by the history, which the next leader has claimed. Leases save work and keep a second driver waiting;
-that nothing is written twice does not rest on them. ``driver/election.py`` drives this, by files or by ZooKeeper.
+that nothing is written twice does not rest on them. ``driver/leadership/election.py`` drives this, by files or by
+ZooKeeper.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ Spark joins the stages of a pipelined job into one chain, so every vertex is giv
 - A stage's slots hold the subtasks of all vertices on its level, in the order of the vertices.
 - A link that leads back, closing a loop, has no say in this: what it carries does not go through Spark's exchange.
 
-``spark/cluster.py`` and ``testing/simulator.py`` call :func:`lower`; both run the plan it returns.
+``spark/cluster.py`` and ``testing/simulation/simulator.py`` call :func:`lower`; both run the plan it returns.
 """
 
 from __future__ import annotations

@@ -21,11 +21,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from moorline.errors import InFlightNowhere, MaxParallelismChanged, OperatorNotFound
-from moorline.model.deployment import ElementsSlice, InFlightShare, OperatorRestore
 from moorline.model.graph import Graph, Input, Operator, Partitioning, Plan
 from moorline.model.ids import SubtaskId
 from moorline.model.key_groups import KeyGroupRange, covering, owned
 from moorline.model.manifest import ElementsHandle, KeyedHandle, Manifest, OperatorEntry
+from moorline.model.wire.deployment import ElementsSlice, InFlightShare, OperatorRestore
 
 #: For people: what another number of key groups means.
 DEALT_OUT_ANEW = "all keyed state is dealt out anew by key, and the first checkpoint is a full one"

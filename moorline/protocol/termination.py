@@ -21,7 +21,7 @@ that is: nothing. Nothing is on its way, and nobody is left who would send somet
 Time ends inside a loop when it is empty for the first time. Timers fire then, and what they send round makes it
 necessary to find it empty once more.
 
-No I/O, no clock. ``subtask/looping.py`` drives it.
+No I/O, no clock. ``subtask/iteration/membership.py`` drives it.
 """
 
 from __future__ import annotations

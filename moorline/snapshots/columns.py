@@ -1,7 +1,7 @@
 """The columns that the file of a keyed state has, by what its handle says of it.
 
 ``docs/reference/storage-format.md`` has them as a table. Types are read by their names, so no class of a job is needed.
-Used where a snapshot is read as a table (``tables/chains.py``) and where it is checked (``contents.py``).
+Used where a snapshot is read as a table (``snapshots/tables/chains.py``) and where it is checked (``contents.py``).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from moorline.errors import SnapshotCorrupt
 from moorline.model.manifest import KeyedHandle
-from moorline.state.heap_rows import NAMESPACE
-from moorline.state.old_values import raw_type
-from moorline.state.type_names import parse, parse_map
+from moorline.state.evolution.untyped import raw_type
+from moorline.state.heap.rows import NAMESPACE
+from moorline.state.types.names import parse, parse_map
 
 #: Columns that have the same type in every state.
 FIXED = {"key_group": pa.int32(), "namespace": NAMESPACE, "last_access": pa.int64(), "ttl": pa.int64()}

@@ -1,7 +1,7 @@
 """Whether files hold what the handles of a manifest say: as many rows, of the types that they name.
 
 Checksums show that a file is what was written. This shows that what was written is what the manifest tells of: a
-restore would fail on it, or go on with less than there was. ``storage/fsck.py`` asks for each Parquet file, once,
+restore would fail on it, or go on with less than there was. ``snapshots/fsck.py`` asks for each Parquet file, once,
 however many checkpoints name it.
 """
 
@@ -15,7 +15,7 @@ from moorline.errors import SnapshotCorrupt
 from moorline.model.manifest import KeyedHandle, Manifest, SnapshotFile
 from moorline.snapshots.columns import check_columns
 from moorline.storage.blobs import BlobStore
-from moorline.storage.snapshots import ELEMENT, read_through
+from moorline.storage.segments import ELEMENT, read_through
 
 _Check = Callable[[pa.Schema, int], None]
 

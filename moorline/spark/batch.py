@@ -2,7 +2,7 @@
 
     stage 0      one row per slot: each task reads its source to the end
     shuffle      every row names its partition; Spark sorts each partition, on disk where memory is short
-    stage 1 …    each task works its rows off, one key after the other (``subtask/batch.py``)
+    stage 1 …    each task works its rows off, one key after the other (``subtask/batch/subtask.py``)
     the end      results and committables reach the driver as rows; only then sinks commit
 
 A source that is a DataFrame has no slots of its own: its partitions are read where Spark has them, and what comes out
@@ -34,18 +34,18 @@ from moorline.api.job import Job
 from moorline.api.sinks import Sink
 from moorline.api.watermarks import WatermarkStrategy
 from moorline.driver.before_start import check_ends
-from moorline.driver.preflight import check_declared
 from moorline.errors import InvalidArgument, InvalidLoop, JobFailed
 from moorline.model.config import StateConfig
-from moorline.model.deployment import Deployment
 from moorline.model.graph import Graph, Operator, Plan, Vertex
 from moorline.model.ids import Attempt, SubtaskId
+from moorline.model.wire.deployment import Deployment
 from moorline.protocol.lowering import lower
+from moorline.snapshots.compatibility import check_declared
 from moorline.spark import exchange, session, shipping
 from moorline.spark.sources import DataFrameSource
-from moorline.subtask import batch_rows
-from moorline.subtask.batch import BatchSubtask
-from moorline.subtask.batch_rows import ORDER, SCHEMA
+from moorline.subtask.batch import rows as batch_rows
+from moorline.subtask.batch.rows import ORDER, SCHEMA
+from moorline.subtask.batch.subtask import BatchSubtask
 from moorline.subtask.environment import Environment
 
 #: The embedded Spark runs a task that fails up to so many times, as Spark does by default on a cluster.

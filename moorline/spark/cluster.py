@@ -15,11 +15,11 @@ from moorline.driver.control import ControlServer
 from moorline.driver.loop import DriverLoop
 from moorline.errors import SparkUnsuitable
 from moorline.model.config import Checkpoints
-from moorline.model.deployment import Deployment
-from moorline.model.elements import unpack_results
-from moorline.model.handshake import new_secret
 from moorline.model.ids import SubtaskId
-from moorline.model.messages import Order
+from moorline.model.wire.deployment import Deployment
+from moorline.model.wire.elements import unpack_results
+from moorline.model.wire.handshake import new_secret
+from moorline.model.wire.messages import Order
 from moorline.spark import exchange, session, shipping
 from moorline.spark.entry import TaskSpec, run_task
 from moorline.spark.pieces import Pieces

@@ -32,21 +32,21 @@ from pyspark import TaskContext
 from moorline import failpoints
 from moorline.failpoints import failpoint
 from moorline.model.ids import SubtaskId
-from moorline.model.messages import Connected, Order, Progress
+from moorline.model.wire.messages import Connected, Order, Progress
 from moorline.spark import shipping
 from moorline.spark.exchange import ARROW_SCHEMA
 from moorline.spark.pieces import PIECE_BYTES, Pieces, cut
-from moorline.storage.open import open_store, remember_options
+from moorline.storage.stores.open import open_store, remember_options
 from moorline.subtask.control import ControlLine
 from moorline.subtask.environment import Environment
-from moorline.subtask.failure import describe_failure
-from moorline.subtask.feedback import MEMORY_BUDGET
-from moorline.subtask.feedback_lines import FeedbackLost, FeedbackReceiver, FeedbackSender
-from moorline.subtask.held import HeldFrames
-from moorline.subtask.loop import Subtask
+from moorline.subtask.failure_report import describe_failure
+from moorline.subtask.iteration.feedback import MEMORY_BUDGET
+from moorline.subtask.iteration.lines import FeedbackLost, FeedbackReceiver, FeedbackSender
 from moorline.subtask.output import Rows
-from moorline.subtask.spent import BUSY, HELD_BACK, IDLE
+from moorline.subtask.spill_queue import HeldFrames
 from moorline.subtask.stalls import StallWatch
+from moorline.subtask.task import Subtask
+from moorline.subtask.time_accounting import BUSY, HELD_BACK, IDLE
 
 #: Frames read ahead of the subtask.
 READ_AHEAD = 4
@@ -104,7 +104,7 @@ class Mailbox:
             self._changed.notify_all()
 
     def put_feedback(self, frame: bytes) -> None:
-        """Never waits: see ``subtask/feedback_lines.py``."""
+        """Never waits: see ``subtask/iteration/lines.py``."""
         with self._changed:
             self._feedback.append(frame, to_disk=self._feedback.memory_bytes + len(frame) > MEMORY_BUDGET)
             self._changed.notify_all()

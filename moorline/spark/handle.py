@@ -9,22 +9,22 @@ from contextlib import ExitStack
 from typing import Any, Literal
 
 from moorline.api.job import Job
-from moorline.driver.asking import Asking
-from moorline.driver.lookup import encoded_key
+from moorline.driver.live_query import Asking
 from moorline.driver.loop import DriverLoop
 from moorline.driver.progress import progress_of
 from moorline.driver.requests import SnapshotRequest
 from moorline.driver.stats import CheckpointStats
 from moorline.driver.supervision import Supervision
-from moorline.endpoint.server import Console, ConsoleServer
 from moorline.errors import InvalidArgument, ParallelismTooHigh
+from moorline.http.server import Console, ConsoleServer
 from moorline.model.durations import Duration, milliseconds
 from moorline.model.options import checks_options
 from moorline.protocol.lifecycle import JobStatus
 from moorline.protocol.lowering import lower
+from moorline.snapshots.folders import new_folder
+from moorline.snapshots.lookup import encoded_key
 from moorline.spark.cluster import SparkCluster
-from moorline.spark.serving import ServedJob
-from moorline.storage.snapshot_folders import new_folder
+from moorline.spark.served_job import ServedJob
 
 
 class Result:

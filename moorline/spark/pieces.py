@@ -20,7 +20,7 @@ from moorline.subtask.output import Rows
 #: No row is larger than this and a few bytes.
 PIECE_BYTES = 4 << 20
 
-#: No frame begins with it (``model/elements.py``).
+#: No frame begins with it (``model/wire/elements.py``).
 _KIND = 0xC0
 _HEAD = struct.Struct(">BHB")
 

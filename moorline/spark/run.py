@@ -12,16 +12,15 @@ from typing import Any, Literal
 
 from pyspark.sql import SparkSession
 
+from moorline.api.functions.loading import refuse_while_loading
 from moorline.api.generated_uids import advice_on_uids
 from moorline.api.job import Job
-from moorline.api.loading import refuse_while_loading
 from moorline.driver.before_start import check_ends
-from moorline.driver.election import Election
+from moorline.driver.leadership.election import Election
 from moorline.driver.loop import DriverLoop
-from moorline.driver.preflight import check_declared
 from moorline.driver.supervision import Supervision
-from moorline.endpoint.server import Console
 from moorline.errors import InvalidArgument, SparkUnsuitable
+from moorline.http.server import Console
 from moorline.model.config import (
     Autoscale,
     Checkpoints,
@@ -35,12 +34,13 @@ from moorline.model.config import (
 from moorline.model.durations import Duration, milliseconds
 from moorline.model.options import checks_options
 from moorline.protocol.lowering import lower
+from moorline.snapshots.compatibility import check_declared
 from moorline.spark import batch, exchange, quiet, session
 from moorline.spark.cluster import SparkCluster
 from moorline.spark.handle import Handle, Result
-from moorline.storage.checkpoints import History
+from moorline.storage.history import History
 from moorline.storage.layout import job_url
-from moorline.storage.open import open_for_history, remember_options
+from moorline.storage.stores.open import open_for_history, remember_options
 
 log = logging.getLogger("moorline")
 

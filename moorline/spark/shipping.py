@@ -12,8 +12,8 @@ import sys
 import cloudpickle
 from cloudpickle import cloudpickle as internals
 
-from moorline.model.deployment import Deployment
-from moorline.subtask.failure import advice_on_module
+from moorline.model.wire.deployment import Deployment
+from moorline.subtask.failure_report import advice_on_module
 
 
 def pack(deployment: Deployment) -> bytes:

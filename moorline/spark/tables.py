@@ -10,9 +10,9 @@
     uid, state   which operator and state
     checkpoint   which of a job's checkpoints; the newest if it is left out
 
-The columns are those of ``tables/reader.py``. A Spark task reads a range of key groups, as Arrow batches; with a
-filter on ``key_group`` or ``key`` only the segments of those key groups are fetched. Spark evaluates every filter
-again, so pruning may be coarse and never wrong.
+The columns are those of ``snapshots/tables/reader.py``. A Spark task reads a range of key groups, as Arrow batches;
+with a filter on ``key_group`` or ``key`` only the segments of those key groups are fetched. Spark evaluates every
+filter again, so pruning may be coarse and never wrong.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from moorline.errors import InvalidArgument
-from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
+from moorline.model.keys import encoding as keys
 from moorline.model.manifest import KeyedHandle, Manifest, OperatorEntry, OperatorHandles
 from moorline.model.options import checks_options
-from moorline.storage.open import open_store
-from moorline.tables.chains import conform
-from moorline.tables.dataframes import run_like_us
-from moorline.tables.reader import BY_KEY_GROUP, TABLES, SnapshotReader
-from moorline.tables.snapshot import Snapshot
-from moorline.tables.spark_types import for_spark
-from moorline.tables.splits import splits
+from moorline.snapshots.tables.chains import conform
+from moorline.snapshots.tables.dataframes import run_like_us
+from moorline.snapshots.tables.reader import BY_KEY_GROUP, TABLES, SnapshotReader
+from moorline.snapshots.tables.snapshot import Snapshot
+from moorline.snapshots.tables.spark_types import for_spark
+from moorline.snapshots.tables.splits import splits
+from moorline.storage.stores.open import open_store
 
 FORMAT = "moorline"
 #: A task hands batches of so many rows to Spark.

@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import pyarrow as pa
 
-from moorline.api.descriptors import StateDescriptor
-from moorline.api.states import State
+from moorline.api.state.descriptors import StateDescriptor
+from moorline.api.state.states import State
 from moorline.errors import NoCurrentKey
-from moorline.model.key_identity import KeyIdentities
+from moorline.model.keys.identity import KeyIdentities
 from moorline.model.manifest import KeyedHandle, NativeFile
 from moorline.model.times import MIN_TIME
 
@@ -52,7 +52,7 @@ NO_KEY = _NoKey()
 class CurrentKey:
     """The key of the record being processed, shared by the operator and all of its states.
 
-    It is what stands for the key in memory (``model/key_identity.py``). States of windows have a ``CurrentKey`` of
+    It is what stands for the key in memory (``model/keys/identity.py``). States of windows have a ``CurrentKey`` of
     their own, whose key is the pair of key and namespace.
     """
 

@@ -1,7 +1,7 @@
 """Some states of an operator in the worker, others in outside stores: each goes where its declaration says.
 
     timers, states without store=      the operator's own backend
-    states with store=                 one backend for each store (``state/external.py``)
+    states with store=                 one backend for each store (``state/external/backend.py``)
 
 All of them look at one current key. A snapshot is theirs put together; a restore is dealt out again by what the
 snapshot says about each store: which states it keeps. A state cannot move between the worker and a store, or between
@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from moorline.api.descriptors import StateDescriptor
-from moorline.api.external import ExternalStore
-from moorline.api.states import State
+from moorline.api.state.descriptors import StateDescriptor
+from moorline.api.state.external import ExternalStore
+from moorline.api.state.states import State
 from moorline.errors import InvalidArgument, StateIncompatible, UnknownState
 from moorline.model.manifest import KeyedHandle
 from moorline.state.backend import CurrentKey, KeyedBackend, KeyedSnapshot, Restored, TimerStore
-from moorline.state.external import ExternalBackend
-from moorline.state.external_told import STORE, STORE_KIND, told_in
+from moorline.state.external.backend import ExternalBackend
+from moorline.state.external.progress import STORE, STORE_KIND, told_in
 from moorline.state.peeking import Peeked
 
 IN_THE_WORKER = "kept in the worker"
@@ -31,10 +31,10 @@ class CompositeBackend:
 
     ``make_external`` is called once for each store, when the first state that is kept there is bound.
 
-    >>> from moorline.api.states import ValueStateDescriptor
+    >>> from moorline.api.state.states import ValueStateDescriptor
     >>> from moorline.connectors.memory_state import memory_state
     >>> from moorline.model.key_groups import KeyGroupRange
-    >>> from moorline.state.heap import HeapBackend
+    >>> from moorline.state.heap.backend import HeapBackend
     >>> def external(store):
     ...     return ExternalBackend("op", 128, store=store, job="job", key_groups=KeyGroupRange(0, 128))
     >>> backend = CompositeBackend("op", HeapBackend("op", 128), external)

@@ -80,7 +80,7 @@ def _sorted(rows: pa.Table) -> pa.Array:
 
 
 def with_encoded_keys(table: pa.Table) -> pa.Table:
-    """The table with its keys in the one form that holds any: their encodings, see ``model/keys.py``."""
+    """The table with its keys in the one form that holds any: their encodings, see ``model/keys/encoding.py``."""
     column = table["key"].combine_chunks()
     if pa.types.is_binary(column.type):
         return table

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from moorline.api.descriptors import MapStateDescriptor, StateDescriptor
-from moorline.api.ttl import StateTtlConfig
-from moorline.state.types import StoredType, stored
+from moorline.api.state.descriptors import MapStateDescriptor, StateDescriptor
+from moorline.api.state.ttl import StateTtlConfig
+from moorline.state.types.annotations import StoredType, stored
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ checkpoints. What is asked, and what it costs:
     entries), and all of undeclared types    one that is missed is refused by the next snapshot, as before
 
 ``None`` is no int: it is refused where it is not declared (``int | None``). In a value state it clears, as in Flink.
-Called by ``subtask/runtime.py``, which gives every state of a function its life.
+Called by ``subtask/operators/runtime_context.py``, which gives every state of a function its life.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from moorline.api.descriptors import (
+from moorline.api.functions.base import AggregateFunction, ReduceFunction
+from moorline.api.state.descriptors import (
     AggregatingStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     StateDescriptor,
 )
-from moorline.api.functions import AggregateFunction, ReduceFunction
 from moorline.errors import StateTypeMismatch
 from moorline.state.backend import CurrentKey
-from moorline.state.composite_types import ListType, OptionalType, StructType
-from moorline.state.leaf_types import PLAIN, ConvertedType, LeafType, StoredType
-from moorline.state.types import UNFIT, stored
+from moorline.state.types.annotations import UNFIT, stored
+from moorline.state.types.composite import ListType, OptionalType, StructType
+from moorline.state.types.leaf import PLAIN, ConvertedType, LeafType, StoredType
 
 #: So many values are looked at whole, and after that one of so many.
 SAMPLED = 100

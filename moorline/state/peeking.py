@@ -1,6 +1,6 @@
 """Looking at one key of a state from outside: what a query gets to see.
 
-Whoever holds the state hands out the rows of the key, as a snapshot would hold them (``state/heap_rows.py``); whoever
+Whoever holds the state hands out the rows of the key, as a snapshot would hold them (``state/heap/rows.py``); whoever
 asked makes a value of them by the names of the stored types alone. So a live state, a checkpoint and a savepoint give
 the same answer, no class of the job is needed, and nothing in an answer can run.
 
@@ -13,7 +13,7 @@ the same answer, no class of the job is needed, and nothing in an answer can run
 
 A look changes nothing: no time of last access, no mark that something has changed, no cache that a record would
 notice. What is over its time to live is not shown. Called between two batches by ``subtask/queries.py``, and for
-snapshots by ``driver/lookup.py``.
+snapshots by ``snapshots/lookup.py``.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from moorline.model import keys
+from moorline.model.keys import encoding as keys
+from moorline.state.evolution.untyped import natural, raw_type
 from moorline.state.forms import Form
-from moorline.state.heap_rows import HAVE_ELEMENTS, Content, tables_of
-from moorline.state.old_values import natural, raw_type
-from moorline.state.type_names import parse, parse_map
+from moorline.state.heap.rows import HAVE_ELEMENTS, Content, tables_of
+from moorline.state.types.names import parse, parse_map
 
 #: The kinds of state that can be asked for.
 KINDS = frozenset(("value", "list", "map", "reducing", "aggregating"))
@@ -98,7 +98,7 @@ def only_key(table: pa.Table, encoded: bytes) -> pa.Table:
 
 
 def value_of(peeked: Peeked) -> Any:
-    """The value in the rows of one key, in its natural form (``state/old_values.py``).
+    """The value in the rows of one key, in its natural form (``state/evolution/untyped.py``).
 
     Raises ``ValueError`` if they are not rows of such a state.
 

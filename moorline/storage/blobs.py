@@ -1,7 +1,7 @@
 """What we ask of a storage system: seven guarantees, and nothing else.
 
 Checkpoints rest on these. A storage system that keeps them can carry Moorline; one that does not cannot, however
-close it comes. ``testing/store_contract.py`` checks each of them, for our stores and for yours.
+close it comes. ``testing/contracts/store.py`` checks each of them, for our stores and for yours.
 
     1  put            makes a new file. It is durable when put returns. Names are never reused: a path that is
                       taken is an error and the file there stays as it was.
@@ -16,7 +16,7 @@ close it comes. ``testing/store_contract.py`` checks each of them, for our store
                       file is there, whole, or it is not. Whoever needs to know looks.
 
 A path is relative, with ``/`` between its parts, and passes ``layout.check_path``; no store reaches outside of its
-root. ``open.py`` finds the store for a URL.
+root. ``stores/open.py`` finds the store for a URL.
 """
 
 from __future__ import annotations

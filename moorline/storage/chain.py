@@ -13,7 +13,7 @@ it could take its entry back, or put there by hand. It is never restored.
 
 Entries of earlier versions name nothing. Of them each has to come after the one below it.
 
-Pure: ``log.py`` reads, and ``fsck.py`` tells.
+Pure: ``log.py`` reads, and ``snapshots/fsck.py`` tells.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@
     }
 
 Readable, so that a person can look; typed, so that nothing in it can run; bounded, so that a file of 10 GB is refused
-and not loaded. Pure: ``checkpoints.py`` does the reading and writing.
+and not loaded. Pure: ``history.py`` does the reading and writing.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ The bound of a row group is then what its pages unpack to, and for each value, n
 memory. It is worked out when a file is written and goes into the manifest (``Segment.decoded``); a reader works it out
 again and refuses a file that would take more. For a manifest that is older than the field there is a generous ratio.
 
-Called by ``storage/snapshots.py`` after checksums were verified and before Parquet decodes anything.
+Called by ``storage/segments.py`` after checksums were verified and before Parquet decodes anything.
 """
 
 from __future__ import annotations

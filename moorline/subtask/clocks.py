@@ -1,6 +1,6 @@
 """What time it is for one subtask: event time, which its channels bring, and the wall clock, which its operators await.
 
-``subtask/loop.py`` asks. In a loop time ends when the loop is empty: what comes back must not come after the end.
+``subtask/task.py`` asks. In a loop time ends when the loop is empty: what comes back must not come after the end.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from moorline.model.times import MAX_TIME
 from moorline.protocol.watermarks import Watermarks
-from moorline.subtask.operator import ChainedOperator
+from moorline.subtask.operators.base import ChainedOperator
 
 
 class Clocks:

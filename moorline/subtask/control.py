@@ -9,10 +9,10 @@ from contextlib import suppress
 
 import msgspec
 
-from moorline.model import messages
-from moorline.model.handshake import FRAME_LIMIT, LENGTH, MAC_SIZE, Refused
 from moorline.model.ids import Attempt, SubtaskId
-from moorline.model.messages import Order, Report
+from moorline.model.wire import messages
+from moorline.model.wire.handshake import FRAME_LIMIT, LENGTH, MAC_SIZE, Refused
+from moorline.model.wire.messages import Order, Report
 from moorline.subtask.dialing import DIAL_SECONDS, dial, receive
 
 

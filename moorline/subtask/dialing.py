@@ -1,4 +1,4 @@
-"""Connecting to the driver, or to the head of a loop: the caller's half of the handshake (``model/handshake.py``).
+"""Connecting to the driver, or to the head of a loop: the caller's half of the handshake (``model/wire/handshake.py``).
 
 A line that is closed before it was answered is tried again: the other end may have had too many strangers at its door.
 Where nobody listens, or somebody without the secret, it is not.
@@ -12,9 +12,9 @@ import time
 
 import msgspec
 
-from moorline.model import handshake
-from moorline.model.handshake import HANDSHAKE_LIMIT, HANDSHAKE_SECONDS, LENGTH, Challenge, Line, Refused
 from moorline.model.ids import Attempt, SubtaskId
+from moorline.model.wire import handshake
+from moorline.model.wire.handshake import HANDSHAKE_LIMIT, HANDSHAKE_SECONDS, LENGTH, Challenge, Line, Refused
 
 #: So long a line that is not answered is tried again.
 DIAL_SECONDS = 30.0

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from moorline.model.ids import SubtaskId
-from moorline.model.messages import Report
+from moorline.model.wire.messages import Report
 from moorline.storage.blobs import BlobStore
-from moorline.storage.counted import Reads
+from moorline.storage.stores.counted import Reads
 
 
 class Background(Protocol):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import assert_never
 
 from moorline.failpoints import failpoint
-from moorline.model.elements import BARRIER, Barrier, unpack_barrier
+from moorline.model.wire.elements import BARRIER, Barrier, unpack_barrier
 from moorline.protocol.alignment import (
     Alignment,
     BarrierArrived,
@@ -29,7 +29,7 @@ from moorline.protocol.alignment import (
     Tracking,
     Unblock,
 )
-from moorline.subtask.held import FrameCopy, HeldFrames
+from moorline.subtask.spill_queue import FrameCopy, HeldFrames
 
 #: Held frames beyond this many bytes go to disk.
 MEMORY_BUDGET = 16 << 20

@@ -15,16 +15,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from moorline.errors import InFlightPickled, InvalidKey, LoopRecordNotPlain, MoorlineError, SnapshotCorrupt
-from moorline.model import elements, keys
-from moorline.model.deployment import Deployment, InFlightShare
-from moorline.model.elements import BATCH, HEAD
 from moorline.model.graph import Input, Operator, Plan
 from moorline.model.ids import SubtaskId
-from moorline.state import plain
-from moorline.storage import snapshots
+from moorline.model.keys import encoding as keys
+from moorline.model.wire import elements
+from moorline.model.wire.deployment import Deployment, InFlightShare
+from moorline.model.wire.elements import BATCH, HEAD
+from moorline.state.types import plain
+from moorline.storage import segments as snapshots
 from moorline.storage.blobs import BlobStore
-from moorline.subtask.held import FrameCopy
-from moorline.subtask.operator import user_code_failed
+from moorline.subtask.operators.base import user_code_failed
+from moorline.subtask.spill_queue import FrameCopy
 
 _HEAD = HEAD.pack(BATCH, 0, 0, 0, 0, 0)
 

@@ -20,14 +20,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from moorline.errors import InvalidKey, MoorlineError, RecordTooLarge
-from moorline.model import elements, keys
-from moorline.model.elements import BATCH, END, HEAD, MARK, Barrier
 from moorline.model.graph import Link, Operator, Partitioning, Plan
 from moorline.model.ids import SubtaskId
 from moorline.model.key_groups import owner
-from moorline.model.key_identity import compares_as_encoded
+from moorline.model.keys import encoding as keys
+from moorline.model.keys.identity import compares_as_encoded
+from moorline.model.wire import elements
+from moorline.model.wire.elements import BATCH, END, HEAD, MARK, Barrier
 from moorline.protocol.lowering import relay_slot
-from moorline.subtask.operator import Target, user_code_failed
+from moorline.subtask.operators.base import Target, user_code_failed
 
 #: A frame should be about this large under load.
 FRAME_BYTES = 256 << 10

@@ -1,6 +1,6 @@
 """What a subtask answers when somebody asks for the content of a key.
 
-Called by ``subtask/loop.py`` between two batches, on the subtask's own thread, so an answer is consistent: it shows
+Called by ``subtask/task.py`` between two batches, on the subtask's own thread, so an answer is consistent: it shows
 the effect of whole batches. A query never fails the subtask. Whatever goes wrong is told to whoever asked.
 """
 
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from moorline.model.messages import Answer, Query
+from moorline.model.wire.messages import Answer, Query
 from moorline.state import peeking
-from moorline.subtask.operator import ChainedOperator
+from moorline.subtask.operators.base import ChainedOperator
 
 #: An answer of more bytes would hold up the control line, which checkpoints need.
 MOST_BYTES = 4 << 20

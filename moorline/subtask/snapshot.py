@@ -1,6 +1,6 @@
 """One subtask's part of a checkpoint: the quick part on its thread, the slow part off it.
 
-    1  what must go before the barrier is emitted, then the barrier   (``subtask/loop.py``)
+    1  what must go before the barrier is emitted, then the barrier   (``subtask/task.py``)
     2  sinks stage, functions fill their states, keyed state is       synchronous: the stream waits
        marked or copied by pointer
     3  files are encoded and written                                  in the background: the stream goes on
@@ -21,20 +21,21 @@ import pyarrow.compute as pc
 
 from moorline.errors import FailureReason, StateError, StateTypeMismatch
 from moorline.failpoints import failpoint
-from moorline.model.elements import Barrier
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import ElementsHandle, InFlightHandle, KeyedHandle, NativeFile, OperatorHandles
-from moorline.model.messages import Acknowledged, Declined, Report
-from moorline.state import plain
+from moorline.model.wire.elements import Barrier
+from moorline.model.wire.messages import Acknowledged, Declined, Report
 from moorline.state.backend import Files, KeyedSnapshot, Rows
 from moorline.state.composite import CompositeBackend
 from moorline.state.folding import fold
-from moorline.storage import layout, snapshots
+from moorline.state.types import plain
+from moorline.storage import layout
+from moorline.storage import segments as snapshots
 from moorline.storage.blobs import BlobStore
-from moorline.subtask.ends import SinkOperator, SourceOperator
 from moorline.subtask.in_flight import Waiting
-from moorline.subtask.operator import ChainedOperator
-from moorline.subtask.operator_state import Elements
+from moorline.subtask.operators.base import ChainedOperator
+from moorline.subtask.operators.ends import SinkOperator, SourceOperator
+from moorline.subtask.operators.operator_state import Elements
 
 #: Operator states up to this size need no file.
 INLINE_BYTES = 16 << 10

@@ -1,11 +1,11 @@
 """The test kit that ships: a clock, scripted sources, a harness, a simulator, contract suites."""
 
-from moorline.storage.memory import MemoryStore
+from moorline.storage.stores.memory import MemoryStore
 from moorline.testing.clock import ManualClock
-from moorline.testing.faults import Faults
 from moorline.testing.harness import OperatorHarness
-from moorline.testing.ledger import CRASH, Ledger, LedgerSink, ScriptedSource
 from moorline.testing.simulation import SimulationFailed, SimulationReport, simulate
+from moorline.testing.simulation.faults import Faults
+from moorline.testing.simulation.ledger import CRASH, Ledger, LedgerSink, ScriptedSource
 
 __all__ = [
     "CRASH",

@@ -13,7 +13,7 @@ from itertools import repeat
 from types import TracebackType
 from typing import Any
 
-from moorline.api.functions import (
+from moorline.api.functions.base import (
     FilterFunction,
     FlatMapFunction,
     KeyedProcessFunction,
@@ -24,22 +24,22 @@ from moorline.api.functions import (
 )
 from moorline.api.job import Job
 from moorline.api.streams import Stream
-from moorline.connectors.console import discard
 from moorline.connectors.items import from_items
+from moorline.connectors.printing import discard
 from moorline.errors import InvalidArgument, InvalidKey
-from moorline.model import keys
 from moorline.model.config import ON_THE_HEAP, StateConfig
-from moorline.model.deployment import Deployment, OperatorRestore
-from moorline.model.elements import Barrier
 from moorline.model.graph import Graph, Partitioning
 from moorline.model.ids import Attempt, CheckpointId, SubtaskId
 from moorline.model.key_groups import owned, owner
+from moorline.model.keys import encoding as keys
 from moorline.model.manifest import Manifest, OperatorEntry
 from moorline.model.times import MAX_TIME
+from moorline.model.wire.deployment import Deployment, OperatorRestore
+from moorline.model.wire.elements import Barrier
 from moorline.protocol.lowering import lower
 from moorline.protocol.redistribution import key_groups_of, redistribute
 from moorline.state.backend import NO_KEY
-from moorline.storage.memory import MemoryStore
+from moorline.storage.stores.memory import MemoryStore
 from moorline.subtask import snapshot as snapshots
 from moorline.subtask.environment import Environment
 from moorline.testing.clock import ManualClock

@@ -11,15 +11,15 @@ import cloudpickle
 
 from moorline.errors import InvalidArgument, RecordChanged
 from moorline.model.copies import copy_of
-from moorline.model.deployment import Deployment
-from moorline.model.elements import Barrier
 from moorline.model.ids import SubtaskId
+from moorline.model.wire.deployment import Deployment
+from moorline.model.wire.elements import Barrier
 from moorline.protocol.lowering import lower
 from moorline.subtask import snapshot as snapshots
-from moorline.subtask.ends import ReadingOperator
 from moorline.subtask.environment import Environment
+from moorline.subtask.operators.ends import ReadingOperator
 from moorline.subtask.output import Output
-from moorline.subtask.restore import open_chain
+from moorline.subtask.restore.chain import open_chain
 
 #: So many of the records that were emitted last are checked after each step; all of them at the end.
 RECENT = 256

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import moorline as mo
-from moorline.api.triggers import CountTrigger, EndOfStreamTrigger
-from moorline.api.window_functions import CoGroupFunction, JoinFunction, ProcessJoinFunction
-from moorline.api.windows import (
+from moorline.api.windows.assigners import (
     EventTimeSessionWindows,
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
 )
+from moorline.api.windows.functions import CoGroupFunction, JoinFunction, ProcessJoinFunction
+from moorline.api.windows.triggers import CountTrigger, EndOfStreamTrigger
 from moorline.errors import InvalidArgument, TimestampMissing
 from moorline.model.times import MAX_TIME, MIN_TIME
 from moorline.testing.harness import OperatorHarness

@@ -9,21 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import moorline as mo
-from moorline.api.evictors import CountEvictor, TimeEvictor
-from moorline.api.triggers import (
-    ContinuousEventTimeTrigger,
-    ContinuousProcessingTimeTrigger,
-    CountTrigger,
-    EndOfStreamTrigger,
-    EventTimeTrigger,
-    NeverTrigger,
-    ProcessingTimeTrigger,
-    PurgingTrigger,
-    Trigger,
-    TriggerResult,
-)
-from moorline.api.window_functions import ProcessWindowFunction
-from moorline.api.windows import (
+from moorline.api.windows.assigners import (
     EventTimeSessionWindows,
     GlobalWindow,
     GlobalWindows,
@@ -35,6 +21,20 @@ from moorline.api.windows import (
     TumblingProcessingTimeWindows,
     signed_milliseconds,
     window_of,
+)
+from moorline.api.windows.evictors import CountEvictor, TimeEvictor
+from moorline.api.windows.functions import ProcessWindowFunction
+from moorline.api.windows.triggers import (
+    ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
+    CountTrigger,
+    EndOfStreamTrigger,
+    EventTimeTrigger,
+    NeverTrigger,
+    ProcessingTimeTrigger,
+    PurgingTrigger,
+    Trigger,
+    TriggerResult,
 )
 from moorline.errors import InvalidArgument
 from moorline.model.times import MAX_TIME, MIN_TIME

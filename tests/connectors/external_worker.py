@@ -13,11 +13,11 @@ from pathlib import Path
 
 import cloudpickle
 
-from moorline.api.descriptors import ValueStateDescriptor
-from moorline.connectors import redis_session
+from moorline.api.state.descriptors import ValueStateDescriptor
+from moorline.connectors.redis import session as redis_session
 from moorline.model.key_groups import KeyGroupRange
-from moorline.state.external import ExternalBackend
-from moorline.testing.backend_contract.storage import write
+from moorline.state.external.backend import ExternalBackend
+from moorline.testing.contracts.backend.storage import write
 
 COUNT, GROUPS = ValueStateDescriptor("count", int, default=0), KeyGroupRange(0, 16)
 

@@ -12,9 +12,9 @@ import pytest
 
 import moorline as mo
 from moorline.api.sources import SourceContext, SourceReader
-from moorline.connectors.files import read_files
+from moorline.connectors.files.source import read_files
 from moorline.errors import InvalidArgument, UnreadableRecord
-from moorline.subtask.failure import describe_failure
+from moorline.subtask.failure_report import describe_failure
 
 BROKEN = mo.OutputTag("broken")
 

@@ -19,13 +19,13 @@ from test_files_source import read_all
 
 from moorline import failpoints
 from moorline.api.sinks import Sink, SinkContext, SinkWriter
-from moorline.connectors import row_files
-from moorline.connectors.file_sink import STAGING, write_files
-from moorline.connectors.files import read_files
-from moorline.connectors.row_files import UnfitRecord
+from moorline.connectors.files import rows as row_files
+from moorline.connectors.files.rows import UnfitRecord
+from moorline.connectors.files.sink import STAGING, write_files
+from moorline.connectors.files.source import read_files
 from moorline.errors import InvalidArgument, StorageError
-from moorline.subtask.failure import describe_failure
-from moorline.testing.sink_contract import SinkContract, Visible
+from moorline.subtask.failure_report import describe_failure
+from moorline.testing.contracts.sink import SinkContract, Visible
 
 
 def published(folder: Path) -> list[Any]:

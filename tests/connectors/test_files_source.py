@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from test_list_and_generator_sources import Clock, open_all, read_with_restarts
 
 from moorline.api.sources import SourceReader
-from moorline.connectors import formats, lines
-from moorline.connectors.files import Files, read_files
+from moorline.connectors.files import formats, lines
+from moorline.connectors.files.source import Files, read_files
 from moorline.errors import InvalidArgument, RestoreError, StorageError
-from moorline.state import plain
+from moorline.state.types import plain
 
 #: Texts that CSV has to quote, with characters of one to four bytes.
 texts = st.text(st.sampled_from('ab",;\n\r é漢🚲'), max_size=8)

@@ -11,9 +11,9 @@ import pytest
 
 from moorline.api.sinks import DeliveryGuarantee, Sink, SinkContext, SinkWriter
 from moorline.connectors.collect import collect
-from moorline.connectors.console import Print, discard, print_
+from moorline.connectors.printing import Print, discard, print_
 from moorline.errors import InvalidArgument, StateTypeMismatch
-from moorline.state import plain
+from moorline.state.types import plain
 
 
 @dataclasses.dataclass

@@ -7,8 +7,8 @@ import pytest
 
 from moorline.connectors.memory_state import memory_state
 from moorline.errors import InvalidArgument
-from moorline.testing.external_contract import ExternalStoreContract
-from moorline.testing.external_runs import ExternalRun
+from moorline.testing.contracts.external import ExternalStoreContract
+from moorline.testing.contracts.external_runs import ExternalRun
 
 names = itertools.count(1)
 

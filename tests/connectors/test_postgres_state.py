@@ -16,13 +16,13 @@ import pytest
 from external_worker import add_one, backend_over, checkpoint
 from services import PASSWORD, Proxy, free_port, postgres_server  # noqa: F401
 
-from moorline.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from moorline.connectors.postgres_state import postgres_state
+from moorline.api.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from moorline.connectors.postgres.state import postgres_state
 from moorline.errors import ExternalStateBehind, InvalidArgument, StorageError
 from moorline.model.key_groups import KeyGroupRange
-from moorline.state.external import ExternalBackend
-from moorline.testing.external_contract import ExternalStoreContract, change, mark_of, owner
-from moorline.testing.external_runs import ExternalRun
+from moorline.state.external.backend import ExternalBackend
+from moorline.testing.contracts.external import ExternalStoreContract, change, mark_of, owner
+from moorline.testing.contracts.external_runs import ExternalRun
 
 names = itertools.count(1)
 WORKER = Path(__file__).parent / "external_worker.py"

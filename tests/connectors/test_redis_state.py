@@ -18,12 +18,12 @@ import redis
 from external_worker import add_one, backend_over, checkpoint
 from services import PASSWORD, Proxy, free_port, redis_cluster, redis_server  # noqa: F401
 
-from moorline.connectors import redis_session
-from moorline.connectors.redis_state import redis_state
+from moorline.connectors.redis import session as redis_session
+from moorline.connectors.redis.state import redis_state
 from moorline.errors import ExternalStateBehind, InvalidArgument, StorageError
-from moorline.model import keys
-from moorline.testing.external_contract import ExternalStoreContract, change, owner
-from moorline.testing.external_runs import ExternalRun
+from moorline.model.keys import encoding as keys
+from moorline.testing.contracts.external import ExternalStoreContract, change, owner
+from moorline.testing.contracts.external_runs import ExternalRun
 
 names = itertools.count(1)
 WORKER = Path(__file__).parent / "external_worker.py"

@@ -13,7 +13,7 @@ from test_files_source import Watched, drain
 from test_list_and_generator_sources import Clock, open_all
 
 from moorline.api.sources import SourceContext
-from moorline.connectors.files import Files, read_files
+from moorline.connectors.files.source import Files, read_files
 from moorline.errors import StorageError
 
 

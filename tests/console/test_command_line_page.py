@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from moorline.console.main import cli
+from moorline.cli.main import cli
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/command-line.md").read_text()
 

@@ -11,15 +11,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 import moorline as mo
-from moorline.console import output
-from moorline.console.main import cli
-from moorline.console.scripts import load_job
-from moorline.endpoint.server import Console, ConsoleServer
+from moorline.cli import output
+from moorline.cli.main import cli
+from moorline.cli.scripts import load_job
 from moorline.errors import InvalidArgument, QueryFailed, SavepointFailed, StartedWhileLoading
+from moorline.http.server import Console, ConsoleServer
 from moorline.model.config import RocksDb, StateConfig
 from moorline.storage import entries
-from moorline.storage.checkpoints import History
-from moorline.storage.local import LocalStore
+from moorline.storage.history import History
+from moorline.storage.stores.local import LocalStore
 from moorline.testing import OperatorHarness
 
 COMMANDS = (
@@ -83,7 +83,7 @@ def location(request, tmp_path):
 
 def test_the_installed_command_is_the_module():
     done = subprocess.run(
-        [sys.executable, "-m", "moorline.console.main", "--help"], capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "moorline.cli.main", "--help"], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0
     assert all(f"  {name} " in done.stdout for name in COMMANDS)
@@ -111,7 +111,7 @@ def test_what_goes_wrong_is_one_paragraph_and_exits_with_1(tmp_path):
 
 def test_debug_shows_where_it_went_wrong(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "moorline.console.main", "--debug", "inspect", str(tmp_path)],
+        [sys.executable, "-m", "moorline.cli.main", "--debug", "inspect", str(tmp_path)],
         capture_output=True,
         text=True,
         timeout=120,

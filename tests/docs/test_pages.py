@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from moorline.api.ttl import StateTtlConfig
+from moorline.api.state.ttl import StateTtlConfig
 from moorline.api.watermarks import WatermarkStrategy
-from moorline.connectors.postgres_state import PostgresState
-from moorline.connectors.redis_state import RedisState
-from moorline.console.scripts import load_job
-from moorline.endpoint import routes
-from moorline.endpoint.server import Console
+from moorline.cli.scripts import load_job
+from moorline.connectors.postgres.state import PostgresState
+from moorline.connectors.redis.state import RedisState
 from moorline.errors import FailureReason
+from moorline.http import routes
+from moorline.http.server import Console
 from moorline.model.config import (
     Autoscale,
     Checkpoints,

@@ -15,7 +15,7 @@ PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/guides/*.md"), *ROOT.glob("
 EXAMPLES = sorted(ROOT.glob("examples/*.py"))
 #: With the suites for parts of a user's own, which are imported one by one: they need pytest.
 PUBLIC = {
-    *("moorline", "moorline.errors", "moorline.client", "moorline.testing"),
+    *("moorline", "moorline.errors", "moorline.http.client", "moorline.testing"),
     *(f"moorline.testing.{suite}_contract" for suite in ("backend", "external", "sink", "store")),
 }
 
@@ -57,7 +57,12 @@ def test_a_page_uses_public_names_only(page: Path):
 
 @pytest.mark.parametrize(
     "line",
-    ["import moorline.driver.loop", "from moorline.tables.diff import diff", "from moorline import driver", "mo.api"],
+    [
+        "import moorline.driver.loop",
+        "from moorline.snapshots.tables.diff import diff",
+        "from moorline import driver",
+        "mo.api",
+    ],
 )
 def test_a_name_that_is_not_public_would_be_found(line: str):
     assert private_names(ast.parse(line))

@@ -9,12 +9,12 @@ import moorline as mo
 from moorline.driver.supervision import Supervision
 from moorline.errors import StorageError
 from moorline.model.config import RunConfig
-from moorline.model.deployment import Deployment
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import OperatorHandles
-from moorline.model.messages import Acknowledged, Confirm, InputEnded, Order, Report, Running, Trigger
-from moorline.storage.checkpoints import History
-from moorline.storage.memory import MemoryStore
+from moorline.model.wire.deployment import Deployment
+from moorline.model.wire.messages import Acknowledged, Confirm, InputEnded, Order, Report, Running, Trigger
+from moorline.storage.history import History
+from moorline.storage.stores.memory import MemoryStore
 
 
 class RecordingCluster:

@@ -15,13 +15,13 @@ import time
 from driver_worlds import RecordingCluster, small_job
 
 import moorline as mo
-from moorline.driver.election import Election
+from moorline.driver.leadership.election import Election
 from moorline.driver.loop import DriverLoop
 from moorline.driver.supervision import Supervision
 from moorline.model.config import RunConfig
-from moorline.storage.checkpoints import History
-from moorline.storage.local import LocalStore
-from moorline.storage.memory import MemoryStore
+from moorline.storage.history import History
+from moorline.storage.stores.local import LocalStore
+from moorline.storage.stores.memory import MemoryStore
 
 
 class Driver:

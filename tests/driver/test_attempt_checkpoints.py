@@ -9,8 +9,8 @@ import moorline as mo
 from moorline.errors import FailureReason, InvalidArgument
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import KeyedHandle, OperatorHandles, Segment, SnapshotFile
-from moorline.model.messages import Abort, Acknowledged, Confirm, Declined, Trigger
-from moorline.storage.memory import MemoryStore
+from moorline.model.wire.messages import Abort, Acknowledged, Confirm, Declined, Trigger
+from moorline.storage.stores.memory import MemoryStore
 
 
 def checkpoints(**options) -> mo.Checkpoints:

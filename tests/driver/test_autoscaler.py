@@ -9,8 +9,8 @@ from driver_worlds import World, small_job
 
 import moorline as mo
 from moorline.errors import InvalidArgument
-from moorline.model.messages import Failed, InputEnded, Progress, Running
-from moorline.storage.memory import MemoryStore
+from moorline.model.wire.messages import Failed, InputEnded, Progress, Running
+from moorline.storage.stores.memory import MemoryStore
 
 SCALE = mo.Autoscale(window="5s", cool_down="20s", maximum=8)
 

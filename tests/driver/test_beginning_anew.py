@@ -14,8 +14,8 @@ import moorline as mo
 from moorline.driver import processes
 from moorline.errors import Fenced, JobNotEnded
 from moorline.model.manifest import Claim
-from moorline.storage.checkpoints import History
-from moorline.storage.memory import MemoryStore
+from moorline.storage.history import History
+from moorline.storage.stores.memory import MemoryStore
 
 S = mo.JobStatus
 ELSEWHERE = "5a1f0b0e-another-boot/pid:[4026531836]/4711/123456"

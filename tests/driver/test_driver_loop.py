@@ -10,8 +10,8 @@ from driver_worlds import RecordingCluster, World
 import moorline as mo
 from moorline.driver.loop import DriverLoop
 from moorline.errors import JobCancelled, JobFailed
-from moorline.model.messages import Running
-from moorline.storage.memory import MemoryStore
+from moorline.model.wire.messages import Running
+from moorline.storage.stores.memory import MemoryStore
 
 SECONDS = 30
 

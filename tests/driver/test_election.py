@@ -21,11 +21,11 @@ import moorline as mo
 from moorline.errors import InvalidArgument, JobCancelled, JobFailed, LeadershipLost, StorageError
 from moorline.model.config import RunConfig
 from moorline.model.manifest import Claim
-from moorline.model.messages import Running
-from moorline.storage.checkpoints import History
+from moorline.model.wire.messages import Running
+from moorline.storage.history import History
 from moorline.storage.lease import LeaseFiles
-from moorline.storage.local import LocalStore
-from moorline.storage.memory import MemoryStore
+from moorline.storage.stores.local import LocalStore
+from moorline.storage.stores.memory import MemoryStore
 
 S = mo.JobStatus
 

@@ -10,9 +10,9 @@ from driver_worlds import World, small_job
 import moorline as mo
 from moorline.errors import HistoryBroken, InvalidArgument, JobNotEnded
 from moorline.model.manifest import Claim
-from moorline.storage.fsck import Verdict
+from moorline.snapshots.fsck import Verdict
 from moorline.storage.log import read_history
-from moorline.storage.open import open_store
+from moorline.storage.stores.open import open_store
 
 
 def lost(ended: bool = True) -> tuple[str, int]:

@@ -12,8 +12,8 @@ import moorline as mo
 from moorline.errors import InvalidArgument
 from moorline.model.config import RunConfig
 from moorline.model.ids import SubtaskId
-from moorline.model.messages import Progress, Report, Running
-from moorline.storage.memory import MemoryStore
+from moorline.model.wire.messages import Progress, Report, Running
+from moorline.storage.stores.memory import MemoryStore
 
 S = mo.JobStatus
 ALIVE = Progress(records_in=0, records_out=0)

@@ -19,15 +19,15 @@ from real_servers import S3Server, s3_server  # noqa: F401
 import moorline as mo
 from moorline.errors import HistoryBroken, SnapshotCorrupt
 from moorline.model.manifest import Manifest
-from moorline.storage import fsck
+from moorline.snapshots import fsck
+from moorline.snapshots.fsck import Kind, Verdict
 from moorline.storage.blobs import BlobStore
-from moorline.storage.checkpoints import History
-from moorline.storage.fsck import Kind, Verdict
+from moorline.storage.history import History
 from moorline.storage.layout import HEAD, HISTORY, entry_path
-from moorline.storage.local import LocalStore
 from moorline.storage.log import read_history
-from moorline.storage.memory import MemoryStore
-from moorline.storage.open import open_store, remember_options
+from moorline.storage.stores.local import LocalStore
+from moorline.storage.stores.memory import MemoryStore
+from moorline.storage.stores.open import open_store, remember_options
 
 S = mo.JobStatus
 UNNAMED = "data/chk-9/count/sum-0-1-c0ffee.parquet"

@@ -14,8 +14,8 @@ from driver_worlds import World
 
 import moorline as mo
 from moorline.model.ids import SubtaskId
-from moorline.model.messages import Connected, Failed, Running
-from moorline.storage.memory import MemoryStore
+from moorline.model.wire.messages import Connected, Failed, Running
+from moorline.storage.stores.memory import MemoryStore
 
 FIRST = SubtaskId(0, 0)
 FAILURE = Failed(error="ValueError: no", traceback='  File "job.py", line 3, in f\nValueError: no', uid="count")

@@ -8,15 +8,15 @@ from enum import Enum
 import pytest
 
 import moorline as mo
-from moorline.driver.locations import Snapshot, jobs_at, look_at
-from moorline.driver.lookup import look_up
 from moorline.errors import InvalidArgument, QueryFailed, SnapshotCorrupt, SnapshotNotFound
-from moorline.model import keys
 from moorline.model.config import RocksDb, StateConfig
+from moorline.model.keys import encoding as keys
 from moorline.model.manifest import Claim, Manifest
+from moorline.snapshots.locate import Snapshot, jobs_at, look_at
+from moorline.snapshots.lookup import look_up
 from moorline.storage import entries
-from moorline.storage.checkpoints import History
-from moorline.storage.local import LocalStore
+from moorline.storage.history import History
+from moorline.storage.stores.local import LocalStore
 from moorline.testing import OperatorHarness
 
 

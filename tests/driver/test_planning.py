@@ -7,11 +7,11 @@ import dataclasses
 import pytest
 
 import moorline as mo
-from moorline.driver.planning import plan_restore
 from moorline.model.manifest import ElementsHandle, KeyedHandle, Manifest, OperatorEntry, OperatorHandles
-from moorline.storage.memory import MemoryStore
-from moorline.storage.open import open_store
-from moorline.storage.snapshot_folders import delete_savepoint, new_folder, open_snapshot, write_savepoint
+from moorline.snapshots.folders import delete_savepoint, new_folder, open_snapshot, write_savepoint
+from moorline.snapshots.plan import plan_restore
+from moorline.storage.stores.memory import MemoryStore
+from moorline.storage.stores.open import open_store
 
 
 @dataclasses.dataclass

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 import moorline as mo
-from moorline.driver.preflight import check_keys, check_types, with_key_kinds
 from moorline.errors import KeysChanged, StateIncompatible
 from moorline.model.manifest import KeyedHandle, Manifest, OperatorEntry, OperatorHandles
+from moorline.snapshots.compatibility import check_keys, check_types, with_key_kinds
 from moorline.testing import OperatorHarness
 
 

@@ -8,14 +8,14 @@ import pytest
 from driver_worlds import World, small_job
 from waiting import eventually
 
-from moorline.driver.asking import Asking
+from moorline.driver.live_query import Asking
 from moorline.driver.loop import DriverLoop
-from moorline.driver.queries import MOST_WAITING, LiveQuery, Refused, route
+from moorline.driver.pending_queries import MOST_WAITING, LiveQuery, Refused, route
 from moorline.errors import InvalidArgument, QueryFailed, QueryUnavailable
-from moorline.model import keys
 from moorline.model.key_groups import owned
-from moorline.model.messages import Answer, Progress, Query, Running
-from moorline.storage.memory import MemoryStore
+from moorline.model.keys import encoding as keys
+from moorline.model.wire.messages import Answer, Progress, Query, Running
+from moorline.storage.stores.memory import MemoryStore
 
 
 def asked(world: World, key: object = 1, uid: str = "count") -> list[Answer | Refused]:

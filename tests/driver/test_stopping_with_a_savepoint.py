@@ -8,8 +8,8 @@ from driver_worlds import World, small_job
 
 import moorline as mo
 from moorline.driver.requests import SnapshotRequest
-from moorline.model.messages import Failed, Running, Trigger
-from moorline.storage.memory import MemoryStore
+from moorline.model.wire.messages import Failed, Running, Trigger
+from moorline.storage.stores.memory import MemoryStore
 
 S = mo.JobStatus
 NUMBERS = itertools.count()

@@ -9,16 +9,16 @@ import pytest
 from driver_worlds import World, small_job
 
 import moorline as mo
-from moorline.driver.planning import plan_restore
 from moorline.driver.requests import SnapshotRequest
 from moorline.errors import InvalidArgument, SnapshotCorrupt
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import InFlightHandle, Manifest, OperatorEntry, OperatorHandles
-from moorline.model.messages import Overtake, Running, Trigger
+from moorline.model.wire.messages import Overtake, Running, Trigger
+from moorline.snapshots.folders import MANIFEST, open_snapshot, write_savepoint
+from moorline.snapshots.plan import plan_restore
 from moorline.storage import entries
-from moorline.storage.memory import MemoryStore
-from moorline.storage.open import open_store
-from moorline.storage.snapshot_folders import MANIFEST, open_snapshot, write_savepoint
+from moorline.storage.stores.memory import MemoryStore
+from moorline.storage.stores.open import open_store
 
 FIRST = SubtaskId(0, 0)
 RESTART = mo.FixedDelay(attempts=9, delay="1s")

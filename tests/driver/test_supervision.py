@@ -11,10 +11,10 @@ import moorline as mo
 from moorline.driver.progress import progress_of
 from moorline.errors import Fenced, JobCancelled, JobFailed, SnapshotCorrupt
 from moorline.model.ids import SubtaskId
-from moorline.model.messages import Acknowledged, Confirm, Failed, Noticed, Progress, Running, Trigger
-from moorline.storage.checkpoints import History
-from moorline.storage.memory import MemoryStore
-from moorline.storage.open import open_store
+from moorline.model.wire.messages import Acknowledged, Confirm, Failed, Noticed, Progress, Running, Trigger
+from moorline.storage.history import History
+from moorline.storage.stores.memory import MemoryStore
+from moorline.storage.stores.open import open_store
 
 S = mo.JobStatus
 FIRST = SubtaskId(0, 0)

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorline.model import elements
-from moorline.model.elements import BARRIER, BATCH, HEAD, NO_STAGE, RESULT, Barrier, Head
 from moorline.model.ids import CheckpointId
+from moorline.model.wire import elements
+from moorline.model.wire.elements import BARRIER, BATCH, HEAD, NO_STAGE, RESULT, Barrier, Head
 
 heads = st.builds(
     Head,
@@ -44,7 +44,7 @@ def test_the_layout_of_a_frame_is_fixed():
         frame.hex()
         == "02" + "00000007" + "02" + "0003" + "0004" + "0005" + f"{9:016x}" + f"{1000:016x}" + "01" + f"{8:016x}"
     )
-    assert frame[5] == 2, "subtask/loop.py reads the stage off the frame"
+    assert frame[5] == 2, "subtask/task.py reads the stage off the frame"
     assert BATCH == 1
 
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorline.model import handshake
-from moorline.model.handshake import FRAME_LIMIT, LENGTH, MAC_SIZE, Challenge, Hello, Line, Proof, Refused
 from moorline.model.ids import Attempt, SubtaskId
+from moorline.model.wire import handshake
+from moorline.model.wire.handshake import FRAME_LIMIT, LENGTH, MAC_SIZE, Challenge, Hello, Line, Proof, Refused
 
 SECRET = b"s" * 32
 HELLO = handshake.hello(SECRET, "job", Attempt(3), SubtaskId(1, 2))

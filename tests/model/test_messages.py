@@ -5,9 +5,9 @@ import random
 import msgspec
 import pytest
 
-from moorline.model import messages
 from moorline.model.manifest import ElementsHandle, KeyedHandle, OperatorHandles, Segment, SnapshotFile
-from moorline.model.messages import (
+from moorline.model.wire import messages
+from moorline.model.wire.messages import (
     Abort,
     Acknowledged,
     Confirm,

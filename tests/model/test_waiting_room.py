@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorline.model.waiting_room import WaitingRoom
+from moorline.model.wire.waiting_room import WaitingRoom
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=40), st.integers(1, 6))

@@ -85,7 +85,7 @@ def test_the_index_leads_to_every_page():
 
 @pytest.mark.parametrize("module", MODULES)
 def test_who_drives_a_machine_is_a_file_that_exists(module):
-    named = re.findall(r"`((?:driver|subtask|spark|testing|storage)/\w+\.py)`", page(module).read_text())
+    named = re.findall(r"`((?:driver|subtask|spark|testing|storage|state)/[\w/]+\.py)`", page(module).read_text())
     assert named
     for name in named:
-        assert (Path(moorline.protocol.__file__).parents[1] / name).exists() or name == "testing/simulator.py"
+        assert (Path(moorline.protocol.__file__).parents[1] / name).exists(), name

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 import moorline as mo
 from moorline.errors import MaxParallelismChanged, OperatorNotFound
-from moorline.model.deployment import OperatorRestore
 from moorline.model.graph import Graph
 from moorline.model.key_groups import KeyGroupRange, owned, owner
-from moorline.model.keys import key_group
+from moorline.model.keys.encoding import key_group
 from moorline.model.manifest import ElementsHandle, KeyedHandle, Manifest, OperatorEntry, OperatorHandles, SnapshotFile
+from moorline.model.wire.deployment import OperatorRestore
 from moorline.protocol.lowering import lower
 from moorline.protocol.redistribution import key_groups_of, redistribute
 

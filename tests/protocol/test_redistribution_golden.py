@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import moorline as mo
-from moorline.model.deployment import OperatorRestore
 from moorline.model.key_groups import owned
 from moorline.model.manifest import ElementsHandle, KeyedHandle, Manifest, OperatorEntry, OperatorHandles, SnapshotFile
+from moorline.model.wire.deployment import OperatorRestore
 from moorline.protocol.lowering import lower
 from moorline.protocol.redistribution import redistribute
 from moorline.testing import OperatorHarness

@@ -15,12 +15,12 @@ import moorline as mo
 from moorline.errors import OperatorNotFound, SnapshotNotFound
 from moorline.model.config import RocksDb
 from moorline.model.manifest import Manifest
-from moorline.storage.checkpoints import History
-from moorline.storage.memory import MemoryStore
-from moorline.storage.open import open_store
-from moorline.storage.snapshot_folders import open_snapshot
-from moorline.testing.ledger import Ledger, LedgerSink
-from moorline.testing.simulated_jobs import SplitSource
+from moorline.snapshots.folders import open_snapshot
+from moorline.storage.history import History
+from moorline.storage.stores.memory import MemoryStore
+from moorline.storage.stores.open import open_store
+from moorline.testing.simulation.jobs.counting import SplitSource
+from moorline.testing.simulation.ledger import Ledger, LedgerSink
 
 NAMES = (f"scenario-{n}" for n in itertools.count())
 COUNT, KEYS = 400, 7

@@ -15,13 +15,13 @@ import moorline as mo
 from moorline.driver.requests import SnapshotRequest
 from moorline.driver.supervision import Supervision
 from moorline.model.config import RunConfig
-from moorline.model.elements import unpack_results
-from moorline.storage.checkpoints import History
-from moorline.storage.memory import MemoryStore
-from moorline.subtask.failure import describe_failure
-from moorline.testing.faults import Faults
-from moorline.testing.ledger import Ledger
-from moorline.testing.simulated_cluster import Attempt
+from moorline.model.wire.elements import unpack_results
+from moorline.storage.history import History
+from moorline.storage.stores.memory import MemoryStore
+from moorline.subtask.failure_report import describe_failure
+from moorline.testing.simulation.cluster import Attempt
+from moorline.testing.simulation.faults import Faults
+from moorline.testing.simulation.ledger import Ledger
 
 NUMBERS = itertools.count(1)
 

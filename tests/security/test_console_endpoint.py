@@ -16,12 +16,13 @@ from typing import Any
 import pytest
 from waiting import eventually
 
-from moorline.client import QueryClient
-from moorline.endpoint import routes, server, typed_json
-from moorline.endpoint.server import Console, ConsoleServer
 from moorline.errors import ConsoleRefused, InvalidArgument, QueryFailed, QueryUnavailable, SavepointFailed
-from moorline.model import keys
-from moorline.storage.permitted import check_savepoint
+from moorline.http import routes, server
+from moorline.http import wire as typed_json
+from moorline.http.client import QueryClient
+from moorline.http.server import Console, ConsoleServer
+from moorline.model.keys import encoding as keys
+from moorline.storage.stores.permitted import check_savepoint
 
 
 class Job:

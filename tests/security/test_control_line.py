@@ -15,10 +15,10 @@ from waiting import eventually
 
 from moorline.driver import control
 from moorline.driver.control import ControlServer
-from moorline.model import handshake, messages
-from moorline.model.handshake import LENGTH, MAC_SIZE, Challenge, Hello, Line, Refused
 from moorline.model.ids import Attempt, SubtaskId
-from moorline.model.messages import Acknowledged, Confirm, Order, Progress, Report, Trigger
+from moorline.model.wire import handshake, messages
+from moorline.model.wire.handshake import LENGTH, MAC_SIZE, Challenge, Hello, Line, Refused
+from moorline.model.wire.messages import Acknowledged, Confirm, Order, Progress, Report, Trigger
 from moorline.subtask.control import ControlLine
 from moorline.subtask.dialing import DIAL_SECONDS
 

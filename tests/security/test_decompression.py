@@ -25,10 +25,11 @@ from moorline.model.manifest import (
     Segment,
     SnapshotFile,
 )
-from moorline.storage import entries, parquet_bounds, snapshots
-from moorline.storage.memory import MemoryStore
-from moorline.storage.open import open_store
-from moorline.storage.snapshot_folders import write_savepoint
+from moorline.snapshots.folders import write_savepoint
+from moorline.storage import entries, parquet_bounds
+from moorline.storage import segments as snapshots
+from moorline.storage.stores.memory import MemoryStore
+from moorline.storage.stores.open import open_store
 
 PATH = "data/chk-1/count/seen-0-1-aaaaaaaa.parquet"
 

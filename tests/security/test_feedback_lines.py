@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from waiting import eventually
 
-from moorline.model import handshake
-from moorline.model.handshake import LENGTH
 from moorline.model.ids import Attempt, SubtaskId
-from moorline.subtask.feedback_lines import (
+from moorline.model.wire import handshake
+from moorline.model.wire.handshake import LENGTH
+from moorline.subtask.iteration.lines import (
     MAX_UNAUTHENTICATED,
     PIECE_BYTES,
     FeedbackLost,

@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_console_endpoint import Job, World, query
 
-from moorline.endpoint import routes, typed_json
 from moorline.errors import ParallelismTooHigh, SavepointNotPermitted, SparkUnsuitable
-from moorline.storage.permitted import check_savepoint
+from moorline.http import routes
+from moorline.http import wire as typed_json
+from moorline.storage.stores.permitted import check_savepoint
 
 FUZZ = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

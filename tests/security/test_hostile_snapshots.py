@@ -19,9 +19,8 @@ import pytest
 
 import moorline as mo
 from moorline.errors import RestoreError, SnapshotCorrupt, StorageError
-from moorline.model import keys
-from moorline.model.deployment import Deployment, ElementsSlice, OperatorRestore
 from moorline.model.ids import Attempt, SubtaskId
+from moorline.model.keys import encoding as keys
 from moorline.model.manifest import (
     ElementsHandle,
     KeyedHandle,
@@ -31,15 +30,17 @@ from moorline.model.manifest import (
     Segment,
     SnapshotFile,
 )
+from moorline.model.wire.deployment import Deployment, ElementsSlice, OperatorRestore
 from moorline.protocol.lowering import lower
-from moorline.state import plain
-from moorline.storage import entries, snapshots
-from moorline.storage.checkpoints import History
-from moorline.storage.local import LocalStore
-from moorline.storage.memory import MemoryStore
+from moorline.state.types import plain
+from moorline.storage import entries
+from moorline.storage import segments as snapshots
+from moorline.storage.history import History
+from moorline.storage.stores.local import LocalStore
+from moorline.storage.stores.memory import MemoryStore
 from moorline.subtask.environment import Environment
 from moorline.subtask.output import Output
-from moorline.subtask.restore import open_chain
+from moorline.subtask.restore.chain import open_chain
 
 
 class Bomb:

@@ -20,11 +20,11 @@ from moorline.model.manifest import (
     OperatorHandles,
     SnapshotFile,
 )
-from moorline.storage import snapshots
-from moorline.storage.memory import MemoryStore
-from moorline.tables.diff import diff
-from moorline.tables.reader import SnapshotReader
-from moorline.tables.snapshot import Snapshot
+from moorline.snapshots.tables.diff import diff
+from moorline.snapshots.tables.reader import SnapshotReader
+from moorline.snapshots.tables.snapshot import Snapshot
+from moorline.storage import segments as snapshots
+from moorline.storage.stores.memory import MemoryStore
 
 PATH = "data/chk-1/op/s-0-1-abc.parquet"
 

@@ -18,7 +18,7 @@ import pytest
 
 import moorline as mo
 from moorline.errors import PickleRefused
-from moorline.state import pickled
+from moorline.state.types import pickle as pickled
 
 MADE: list[str] = []
 

@@ -14,12 +14,12 @@ import moorline as mo
 from moorline.api.sinks import SinkContext
 from moorline.errors import InvalidArgument
 from moorline.model.manifest import Manifest
-from moorline.storage import snapshots
-from moorline.storage.checkpoints import History
-from moorline.storage.local import LocalStore
-from moorline.storage.open import open_store, remember_options
-from moorline.storage.snapshot_folders import write_savepoint
-from moorline.subtask.local_folder import make_local_folder
+from moorline.snapshots.folders import write_savepoint
+from moorline.storage import segments as snapshots
+from moorline.storage.history import History
+from moorline.storage.stores.local import LocalStore
+from moorline.storage.stores.open import open_store, remember_options
+from moorline.subtask.scratch_dir import make_local_folder
 
 
 @pytest.fixture(autouse=True)

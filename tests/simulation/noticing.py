@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from moorline.errors import MoorlineError
-from moorline.testing.simulated_jobs import LostOrDoubled
+from moorline.testing.simulation.jobs.counting import LostOrDoubled
 
 
 def notices(run: Callable[[int], object], *, times: int = 3, seeds: int = 80) -> bool:

@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from concurrent.futures import Future, ProcessPoolExecutor
 
-from moorline.testing.simulator import Simulation
+from moorline.testing.simulation.simulator import Simulation
 
 SEEDS = int(os.environ.get("MOORLINE_SEEDS", "5000"))
 CHUNK = 50

@@ -9,10 +9,10 @@ from noticing import notices
 
 from moorline.storage import log
 from moorline.storage.chain import Look, verified
-from moorline.testing import simulator
-from moorline.testing.faults import Faults
-from moorline.testing.simulated_jobs import counting_job
-from moorline.testing.simulator import Simulation
+from moorline.testing.simulation import simulator
+from moorline.testing.simulation.faults import Faults
+from moorline.testing.simulation.jobs.counting import counting_job
+from moorline.testing.simulation.simulator import Simulation
 
 SPOILED = Faults(driver_death=0.004, worker_death=0.0005, zombie=0.1, damage=1.0, history=1.0, autoscale=0)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from moorline.protocol.lifecycle import JobStatus
-from moorline.testing import simulator
-from moorline.testing.faults import Faults
-from moorline.testing.simulated_jobs import counting_job, poisoned_job
-from moorline.testing.simulator import Simulation
+from moorline.testing.simulation import simulator
+from moorline.testing.simulation.faults import Faults
+from moorline.testing.simulation.jobs.counting import counting_job, poisoned_job
+from moorline.testing.simulation.simulator import Simulation
 
 SEEDS = range(15)
 

@@ -8,12 +8,12 @@ from noticing import notices
 from moorline.driver import checkpoints as driver_checkpoints
 from moorline.driver.checkpoints import AttemptCheckpoints
 from moorline.protocol.housekeeping import Housekeeping
-from moorline.storage import checkpoints as history
-from moorline.storage import fsck
-from moorline.testing import simulator
-from moorline.testing.faults import Faults
-from moorline.testing.simulated_jobs import counting_job
-from moorline.testing.simulator import Simulation
+from moorline.snapshots import fsck
+from moorline.storage import history
+from moorline.testing.simulation import simulator
+from moorline.testing.simulation.faults import Faults
+from moorline.testing.simulation.jobs.counting import counting_job
+from moorline.testing.simulation.simulator import Simulation
 
 ROUGH = Faults(worker_death=0.006, driver_death=0.001, damage=0, storage_error=0.05, sweep=0.01)
 

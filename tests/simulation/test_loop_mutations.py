@@ -10,14 +10,14 @@ from noticing import notices
 from moorline.protocol.feedback import Returns
 from moorline.protocol.termination import EndLoop, Head, Phase
 from moorline.subtask import in_flight
-from moorline.subtask.feedback import Feedback
-from moorline.subtask.looping import Looping
-from moorline.testing import simulator
-from moorline.testing.faults import Faults
-from moorline.testing.simulated_jobs import LostOrDoubled
-from moorline.testing.simulated_loops import loop_job
-from moorline.testing.simulated_modes import at_least_once
-from moorline.testing.simulator import Simulation
+from moorline.subtask.iteration.feedback import Feedback
+from moorline.subtask.iteration.membership import Looping
+from moorline.testing.simulation import simulator
+from moorline.testing.simulation.faults import Faults
+from moorline.testing.simulation.jobs.counting import LostOrDoubled
+from moorline.testing.simulation.jobs.loops import loop_job
+from moorline.testing.simulation.jobs.modes import at_least_once
+from moorline.testing.simulation.simulator import Simulation
 
 ROUGH = Faults(worker_death=0.004, driver_death=0.001, damage=0)
 

@@ -13,12 +13,12 @@ from moorline.errors import MoorlineError
 from moorline.protocol import redistribution
 from moorline.subtask import in_flight
 from moorline.subtask.gate import Gate
-from moorline.testing import simulator
-from moorline.testing.faults import Faults
-from moorline.testing.simulated_features import broadcast_job, timers_job
-from moorline.testing.simulated_jobs import LostOrDoubled, counting_job
-from moorline.testing.simulated_modes import at_least_once_job
-from moorline.testing.simulator import Simulation
+from moorline.testing.simulation import simulator
+from moorline.testing.simulation.faults import Faults
+from moorline.testing.simulation.jobs.counting import LostOrDoubled, counting_job
+from moorline.testing.simulation.jobs.features import broadcast_job, timers_job
+from moorline.testing.simulation.jobs.modes import at_least_once_job
+from moorline.testing.simulation.simulator import Simulation
 
 ROUGH = Faults(worker_death=0.006, driver_death=0.001, damage=0)
 UNALIGNED = {"unaligned": True}

@@ -8,9 +8,9 @@ from collections import Counter
 import pytest
 
 from moorline.protocol import leadership as le
-from moorline.storage.checkpoints import History
+from moorline.storage.history import History
 from moorline.storage.lease import LeaseFiles
-from moorline.testing.simulated_leadership import Leaders, TwoLeaders
+from moorline.testing.simulation.leadership import Leaders, TwoLeaders
 
 SEEDS = 100
 

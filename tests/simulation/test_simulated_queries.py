@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from moorline.testing.simulator import Simulation
+from moorline.testing.simulation.simulator import Simulation
 
 
 def test_queries_at_any_step_lose_and_double_nothing():

@@ -12,10 +12,10 @@ from seeds import SEEDS, Seeds
 from moorline.driver.heartbeats import Heartbeats
 from moorline.protocol import coordination
 from moorline.subtask.gate import Gate
-from moorline.testing import simulator
-from moorline.testing.faults import Faults
-from moorline.testing.simulated_jobs import counting_job
-from moorline.testing.simulator import Simulation
+from moorline.testing.simulation import simulator
+from moorline.testing.simulation.faults import Faults
+from moorline.testing.simulation.jobs.counting import counting_job
+from moorline.testing.simulation.simulator import Simulation
 
 
 def test_thousands_of_seeds_lose_and_double_nothing(seeds: Seeds):
@@ -103,7 +103,7 @@ def test_it_notices_when_the_manifest_is_published_early(monkeypatch: pytest.Mon
 
 
 def test_it_notices_when_a_sink_commits_before_the_checkpoint_is_complete(monkeypatch: pytest.MonkeyPatch):
-    from moorline.subtask.ends import SinkOperator  # noqa: PLC0415
+    from moorline.subtask.operators.ends import SinkOperator  # noqa: PLC0415
 
     original: Callable[..., None] = SinkOperator.prepare
 

@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 from real_servers import S3Server, s3_server  # noqa: F401
 
-from moorline.storage.fsck import check
-from moorline.storage.open import open_store, remember_options
-from moorline.testing import simulator
-from moorline.testing.simulator import Simulation
+from moorline.snapshots.fsck import check
+from moorline.storage.stores.open import open_store, remember_options
+from moorline.testing.simulation import simulator
+from moorline.testing.simulation.simulator import Simulation
 
 
 def test_jobs_lose_and_double_nothing_with_checkpoints_on_s3(

@@ -8,22 +8,28 @@ import pyarrow.compute as pc
 import pytest
 from noticing import notices
 
-from moorline.api.states import ValueState
-from moorline.api.ttl import StateTtlConfig
+from moorline.api.state.states import ValueState
+from moorline.api.state.ttl import StateTtlConfig
 from moorline.driver.checkpoints import AttemptCheckpoints
-from moorline.model.key_identity import KeyIdentities
+from moorline.model.keys.identity import KeyIdentities
 from moorline.protocol import redistribution
 from moorline.protocol.watermarks import Watermarks
-from moorline.state import stamps
-from moorline.storage import checkpoints as history
-from moorline.subtask import operator as operators
-from moorline.subtask.loop import Subtask
-from moorline.testing import simulator
-from moorline.testing.faults import Faults
-from moorline.testing.simulated_features import FollowsTheModel, broadcast_job, operator_state_job, timers_job, ttl_job
-from moorline.testing.simulated_jobs import counting_job
-from moorline.testing.simulated_values import values_job
-from moorline.testing.simulator import Simulation
+from moorline.state.ttl import rules as stamps
+from moorline.storage import history
+from moorline.subtask.operators import base as operators
+from moorline.subtask.task import Subtask
+from moorline.testing.simulation import simulator
+from moorline.testing.simulation.faults import Faults
+from moorline.testing.simulation.jobs.counting import counting_job
+from moorline.testing.simulation.jobs.features import (
+    FollowsTheModel,
+    broadcast_job,
+    operator_state_job,
+    timers_job,
+    ttl_job,
+)
+from moorline.testing.simulation.jobs.values import values_job
+from moorline.testing.simulation.simulator import Simulation
 
 ROUGH = Faults(worker_death=0.006, driver_death=0.001, damage=0)
 
@@ -85,7 +91,7 @@ def test_it_notices_when_an_increment_builds_on_a_checkpoint_that_was_given_up(m
 
 
 def test_it_notices_when_increments_forget_what_is_gone(monkeypatch):
-    from moorline.storage import snapshots  # noqa: PLC0415
+    from moorline.storage import segments as snapshots  # noqa: PLC0415
 
     original = snapshots.write_rows
 

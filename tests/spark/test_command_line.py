@@ -12,7 +12,7 @@ from waiting import eventually
 
 pytestmark = pytest.mark.spark
 
-MOORLINE = [sys.executable, "-m", "moorline.console.main"]
+MOORLINE = [sys.executable, "-m", "moorline.cli.main"]
 
 SCRIPT = """
     import moorline as mo

@@ -15,13 +15,13 @@ import pytest
 from waiting import eventually
 
 import moorline as mo
-from moorline.client import QueryClient
 from moorline.errors import ConsoleRefused, QueryFailed
+from moorline.http.client import QueryClient
 
 pytestmark = pytest.mark.spark
 
 KEYS = 8
-MOORLINE = (sys.executable, "-m", "moorline.console.main")
+MOORLINE = (sys.executable, "-m", "moorline.cli.main")
 #: Machines may be busy, and a job that starts is waited for.
 PATIENCE = "60s"
 

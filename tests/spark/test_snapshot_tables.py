@@ -14,12 +14,12 @@ from waiting import eventually
 
 import moorline as mo
 from moorline.errors import InvalidArgument
-from moorline.model import keys
+from moorline.model.keys import encoding as keys
 from moorline.model.manifest import Manifest
-from moorline.state import plain
-from moorline.storage.open import open_store
-from moorline.storage.snapshot_folders import open_snapshot, write_savepoint
-from moorline.tables.writer import SnapshotWriter
+from moorline.snapshots.folders import open_snapshot, write_savepoint
+from moorline.snapshots.tables.writer import SnapshotWriter
+from moorline.state.types import plain
+from moorline.storage.stores.open import open_store
 from moorline.testing import OperatorHarness
 from moorline.testing.harness import HarnessSnapshot
 

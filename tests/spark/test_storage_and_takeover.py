@@ -16,9 +16,9 @@ from real_servers import SECRET, S3Server, s3_server  # noqa: F401
 from waiting import eventually
 
 import moorline as mo
-from moorline.storage.fsck import Verdict
-from moorline.storage.local import LocalStore
+from moorline.snapshots.fsck import Verdict
 from moorline.storage.log import read_history
+from moorline.storage.stores.local import LocalStore
 
 pytestmark = pytest.mark.spark
 

@@ -4,12 +4,12 @@ from itertools import count
 
 import msgspec
 
-from moorline.api.descriptors import ValueStateDescriptor
+from moorline.api.state.descriptors import ValueStateDescriptor
 from moorline.connectors.memory_state import memory_state
-from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
-from moorline.state.external import ExternalBackend
-from moorline.testing.backend_contract.storage import cut, write
+from moorline.model.keys import encoding as keys
+from moorline.state.external.backend import ExternalBackend
+from moorline.testing.contracts.backend.storage import cut, write
 
 _numbers = count(1)
 GROUPS = KeyGroupRange(0, 16)

@@ -7,8 +7,8 @@ from itertools import count
 from pathlib import Path
 
 from moorline.model.key_groups import KeyGroupRange, owned
-from moorline.state.rocksdb import RocksDbBackend
-from moorline.testing.backend_contract.base import MAX_PARALLELISM, BackendTests, Subtask
+from moorline.state.rocksdb.backend import RocksDbBackend
+from moorline.testing.contracts.backend.base import MAX_PARALLELISM, BackendTests, Subtask
 
 #: RocksDB makes sure that its files reach the disk. Here nobody needs that, and it takes most of the time.
 MEMORY_DISK = Path("/dev/shm")

@@ -5,14 +5,14 @@ import dataclasses
 import pytest
 from external_jobs import GROUPS, Job, new_store
 
-from moorline.api.descriptors import ValueStateDescriptor
+from moorline.api.state.descriptors import ValueStateDescriptor
 from moorline.connectors.memory_state import memory_state
 from moorline.errors import InvalidArgument, StateIncompatible
 from moorline.state.composite import CompositeBackend
-from moorline.state.external import ExternalBackend
-from moorline.state.heap import HeapBackend
-from moorline.testing.backend_contract import KeyedBackendContract
-from moorline.testing.backend_contract.storage import write
+from moorline.state.external.backend import ExternalBackend
+from moorline.state.heap.backend import HeapBackend
+from moorline.testing.contracts.backend import KeyedBackendContract
+from moorline.testing.contracts.backend.storage import write
 
 HERE, TIMES = ValueStateDescriptor("here", int, default=0), "event"
 

@@ -20,9 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moorline.errors import PickleRefused, StateIncompatible, UnsupportedType
-from moorline.state import type_names
-from moorline.state.evolution import Where, check_readable, plan
-from moorline.state.type_names import (
+from moorline.state.evolution.plan import Where, check_readable, plan
+from moorline.state.types import names as type_names
+from moorline.state.types.annotations import Pickled, RenamedFrom, stored
+from moorline.state.types.names import (
     ArrayName,
     ArrowName,
     DictName,
@@ -38,7 +39,6 @@ from moorline.state.type_names import (
     parse_map,
     spell,
 )
-from moorline.state.types import Pickled, RenamedFrom, stored
 
 HERE = Where("totals", "sums")
 

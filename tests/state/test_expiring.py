@@ -11,16 +11,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from moorline.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from moorline.api.ttl import StateTtlConfig
+from moorline.api.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from moorline.api.state.ttl import StateTtlConfig
 from moorline.errors import InvalidArgument
 from moorline.model.times import MIN_TIME
 from moorline.state.backend import CurrentKey, Moment
-from moorline.state.expiring import expiring
-from moorline.state.heap import HeapBackend
-from moorline.state.heap_states import Table, live_state
-from moorline.state.sweeping import TURNS
-from moorline.testing.backend_contract.base import BackendTests, Subtask, shown
+from moorline.state.heap.backend import HeapBackend
+from moorline.state.heap.states import Table, live_state
+from moorline.state.ttl.states import expiring
+from moorline.state.ttl.sweep import TURNS
+from moorline.testing.contracts.backend.base import BackendTests, Subtask, shown
 
 START = 1_700_000_000_000
 VALUE, MAP = ValueStateDescriptor("value", int), MapStateDescriptor("map", str, int | None)

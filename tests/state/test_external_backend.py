@@ -8,19 +8,19 @@ import msgspec
 import pytest
 from external_jobs import GROUPS, Job, new_store
 
-from moorline.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from moorline.api.external import Mark
+from moorline.api.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from moorline.api.state.external import Mark
 from moorline.connectors.memory_state import MemoryData, MemoryState
 from moorline.errors import (
     StorageError,
 )
 from moorline.model.key_groups import KeyGroupRange, owned
 from moorline.state.backend import CurrentKey, Moment
-from moorline.state.external import ExternalBackend
-from moorline.state.external_table import MAX_LAYERS
-from moorline.state.external_told import tell
-from moorline.testing.backend_contract import KeyedBackendContract
-from moorline.testing.backend_contract.base import ALL, KEYS, VALUE
+from moorline.state.external.backend import ExternalBackend
+from moorline.state.external.progress import tell
+from moorline.state.external.table import MAX_LAYERS
+from moorline.testing.contracts.backend import KeyedBackendContract
+from moorline.testing.contracts.backend.base import ALL, KEYS, VALUE
 
 numbers = itertools.count(1)
 

@@ -3,8 +3,8 @@
 import pytest
 from external_jobs import COUNT, GROUPS, Job, new_store
 
-from moorline.api.descriptors import ValueStateDescriptor
-from moorline.api.external import NOT_YET, Mark, Owner
+from moorline.api.state.descriptors import ValueStateDescriptor
+from moorline.api.state.external import NOT_YET, Mark, Owner
 from moorline.connectors.memory_state import memory_state
 from moorline.errors import (
     ExternalStateAhead,
@@ -13,11 +13,11 @@ from moorline.errors import (
     ExternalStateTaken,
     StateIncompatible,
 )
-from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange, owned
-from moorline.state.external_marks import Start, take_over
-from moorline.state.heap import HeapBackend
-from moorline.testing.backend_contract.storage import write
+from moorline.model.keys import encoding as keys
+from moorline.state.external.marks import Start, take_over
+from moorline.state.heap.backend import HeapBackend
+from moorline.testing.contracts.backend.storage import write
 
 
 @pytest.fixture

@@ -4,14 +4,14 @@ from contextlib import nullcontext
 
 import pytest
 
-from moorline.api.descriptors import ListStateDescriptor
+from moorline.api.state.descriptors import ListStateDescriptor
 from moorline.errors import StateIncompatible
 from moorline.model.key_groups import owned
 from moorline.model.manifest import KeyedHandle
 from moorline.state.backend import Restored
-from moorline.state.heap import HeapBackend
-from moorline.testing.backend_contract import KeyedBackendContract
-from moorline.testing.backend_contract.base import VALUE, BackendTests, at, snapshot_of
+from moorline.state.heap.backend import HeapBackend
+from moorline.testing.contracts.backend import KeyedBackendContract
+from moorline.testing.contracts.backend.base import VALUE, BackendTests, at, snapshot_of
 
 
 class TestHeapBackend(KeyedBackendContract):

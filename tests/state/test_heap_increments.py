@@ -5,15 +5,15 @@ import dataclasses
 import msgspec
 import pytest
 
-from moorline.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from moorline.api.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from moorline.model.manifest import KeyedHandle
 from moorline.protocol.increments import MAX_INCREMENTS
-from moorline.state import heap
-from moorline.state.heap import HeapBackend
-from moorline.state.heap_chains import Chains
-from moorline.state.heap_states import MAX_INTERVALS, TrackedTable
-from moorline.testing.backend_contract import KeyedBackendContract
-from moorline.testing.backend_contract.base import LIST, VALUE, BackendTests, Part
+from moorline.state.heap import backend as heap
+from moorline.state.heap.backend import HeapBackend
+from moorline.state.heap.chains import Chains
+from moorline.state.heap.states import MAX_INTERVALS, TrackedTable
+from moorline.testing.contracts.backend import KeyedBackendContract
+from moorline.testing.contracts.backend.base import LIST, VALUE, BackendTests, Part
 
 ALLOWED = frozenset({"old"})
 

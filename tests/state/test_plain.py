@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorline.state import plain
-from moorline.state.plain import NotPlain, decode, encode
+from moorline.state.types import plain
+from moorline.state.types.plain import NotPlain, decode, encode
 
 hashables = st.one_of(
     st.none(),

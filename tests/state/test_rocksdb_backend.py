@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from rocksdb_worlds import scratch
 
-from moorline.api.descriptors import ReducingStateDescriptor
+from moorline.api.state.descriptors import ReducingStateDescriptor
 from moorline.model.key_groups import KeyGroupRange
-from moorline.state.rocksdb import RocksDbBackend
-from moorline.state.rocksdb_uploads import Stored
-from moorline.testing.backend_contract import KeyedBackendContract
-from moorline.testing.backend_contract.base import at
+from moorline.state.rocksdb.backend import RocksDbBackend
+from moorline.state.rocksdb.uploads import Stored
+from moorline.testing.contracts.backend import KeyedBackendContract
+from moorline.testing.contracts.backend.base import at
 
 
 class RocksDbContract(KeyedBackendContract):

@@ -5,7 +5,7 @@ import random
 import pytest
 from rocksdb_worlds import new_world
 
-from moorline.api.descriptors import ListStateDescriptor, ValueStateDescriptor
+from moorline.api.state.descriptors import ListStateDescriptor, ValueStateDescriptor
 from moorline.state.backend import Files
 
 TEXT = ValueStateDescriptor("text", str)

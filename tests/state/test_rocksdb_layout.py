@@ -7,8 +7,8 @@ from enum import Enum
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorline.model import keys
-from moorline.state import rocksdb_layout as layout
+from moorline.model.keys import encoding as keys
+from moorline.state.rocksdb import layout
 
 
 class Colour(Enum):

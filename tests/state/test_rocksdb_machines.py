@@ -8,8 +8,8 @@ from hypothesis.stateful import run_state_machine_as_test
 from rocksdb_worlds import scratch
 
 from moorline.model.key_groups import KeyGroupRange
-from moorline.state.rocksdb import RocksDbBackend
-from moorline.testing.backend_contract.machines import machines
+from moorline.state.rocksdb.backend import RocksDbBackend
+from moorline.testing.contracts.backend.machines import machines
 
 SETTINGS = settings(max_examples=6, stateful_step_count=25, deadline=None)
 

@@ -14,10 +14,10 @@ SIZES = {"small values": (1_000, 120_000), "large values": (100_000, 1_200)}
 PROGRAM = """
 import random, re, sys
 from pathlib import Path
-from moorline.api.descriptors import (MapStateDescriptor, ValueStateDescriptor)
+from moorline.api.state.descriptors import (MapStateDescriptor, ValueStateDescriptor)
 from moorline.model.key_groups import KeyGroupRange
-from moorline.state.heap import HeapBackend
-from moorline.state.rocksdb import RocksDbBackend
+from moorline.state.heap.backend import HeapBackend
+from moorline.state.rocksdb.backend import RocksDbBackend
 
 kind, folder, budget, size, keys = sys.argv[1], Path(sys.argv[2]), *map(int, sys.argv[3:])
 

@@ -9,7 +9,7 @@ import pytest
 import rocksdict
 from rocksdb_worlds import EVERYTHING, new_world
 
-from moorline.api.descriptors import (
+from moorline.api.state.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
@@ -17,12 +17,12 @@ from moorline.api.descriptors import (
     ValueStateDescriptor,
 )
 from moorline.errors import SnapshotCorrupt, StateIncompatible
-from moorline.model import keys
 from moorline.model.key_groups import owned, owner
+from moorline.model.keys import encoding as keys
 from moorline.state.backend import Restored
-from moorline.state.heap import HeapBackend
-from moorline.state.rocksdb_export import read_native
-from moorline.testing.backend_contract.base import (
+from moorline.state.heap.backend import HeapBackend
+from moorline.state.rocksdb.export import read_native
+from moorline.testing.contracts.backend.base import (
     ALL,
     HOUR,
     KEYS,
@@ -32,7 +32,7 @@ from moorline.testing.backend_contract.base import (
     Colour,
     rows_of,
 )
-from moorline.testing.backend_contract.storage import Part
+from moorline.testing.contracts.backend.storage import Part
 
 TEXT = ValueStateDescriptor("text", str)
 WINDOWED = ListStateDescriptor("windowed", int)

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rocksdb_worlds import new_world
 
-from moorline.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from moorline.api.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from moorline.errors import StateTypeMismatch
-from moorline.state import rocksdb_sweep
 from moorline.state.backend import Moment
-from moorline.state.leaf_types import LEAVES, PLAIN
-from moorline.state.rocksdb_maps import MapKeys
-from moorline.testing.backend_contract.base import Basket
+from moorline.state.rocksdb import sweep as rocksdb_sweep
+from moorline.state.rocksdb.maps import MapKeys
+from moorline.state.types.leaf import LEAVES, PLAIN
+from moorline.testing.contracts.backend.base import Basket
 
 
 class Colour(Enum):
@@ -360,7 +360,7 @@ TIMERS = st.lists(
 @given(operations=TIMERS)
 def test_timers_are_what_a_set_would_be_however_small_the_head(operations):
     with pytest.MonkeyPatch.context() as patch, new_world(memory_budget=1 << 20) as world:
-        patch.setattr("moorline.state.rocksdb_timers.HEAD", 2)
+        patch.setattr("moorline.state.rocksdb.timers.HEAD", 2)
         subtask = world.start(timers=["event"])
         (timers,) = subtask.timers
         model: set = set()

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from moorline.errors import SnapshotCorrupt, StorageError
-from moorline.state.rocksdb_store import Store, new_batch
+from moorline.state.rocksdb.store import Store, new_batch
 
 MEMORY = 8 << 20
 

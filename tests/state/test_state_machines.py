@@ -4,9 +4,9 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from moorline.state import heap
-from moorline.state.heap import HeapBackend
-from moorline.testing.backend_contract.machines import machines
+from moorline.state.heap import backend as heap
+from moorline.state.heap.backend import HeapBackend
+from moorline.testing.contracts.backend.machines import machines
 
 SETTINGS = settings(max_examples=20, stateful_step_count=40, deadline=None)
 

@@ -4,10 +4,10 @@ import pytest
 
 from moorline.errors import NoCurrentKey
 from moorline.state.backend import NO_KEY
-from moorline.state.heap import HeapBackend
-from moorline.state.heap_states import Table
-from moorline.state.heap_timers import HeapTimers
-from moorline.testing.backend_contract.base import MAX_PARALLELISM, BackendTests, Colour, rows_of, saved
+from moorline.state.heap.backend import HeapBackend
+from moorline.state.heap.states import Table
+from moorline.state.heap.timers import HeapTimers
+from moorline.testing.contracts.backend.base import MAX_PARALLELISM, BackendTests, Colour, rows_of, saved
 
 
 def drained(timers):

@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorline.errors import PickleRefused, StateTypeMismatch
-from moorline.state.types import Pickled, stored, to_bytes, to_column
+from moorline.state.types.annotations import Pickled, stored, to_bytes, to_column
 
 
 def both_ways(annotation: Any, value: Any) -> list[Any]:

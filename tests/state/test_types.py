@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moorline.errors import StateTypeMismatch, UnsupportedType
-from moorline.state.types import Pickled, RenamedFrom, stored, to_bytes, to_column
+from moorline.state.types.annotations import Pickled, RenamedFrom, stored, to_bytes, to_column
 
 
 class Colour(Enum):

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from moorline.storage.blobs import BlobStore
-from moorline.storage.local import LocalStore
-from moorline.storage.memory import MemoryStore
+from moorline.storage.stores.local import LocalStore
+from moorline.storage.stores.memory import MemoryStore
 
-pytest.register_assert_rewrite("moorline.testing.store_contract")
+pytest.register_assert_rewrite("moorline.testing.contracts.store")
 
 
 @pytest.fixture(params=["memory", "local"])

@@ -16,9 +16,9 @@ from moorline.model.manifest import (
     SnapshotFile,
 )
 from moorline.storage.blobs import BlobStore
-from moorline.storage.checkpoints import History
+from moorline.storage.history import History
 from moorline.storage.layout import data_path
-from moorline.storage.snapshots import write_elements, write_rows
+from moorline.storage.segments import write_elements, write_rows
 
 JOB = "average"
 

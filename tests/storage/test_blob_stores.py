@@ -13,11 +13,11 @@ import pytest
 from moorline import failpoints
 from moorline.errors import InvalidArgument, StorageError
 from moorline.storage.blobs import BlobStore
-from moorline.storage.local import LocalStore
-from moorline.storage.memory import MemoryStore
-from moorline.storage.open import open_for_history, open_store
-from moorline.storage.probe import probe
-from moorline.testing.store_contract import BlobStoreContract
+from moorline.storage.stores.local import LocalStore
+from moorline.storage.stores.memory import MemoryStore
+from moorline.storage.stores.open import open_for_history, open_store
+from moorline.storage.stores.probe import probe
+from moorline.testing.contracts.store import BlobStoreContract
 
 
 class TestMemoryStore(BlobStoreContract):
@@ -139,7 +139,9 @@ def test_the_history_has_no_point_of_failure_in_the_middle(local: LocalStore, po
 
 
 def test_a_process_killed_half_way_leaves_nothing(tmp_path: Path) -> None:
-    code = f"from moorline.storage.local import LocalStore; LocalStore({str(tmp_path)!r}).put('data/a', b'x' * 100)"
+    code = (
+        f"from moorline.storage.stores.local import LocalStore; LocalStore({str(tmp_path)!r}).put('data/a', b'x' * 100)"
+    )
     environment = {**os.environ, "MOORLINE_FAILPOINTS": "ckpt.mid_upload:kill"}
     killed = subprocess.run([sys.executable, "-c", code], env=environment, cwd=Path(__file__).parents[2])
     assert killed.returncode == -9

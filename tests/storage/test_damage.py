@@ -13,11 +13,11 @@ from moorline.errors import SnapshotCorrupt, StorageError
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import FORMAT, Claim, Manifest, Segment, SnapshotFile
 from moorline.storage import entries
-from moorline.storage.checkpoints import History
+from moorline.storage.history import History
 from moorline.storage.layout import entry_path
-from moorline.storage.memory import MemoryStore
-from moorline.storage.snapshots import read_elements, read_rows, verify
-from moorline.testing.store_contract import HOSTILE_PATHS
+from moorline.storage.segments import read_elements, read_rows, verify
+from moorline.storage.stores.memory import MemoryStore
+from moorline.testing.contracts.store import HOSTILE_PATHS
 
 ALL = KeyGroupRange(0, 128)
 

@@ -8,14 +8,14 @@ import pytest
 import moorline as mo
 from moorline.errors import SnapshotNotFound
 from moorline.model.manifest import ElementsHandle, KeyedHandle, Manifest, NativeFile, OperatorEntry, OperatorHandles
-from moorline.storage import snapshots
+from moorline.snapshots.folders import write_savepoint
+from moorline.snapshots.fsck import Kind, Progress, Verdict, check, sweep
+from moorline.storage import segments as snapshots
 from moorline.storage.blobs import BlobStore
-from moorline.storage.checkpoints import History
-from moorline.storage.fsck import Kind, Progress, Verdict, check, sweep
+from moorline.storage.history import History
 from moorline.storage.layout import data_path
-from moorline.storage.memory import MemoryStore
-from moorline.storage.open import open_store
-from moorline.storage.snapshot_folders import write_savepoint
+from moorline.storage.stores.memory import MemoryStore
+from moorline.storage.stores.open import open_store
 
 JOB = "orders"
 #: So late that everything is old.

@@ -13,9 +13,9 @@ from real_servers import SECRET, S3Server, s3_server, s3fs_packages  # noqa: F40
 
 from moorline.errors import InvalidArgument, StorageError
 from moorline.storage.blobs import BlobStore
-from moorline.storage.fsspec_store import FsspecStore
-from moorline.storage.open import open_for_history, open_store
-from moorline.testing.store_contract import BlobStoreContract
+from moorline.storage.stores.fsspec import FsspecStore
+from moorline.storage.stores.open import open_for_history, open_store
+from moorline.testing.contracts.store import BlobStoreContract
 
 
 class TestFsspecMemory(BlobStoreContract):
@@ -77,8 +77,8 @@ def test_s3fs_keeps_the_whole_contract_and_may_carry_a_history(s3_server: S3Serv
 _S3FS = """
 import uuid
 import pytest
-from moorline.storage.open import open_for_history, open_store, remember_options
-from moorline.testing.store_contract import BlobStoreContract
+from moorline.storage.stores.open import open_for_history, open_store, remember_options
+from moorline.testing.contracts.store import BlobStoreContract
 
 remember_options("fsspec+s3://{bucket}", dict(key="testing", secret="{secret}", endpoint_url="{endpoint}"))
 

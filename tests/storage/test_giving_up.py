@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from moorline.model.manifest import Claim, Manifest
 from moorline.protocol.recovery import Found, RestoreFrom, StartEmpty, choose
-from moorline.storage.checkpoints import History
-from moorline.storage.memory import MemoryStore
+from moorline.storage.history import History
+from moorline.storage.stores.memory import MemoryStore
 
 
 def manifest(checkpoint: int, attempt: int = 1) -> Manifest:

@@ -12,10 +12,10 @@ from wrapped_stores import UnsureStore, WrappedStore
 from moorline.errors import Fenced, InvalidTransition, StorageError
 from moorline.model.manifest import Claim
 from moorline.storage.blobs import BlobStore
-from moorline.storage.checkpoints import History
+from moorline.storage.history import History
 from moorline.storage.layout import entry_path
-from moorline.storage.memory import MemoryStore
-from moorline.storage.snapshots import verify
+from moorline.storage.segments import verify
+from moorline.storage.stores.memory import MemoryStore
 
 # --- claiming and publishing ------------------------------------------------------------------
 

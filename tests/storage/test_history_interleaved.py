@@ -19,8 +19,8 @@ from wrapped_stores import WrappedStore
 
 from moorline.errors import Fenced, StorageError
 from moorline.model.manifest import Manifest
-from moorline.storage.checkpoints import History
-from moorline.storage.memory import MemoryStore
+from moorline.storage.history import History
+from moorline.storage.stores.memory import MemoryStore
 
 Identity = tuple[int, int]  # attempt, checkpoint
 DRIVERS, OPERATIONS = 4, 250

@@ -11,10 +11,10 @@ from moorline.errors import Fenced
 from moorline.model.manifest import Manifest
 from moorline.storage import entries
 from moorline.storage.blobs import BlobStore
-from moorline.storage.checkpoints import History
+from moorline.storage.history import History
 from moorline.storage.layout import data_path, entry_number, entry_path
-from moorline.storage.memory import MemoryStore
-from moorline.storage.snapshots import verify
+from moorline.storage.segments import verify
+from moorline.storage.stores.memory import MemoryStore
 
 # --- removing ---------------------------------------------------------------------------------
 

@@ -14,9 +14,9 @@ from real_servers import SECRET, S3Server, free_port, s3_server  # noqa: F401
 import moorline as mo
 from moorline.errors import BlobMissing, InvalidArgument, StorageError
 from moorline.storage.blobs import BlobStore
-from moorline.storage.object_store import ObjectStore
-from moorline.storage.open import open_for_history, open_store, remember_options
-from moorline.testing.store_contract import BlobStoreContract
+from moorline.storage.stores.object_store import ObjectStore
+from moorline.storage.stores.open import open_for_history, open_store, remember_options
+from moorline.testing.contracts.store import BlobStoreContract
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_a_server_that_does_not_honour_the_condition_is_refused_for_a_history(bu
 
 
 def _options(bucket: str) -> dict[str, object]:
-    from moorline.storage.open import _options_of  # noqa: PLC0415
+    from moorline.storage.stores.open import _options_of  # noqa: PLC0415
 
     return _options_of(bucket)
 

@@ -15,8 +15,8 @@ from wrapped_stores import WrappedStore
 
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import SnapshotFile
-from moorline.storage.memory import MemoryStore
-from moorline.storage.snapshots import read_elements, read_rows, verify, write_elements, write_rows
+from moorline.storage.segments import read_elements, read_rows, verify, write_elements, write_rows
+from moorline.storage.stores.memory import MemoryStore
 
 PATH = "data/chk-1/count/sum-0-1-a.parquet"
 ALL = KeyGroupRange(0, 1 << 15)

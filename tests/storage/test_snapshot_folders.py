@@ -7,11 +7,11 @@ from storage_samples import JOB, claimed, publish
 
 from moorline.errors import SnapshotCorrupt, SnapshotNotFound, StorageError
 from moorline.model.manifest import KeyedHandle, Manifest, OperatorEntry, OperatorHandles, Segment, SnapshotFile
+from moorline.snapshots.folders import MANIFEST, has_savepoint, open_snapshot, write_savepoint
 from moorline.storage import entries
-from moorline.storage.checkpoints import History
+from moorline.storage.history import History
 from moorline.storage.layout import entry_path
-from moorline.storage.open import open_store
-from moorline.storage.snapshot_folders import MANIFEST, has_savepoint, open_snapshot, write_savepoint
+from moorline.storage.stores.open import open_store
 
 
 @pytest.fixture(params=["file", "memory"])

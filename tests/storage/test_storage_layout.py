@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from moorline.errors import SnapshotCorrupt
 from moorline.storage.layout import attempt_of, check_path, data_path, entry_number, entry_path, job_url, safe_name
-from moorline.testing.store_contract import HOSTILE_PATHS
+from moorline.testing.contracts.store import HOSTILE_PATHS
 
 names = st.text(min_size=1, max_size=100)
 

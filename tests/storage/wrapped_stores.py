@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from moorline.errors import StorageError
 from moorline.storage.blobs import Blob, BlobStore
-from moorline.storage.memory import MemoryStore
+from moorline.storage.stores.memory import MemoryStore
 
 
 class WrappedStore:

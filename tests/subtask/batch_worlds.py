@@ -15,13 +15,13 @@ import pyarrow as pa
 
 import moorline as mo
 from moorline.model.config import StateConfig
-from moorline.model.deployment import Deployment
 from moorline.model.graph import Plan
 from moorline.model.ids import Attempt
+from moorline.model.wire.deployment import Deployment
 from moorline.spark.batch import plan_of
-from moorline.subtask import batch_rows
-from moorline.subtask.batch import BatchSubtask
-from moorline.subtask.batch_rows import ARROW_SCHEMA
+from moorline.subtask.batch import rows as batch_rows
+from moorline.subtask.batch.rows import ARROW_SCHEMA
+from moorline.subtask.batch.subtask import BatchSubtask
 from moorline.subtask.environment import Environment
 
 

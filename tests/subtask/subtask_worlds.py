@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import moorline as mo
-from moorline.model import elements
-from moorline.model.deployment import Deployment, OperatorRestore
-from moorline.model.elements import BARRIER, BATCH, END, HEAD, Barrier
 from moorline.model.ids import Attempt, SubtaskId
-from moorline.model.messages import Report
+from moorline.model.wire import elements
+from moorline.model.wire.deployment import Deployment, OperatorRestore
+from moorline.model.wire.elements import BARRIER, BATCH, END, HEAD, Barrier
+from moorline.model.wire.messages import Report
 from moorline.protocol.lowering import lower
 from moorline.storage.blobs import BlobStore
-from moorline.storage.memory import MemoryStore
+from moorline.storage.stores.memory import MemoryStore
 from moorline.subtask.environment import Environment
-from moorline.subtask.loop import Subtask
+from moorline.subtask.task import Subtask
 from moorline.testing import ManualClock
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import moorline as mo
 from moorline.model.config import RocksDb, StateConfig
-from moorline.storage import snapshots
+from moorline.storage import segments as snapshots
 from moorline.testing import OperatorHarness
 
 #: Small enough for a test. So are the row groups, of which a large state has many more.

@@ -9,12 +9,12 @@ from subtask_worlds import World, memory
 
 import moorline as mo
 from moorline.errors import StorageError, UserCodeFailed
-from moorline.model.deployment import ElementsSlice, OperatorRestore
 from moorline.model.manifest import ElementsHandle
-from moorline.model.messages import Acknowledged, Confirm, Noticed, Trigger
-from moorline.state import plain
-from moorline.subtask.ends import SinkOperator
-from moorline.subtask.failure import describe_failure
+from moorline.model.wire.deployment import ElementsSlice, OperatorRestore
+from moorline.model.wire.messages import Acknowledged, Confirm, Noticed, Trigger
+from moorline.state.types import plain
+from moorline.subtask.failure_report import describe_failure
+from moorline.subtask.operators.ends import SinkOperator
 
 
 class Books(mo.Sink):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorline.model.elements import BARRIER, BATCH, HEAD, Barrier, pack_barrier
+from moorline.model.wire.elements import BARRIER, BATCH, HEAD, Barrier, pack_barrier
 from moorline.subtask.gate import Gate, InFlight
-from moorline.subtask.held import HeldFrames
+from moorline.subtask.spill_queue import HeldFrames
 from moorline.testing import ManualClock
 
 

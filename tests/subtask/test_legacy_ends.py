@@ -11,7 +11,7 @@ import pytest
 import moorline as mo
 from moorline.errors import InvalidArgument, UserCodeFailed
 from moorline.model.times import MAX_TIME
-from moorline.subtask import legacy_ends
+from moorline.subtask.operators import source_function as legacy_ends
 from moorline.testing import OperatorHarness
 
 

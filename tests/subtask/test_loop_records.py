@@ -8,15 +8,15 @@ import pytest
 
 import moorline as mo
 from moorline.errors import InFlightNowhere, LoopRecordNotPlain
-from moorline.model.deployment import Deployment
-from moorline.model.elements import BATCH, HEAD, pack_records, unpack_part
 from moorline.model.ids import Attempt, CheckpointId, SubtaskId
 from moorline.model.manifest import InFlightHandle, Manifest, OperatorEntry, OperatorHandles
+from moorline.model.wire.deployment import Deployment
+from moorline.model.wire.elements import BATCH, HEAD, pack_records, unpack_part
 from moorline.protocol.lowering import lower
 from moorline.protocol.redistribution import redistribute
-from moorline.state import plain
+from moorline.state.types import plain
 from moorline.subtask import in_flight
-from moorline.subtask.held import FrameCopy
+from moorline.subtask.spill_queue import FrameCopy
 
 
 @dataclass

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 import moorline as mo
-from moorline.driver.preflight import check_declared
 from moorline.errors import UnsupportedType, UserCodeFailed
+from moorline.snapshots.compatibility import check_declared
 from moorline.spark import shipping
 from moorline.testing.harness import OperatorHarness
 

@@ -14,12 +14,12 @@ from moorline.errors import (
     UnsupportedType,
     UserCodeFailed,
 )
-from moorline.model.deployment import ElementsSlice, OperatorRestore
 from moorline.model.manifest import ElementsHandle
-from moorline.model.messages import Acknowledged, Confirm, Running
-from moorline.state import plain
-from moorline.state.types import stored as stored_type
-from moorline.subtask.failure import describe_failure
+from moorline.model.wire.deployment import ElementsSlice, OperatorRestore
+from moorline.model.wire.messages import Acknowledged, Confirm, Running
+from moorline.state.types import plain
+from moorline.state.types.annotations import stored as stored_type
+from moorline.subtask.failure_report import describe_failure
 
 
 def chain_of(*functions, keyed: bool = True) -> mo.Job:

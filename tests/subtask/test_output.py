@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 import moorline as mo
 from moorline.errors import InvalidKey, RecordTooLarge, UserCodeFailed
-from moorline.model import elements, keys
-from moorline.model.elements import BARRIER, BATCH, END, Barrier, Head
 from moorline.model.graph import Plan
 from moorline.model.ids import SubtaskId
 from moorline.model.key_groups import owner
+from moorline.model.keys import encoding as keys
+from moorline.model.wire import elements
+from moorline.model.wire.elements import BARRIER, BATCH, END, Barrier, Head
 from moorline.protocol.lowering import lower, relay_slot
 from moorline.subtask import output
 from moorline.subtask.output import BUSY_FACTOR, FRAME_BYTES, HashOutput, LinkOutput, Output, link_output

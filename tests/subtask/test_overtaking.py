@@ -12,19 +12,19 @@ from test_gate import barrier, batch
 
 import moorline as mo
 from moorline.errors import InFlightNowhere, InFlightPickled, InvalidArgument, SnapshotCorrupt
-from moorline.model import elements
 from moorline.model.config import RunConfig, StateConfig
-from moorline.model.deployment import Deployment
-from moorline.model.elements import BARRIER, BATCH
 from moorline.model.ids import Attempt, CheckpointId, SubtaskId
 from moorline.model.key_groups import owner
-from moorline.model.keys import key_group
+from moorline.model.keys.encoding import key_group
 from moorline.model.manifest import InFlightHandle, Manifest, OperatorEntry, OperatorHandles
-from moorline.model.messages import Acknowledged, Overtake, Trigger
+from moorline.model.wire import elements
+from moorline.model.wire.deployment import Deployment
+from moorline.model.wire.elements import BARRIER, BATCH
+from moorline.model.wire.messages import Acknowledged, Overtake, Trigger
 from moorline.protocol.lowering import lower
 from moorline.protocol.redistribution import redistribute
 from moorline.subtask import in_flight
-from moorline.subtask.held import HeldFrames
+from moorline.subtask.spill_queue import HeldFrames
 
 # --- the gate -----------------------------------------------------------------------------------
 

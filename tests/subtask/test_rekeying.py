@@ -21,7 +21,7 @@ from moorline.errors import (
     StateIncompatible,
 )
 from moorline.model.config import StateConfig
-from moorline.subtask import rekeying
+from moorline.subtask.restore import rekey as rekeying
 from moorline.testing import OperatorHarness
 
 

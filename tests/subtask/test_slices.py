@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from moorline.subtask.slices import SLICE_MS, Slices
+from moorline.subtask.adaptive_batches import SLICE_MS, Slices
 
 
 class Operator:

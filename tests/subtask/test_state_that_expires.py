@@ -6,8 +6,8 @@ import pytest
 
 import moorline as mo
 from moorline.model.config import StateConfig
-from moorline.model.elements import Barrier
 from moorline.model.ids import CheckpointId
+from moorline.model.wire.elements import Barrier
 from moorline.testing import OperatorHarness
 
 ON = pytest.mark.parametrize("on", ["heap", "rocksdb"])

@@ -15,11 +15,11 @@ from moorline.errors import (
     StorageError,
     UserCodeFailed,
 )
-from moorline.model import elements, messages
-from moorline.model.elements import BARRIER, BATCH, END, RESULT
-from moorline.model.messages import Abort, Acknowledged, Confirm, Declined, InputEnded, Running, Trigger
-from moorline.storage.memory import MemoryStore
-from moorline.subtask.failure import describe_failure
+from moorline.model.wire import elements, messages
+from moorline.model.wire.elements import BARRIER, BATCH, END, RESULT
+from moorline.model.wire.messages import Abort, Acknowledged, Confirm, Declined, InputEnded, Running, Trigger
+from moorline.storage.stores.memory import MemoryStore
+from moorline.subtask.failure_report import describe_failure
 from moorline.subtask.snapshot import INLINE_BYTES
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from moorline.model.elements import BARRIER, BATCH, HEAD, Barrier, pack_barrier, pack_records, unpack_part
 from moorline.model.ids import CheckpointId
-from moorline.subtask.feedback import Feedback
+from moorline.model.wire.elements import BARRIER, BATCH, HEAD, Barrier, pack_barrier, pack_records, unpack_part
+from moorline.subtask.iteration.feedback import Feedback
 
 
 def batch(*records) -> bytes:

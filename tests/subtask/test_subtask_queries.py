@@ -6,8 +6,8 @@ import pytest
 from subtask_worlds import World, memory
 
 import moorline as mo
-from moorline.model import keys
-from moorline.model.messages import Acknowledged, Answer, Query
+from moorline.model.keys import encoding as keys
+from moorline.model.wire.messages import Acknowledged, Answer, Query
 from moorline.state import peeking
 from moorline.subtask import queries
 from moorline.testing import OperatorHarness

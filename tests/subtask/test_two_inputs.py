@@ -9,8 +9,8 @@ from subtask_worlds import World, memory
 
 import moorline as mo
 from moorline.errors import ReadOnlyState, TimersNeedKey, UnknownState
-from moorline.model import elements
-from moorline.model.elements import BATCH, END
+from moorline.model.wire import elements
+from moorline.model.wire.elements import BATCH, END
 from moorline.testing import OperatorHarness
 
 RULES = mo.MapStateDescriptor("rules", str, int)

@@ -7,15 +7,15 @@ from subtask_worlds import World
 from window_worlds import LATE, summed
 
 import moorline as mo
-from moorline.api.triggers import CountTrigger, PurgingTrigger
-from moorline.api.windows import (
+from moorline.api.windows.assigners import (
     EventTimeSessionWindows,
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
 )
+from moorline.api.windows.triggers import CountTrigger, PurgingTrigger
 from moorline.errors import TimestampMissing
-from moorline.model.messages import Noticed
 from moorline.model.times import MAX_TIME
+from moorline.model.wire.messages import Noticed
 
 
 def test_a_record_that_is_late_for_its_window_is_counted():

@@ -8,12 +8,7 @@ import pytest
 from window_worlds import SIDE, World, keyed, listed, summed, total
 
 import moorline as mo
-from moorline.api.evictors import CountEvictor, Evictor, TimeEvictor
-from moorline.api.triggers import (
-    CountTrigger,
-)
-from moorline.api.window_functions import ProcessWindowFunction, WindowFunction
-from moorline.api.windows import (
+from moorline.api.windows.assigners import (
     EventTimeSessionWindows,
     GlobalWindow,
     GlobalWindows,
@@ -24,6 +19,11 @@ from moorline.api.windows import (
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
     WindowAssigner,
+)
+from moorline.api.windows.evictors import CountEvictor, Evictor, TimeEvictor
+from moorline.api.windows.functions import ProcessWindowFunction, WindowFunction
+from moorline.api.windows.triggers import (
+    CountTrigger,
 )
 from moorline.errors import UnknownState, UserCodeFailed
 from moorline.model.times import MAX_TIME

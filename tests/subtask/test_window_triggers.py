@@ -8,7 +8,13 @@ import pytest
 from window_worlds import World, keyed, summed, total
 
 import moorline as mo
-from moorline.api.triggers import (
+from moorline.api.windows.assigners import (
+    EventTimeSessionWindows,
+    GlobalWindows,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+)
+from moorline.api.windows.triggers import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
     CountTrigger,
@@ -16,12 +22,6 @@ from moorline.api.triggers import (
     PurgingTrigger,
     Trigger,
     TriggerResult,
-)
-from moorline.api.windows import (
-    EventTimeSessionWindows,
-    GlobalWindows,
-    TumblingEventTimeWindows,
-    TumblingProcessingTimeWindows,
 )
 from moorline.errors import UnknownState
 from moorline.model.times import MAX_TIME

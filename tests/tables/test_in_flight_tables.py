@@ -10,11 +10,12 @@ import pytest
 import moorline as mo
 from moorline.errors import SnapshotCorrupt
 from moorline.model.manifest import InFlightHandle, Manifest, OperatorEntry, OperatorHandles
-from moorline.state import plain
-from moorline.storage import entries, snapshots
+from moorline.snapshots.tables.reader import SnapshotReader
+from moorline.state.types import plain
+from moorline.storage import entries
+from moorline.storage import segments as snapshots
 from moorline.storage.layout import entry_path
-from moorline.storage.open import open_store
-from moorline.tables.reader import SnapshotReader
+from moorline.storage.stores.open import open_store
 
 RUNS = [plain.encode([[10, 20], [("a", 1), ("b", 2)]]), plain.encode([None, [("a", 3)]])]
 

@@ -12,11 +12,11 @@ from snapshot_samples import BACKENDS, everything, state_config
 
 import moorline as mo
 from moorline.model.manifest import ElementsHandle, OperatorEntry, OperatorHandles
-from moorline.state import plain
-from moorline.storage.memory import MemoryStore
-from moorline.tables import diff as diffing
-from moorline.tables.diff import Change, diff
-from moorline.tables.reader import SnapshotReader
+from moorline.snapshots.tables import diff as diffing
+from moorline.snapshots.tables.diff import Change, diff
+from moorline.snapshots.tables.reader import SnapshotReader
+from moorline.state.types import plain
+from moorline.storage.stores.memory import MemoryStore
 
 COUNT = mo.ValueStateDescriptor("count", int)
 

@@ -10,13 +10,13 @@ from snapshot_samples import BACKENDS, Model, everything, state_config
 
 import moorline as mo
 from moorline.errors import InvalidArgument
-from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
+from moorline.model.keys import encoding as keys
 from moorline.model.manifest import KeyedHandle
-from moorline.state import plain
-from moorline.tables import chains
-from moorline.tables.reader import SnapshotReader
-from moorline.tables.snapshot import Snapshot
+from moorline.snapshots.tables import chains
+from moorline.snapshots.tables.reader import SnapshotReader
+from moorline.snapshots.tables.snapshot import Snapshot
+from moorline.state.types import plain
 from moorline.testing import OperatorHarness
 
 STATES = ("value", "several", "table", "best", "brief")

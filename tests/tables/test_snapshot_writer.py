@@ -19,13 +19,13 @@ from snapshot_samples import BACKENDS, everything, state_config
 
 import moorline as mo
 from moorline.errors import InvalidArgument, InvalidKey, SnapshotNotFound, StateTypeMismatch, StorageError
-from moorline.model import keys
-from moorline.storage import snapshots
-from moorline.storage.local import LocalStore
-from moorline.storage.memory import MemoryStore
-from moorline.storage.open import open_store
-from moorline.storage.snapshot_folders import open_snapshot
-from moorline.tables.reader import SnapshotReader
+from moorline.model.keys import encoding as keys
+from moorline.snapshots.folders import open_snapshot
+from moorline.snapshots.tables.reader import SnapshotReader
+from moorline.storage import segments as snapshots
+from moorline.storage.stores.local import LocalStore
+from moorline.storage.stores.memory import MemoryStore
+from moorline.storage.stores.open import open_store
 from moorline.testing import OperatorHarness
 from moorline.testing.harness import HarnessSnapshot
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from moorline.testing.simulator import Simulation
+from moorline.testing.simulation.simulator import Simulation
 
 
 def main() -> None:

@@ -12,24 +12,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from moorline.api.descriptors import StateDescriptor
+from moorline.api.functions.source_function import SourceFunction
 from moorline.api.job import Job
-from moorline.api.legacy_ends import SourceFunction
-from moorline.api.states import declared_states
+from moorline.api.state.descriptors import StateDescriptor
+from moorline.api.state.states import declared_states
 from moorline.connectors.collect import Collect
 from moorline.connectors.memory_state import MemoryState
 from moorline.errors import InvalidArgument
 from moorline.model.config import Checkpoints
 from moorline.model.graph import Graph, Operator
-from moorline.model.messages import Failed
-from moorline.testing.faults import Faults
-from moorline.testing.ledger import Ledger, LedgerSink
-from moorline.testing.simulated_audit import audit_ending
-from moorline.testing.simulated_jobs import SimulatedJob
-from moorline.testing.simulated_modes import consistency
+from moorline.model.wire.messages import Failed
+from moorline.testing.simulation.audit import audit_ending
+from moorline.testing.simulation.faults import Faults
+from moorline.testing.simulation.jobs.counting import SimulatedJob
+from moorline.testing.simulation.jobs.modes import consistency
+from moorline.testing.simulation.ledger import Ledger, LedgerSink
 from moorline.testing.simulation.pace import Pace, PacedSource
 from moorline.testing.simulation.results import Results
-from moorline.testing.simulator import Simulation
+from moorline.testing.simulation.simulator import Simulation
 
 #: What ``simulate`` is given: called for every driver, so that none shares anything with another.
 JobBuilder = Callable[[], Job]

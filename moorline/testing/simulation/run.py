@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from moorline.errors import InvalidArgument
-from moorline.testing.faults import Faults
+from moorline.testing.simulation.faults import Faults
 from moorline.testing.simulation.job import FunctionFailed, JobBuilder, JobSimulation
 from moorline.testing.simulation.pace import Pace
 from moorline.testing.simulation.results import Results, difference

@@ -1,0 +1,265 @@
+"""The functions a user writes.
+
+Wherever a function has one method, a plain callable will do. Outputs of ``flat_map`` and
+``process_element`` are yielded, or returned as a list or another iterable; ``None`` means none. A text,
+a dict, and in ``process_element`` a tuple, is one record: returned as such it is refused.
+``yield tag, value`` with an :class:`OutputTag` sends a value to a side output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from moorline.api.state import descriptors, states
+
+IN = TypeVar("IN")
+ACC = TypeVar("ACC")
+OUT = TypeVar("OUT")
+
+
+@dataclass(frozen=True)
+class OutputTag:
+    """Names a side output.
+
+    >>> late = OutputTag("late")
+    """
+
+    name: str
+    #: Has this process any? If not, no output needs to be looked at for one.
+    exists: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        OutputTag.exists = True
+
+    def __init_subclass__(cls) -> None:
+        OutputTag.exists = True  # it may have a __post_init__ of its own
+
+    def __reduce__(self) -> tuple[type[OutputTag], tuple[str]]:
+        return OutputTag, (self.name,)  # through the constructor, also in the worker
+
+
+class RuntimeContext(Protocol):
+    """What a function can learn, and ask for, in ``open``."""
+
+    @property
+    def operator_uid(self) -> str: ...
+    @property
+    def subtask(self) -> int: ...
+    @property
+    def parallelism(self) -> int: ...
+    @property
+    def max_parallelism(self) -> int: ...
+    @property
+    def attempt(self) -> int: ...
+
+    def get_index_of_this_subtask(self) -> int:
+        """Same as ``subtask``, by PyFlink's name."""
+        ...
+
+    def get_number_of_parallel_subtasks(self) -> int:
+        """Same as ``parallelism``, by PyFlink's name."""
+        ...
+
+    def get_state(self, descriptor: descriptors.ValueStateDescriptor) -> states.ValueState[Any]: ...
+    def get_list_state(self, descriptor: descriptors.ListStateDescriptor) -> states.ListState[Any]: ...
+    def get_map_state(self, descriptor: descriptors.MapStateDescriptor) -> states.MapState[Any, Any]: ...
+    def get_reducing_state(self, descriptor: descriptors.ReducingStateDescriptor) -> states.ReducingState[Any]: ...
+    def get_aggregating_state(
+        self, descriptor: descriptors.AggregatingStateDescriptor
+    ) -> states.AggregatingState[Any, Any]: ...
+
+
+class TimerService(Protocol):
+    """What time it is, and on a keyed stream: timers for the current key.
+
+    A timer exists once per key and time, however often it is registered. When the watermark (or the clock) reaches
+    its time, ``on_timer`` is called.
+    """
+
+    def current_processing_time(self) -> int:
+        """The wall clock, in milliseconds since 1970."""
+        ...
+
+    def current_watermark(self) -> int:
+        """How far event time has come here; a very small number before the first watermark."""
+        ...
+
+    def register_event_time_timer(self, time: int) -> None: ...
+    def register_processing_time_timer(self, time: int) -> None: ...
+    def delete_event_time_timer(self, time: int) -> None: ...
+    def delete_processing_time_timer(self, time: int) -> None: ...
+
+    def event_time_timers(self) -> list[int]:
+        """When the current key's event-time timers are due, earliest first."""
+        ...
+
+    def processing_time_timers(self) -> list[int]:
+        """When the current key's processing-time timers are due, earliest first."""
+        ...
+
+
+class Context(Protocol):
+    """What ``process_element`` can learn and do beside its value."""
+
+    def output(self, tag: OutputTag, value: Any) -> None:
+        """Send a value to a side output."""
+        ...
+
+    def timestamp(self) -> int | None:
+        """When the record (or the timer) happened, in milliseconds since 1970; ``None`` if nobody said."""
+        ...
+
+    def timer_service(self) -> TimerService: ...
+
+
+class KeyedContext(Context, Protocol):
+    """The same on a keyed stream."""
+
+    @property
+    def current_key(self) -> Any: ...
+
+    def get_current_key(self) -> Any:
+        """Same as ``current_key``, by PyFlink's name."""
+        ...
+
+
+class OnTimerContext(KeyedContext, Protocol):
+    """What ``on_timer`` gets beside the time."""
+
+    @property
+    def time_domain(self) -> str:
+        """``"event"`` or ``"processing"``."""
+        ...
+
+
+class Function:
+    """Base of all functions: opened before the first record, closed after the last.
+
+    >>> class Tax(MapFunction):
+    ...     def open(self, runtime_context):
+    ...         self.rate = 0.19
+    ...     def map(self, value):
+    ...         return value * (1 + self.rate)
+    """
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Called once in each subtask, before its first record."""
+
+    def finish(self) -> Iterable[Any] | None:
+        """Called in each subtask when its input has ended and the last timers have fired: the last chance to emit.
+
+        Not called when a job is stopped before its input ends, and called again if the job fails between here and
+        its end: let go of what you have emitted, as with any other output, so that it is not emitted twice.
+        """
+
+    def close(self) -> None:
+        """Called once in each subtask, at the end or after a failure."""
+
+
+class MapFunction(Function):
+    """One record in, one out.
+
+    >>> class Double(MapFunction):
+    ...     def map(self, value):
+    ...         return 2 * value
+    """
+
+    def map(self, value: Any) -> Any:
+        raise NotImplementedError
+
+
+class FilterFunction(Function):
+    """Keeps the records for which it says true.
+
+    >>> class Positive(FilterFunction):
+    ...     def filter(self, value):
+    ...         return value > 0
+    """
+
+    def filter(self, value: Any) -> bool:
+        raise NotImplementedError
+
+
+class FlatMapFunction(Function):
+    """One record in, any number out.
+
+    >>> class Words(FlatMapFunction):
+    ...     def flat_map(self, value):
+    ...         yield from value.split()
+    """
+
+    def flat_map(self, value: Any) -> Iterable[Any] | None:
+        raise NotImplementedError
+
+
+class ReduceFunction(Function):
+    """Two values of a kind into one.
+
+    >>> class Sum(ReduceFunction):
+    ...     def reduce(self, value1, value2):
+    ...         return value1 + value2
+    """
+
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        raise NotImplementedError
+
+
+class AggregateFunction(Function, Generic[IN, ACC, OUT]):
+    """Many values into one accumulator, and the accumulator into a result.
+
+    >>> class Mean(AggregateFunction):
+    ...     def create_accumulator(self):
+    ...         return 0, 0.0
+    ...     def add(self, value, accumulator):
+    ...         return accumulator[0] + 1, accumulator[1] + value
+    ...     def get_result(self, accumulator):
+    ...         return accumulator[1] / accumulator[0]
+    ...     def merge(self, a, b):
+    ...         return a[0] + b[0], a[1] + b[1]
+    """
+
+    def create_accumulator(self) -> ACC:
+        raise NotImplementedError
+
+    def add(self, value: IN, accumulator: ACC) -> ACC:
+        raise NotImplementedError
+
+    def get_result(self, accumulator: ACC) -> OUT:
+        raise NotImplementedError
+
+    def merge(self, a: ACC, b: ACC) -> ACC:
+        raise NotImplementedError
+
+
+class ProcessFunction(Function):
+    """One record in, any number out, with side outputs.
+
+    >>> refused = OutputTag("refused")
+    >>> class Parse(ProcessFunction):
+    ...     def process_element(self, value, ctx):
+    ...         if value.isdigit():
+    ...             yield int(value)
+    ...         else:
+    ...             ctx.output(refused, value)
+    """
+
+    def process_element(self, value: Any, ctx: Context) -> Iterable[Any] | None:
+        raise NotImplementedError
+
+
+class KeyedProcessFunction(Function):
+    """The same on a keyed stream, with state and timers per key.
+
+    >>> class Count(KeyedProcessFunction):
+    ...     def process_element(self, value, ctx):
+    ...         yield ctx.current_key, value
+    """
+
+    def process_element(self, value: Any, ctx: KeyedContext) -> Iterable[Any] | None:
+        raise NotImplementedError
+
+    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterable[Any] | None:
+        """A timer of the current key is due. Outputs are yielded."""

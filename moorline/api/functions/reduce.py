@@ -1,0 +1,66 @@
+"""The function behind ``KeyedStream.reduce``: one reduction per key, kept in a value state."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from moorline.api.functions.base import KeyedProcessFunction, ReduceFunction
+from moorline.api.state.states import ValueState
+
+
+class Reduction(KeyedProcessFunction):
+    """Keeps the reduction of each key, and emits it for each record; in a batch job, once at the end of a key."""
+
+    reduced: ValueState[Any] = ValueState()
+    #: False in a batch job: ``subtask/batch/reduce.py`` emits the last one.
+    emits_each = True
+
+    def __init__(self, function: ReduceFunction | Callable[[Any, Any], Any]) -> None:
+        self._function = function
+
+    def open(self, runtime_context: Any) -> None:
+        if isinstance(self._function, ReduceFunction):
+            self._function.open(runtime_context)
+            self._reduce: Callable[[Any, Any], Any] = self._function.reduce
+        else:
+            self._reduce = self._function
+
+    def process_element(self, value: Any, ctx: Any) -> Iterable[Any] | None:
+        before = self.reduced.value()
+        value = value if before is None else self._reduce(before, value)
+        self.reduced.update(value)
+        return [value] if self.emits_each else None
+
+    def close(self) -> None:
+        if isinstance(self._function, ReduceFunction):
+            self._function.close()
+
+
+def reduction(function: ReduceFunction | Callable[[Any, Any], Any], type_: Any) -> Reduction:
+    """The function whose state has this type, or the one that ``function`` says it returns.
+
+    >>> def most(a: int, b: int) -> int:
+    ...     return max(a, b)
+    >>> reduction(most, None).reduced.descriptor.type
+    <class 'int'>
+    """
+    declared = _returned(function) if type_ is None else type_
+    if declared is None:
+        return Reduction(function)
+    # States are declared on classes.
+    typed: type[Reduction] = type(
+        "Reduction", (Reduction,), {"reduced": ValueState(declared, name="reduced"), "__doc__": Reduction.__doc__}
+    )
+    return typed(function)
+
+
+def _returned(function: Any) -> Any:
+    """The annotation of a function's result; None if it has none that says something."""
+    called = function.reduce if isinstance(function, ReduceFunction) else function
+    try:
+        found = typing.get_type_hints(called).get("return")
+    except Exception:  # no function, or a name that is not there at run time
+        return None
+    return None if found is Any or found is type(None) or isinstance(found, typing.TypeVar) else found

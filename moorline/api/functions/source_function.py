@@ -1,0 +1,69 @@
+"""Sources and sinks in the short form that Flink's documentation shows: ``run`` and ``invoke``.
+
+They suit examples, tests and code that comes from Flink. For anything that reads or writes an outside system, a
+:class:`~moorline.Source` (splits, positions) or a :class:`~moorline.Sink` (two phases) gives stronger guarantees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from moorline.api.functions.base import Function
+
+
+class RunContext(Protocol):
+    """What :meth:`SourceFunction.run` emits through."""
+
+    def collect(self, value: Any) -> None:
+        """Emit a record. Do it, and change what your snapshot is made from, while holding the lock.
+
+        It waits while too many records are queued. When the source is closed it ends the thread that it is called on.
+        """
+        ...
+
+    def collect_with_timestamp(self, value: Any, timestamp: int) -> None:
+        """Emit a record that happened at ``timestamp``, in milliseconds since 1970."""
+        ...
+
+    def get_checkpoint_lock(self) -> AbstractContextManager[Any]:
+        """No snapshot is taken while this is held: what is done under it is one step. It may be taken twice."""
+        ...
+
+
+class SourceFunction(Function):
+    """A source that runs until it is cancelled, in every subtask.
+
+    Either ``run`` is a generator that yields records; then nothing happens between two ``yield``, and no lock is
+    needed: change your state *before* you yield. Or it is an ordinary method that runs on a thread of its own, emits
+    through ``ctx.collect`` and takes ``ctx.get_checkpoint_lock()`` around each record. ``snapshot_state`` and the
+    notifications of checkpoints are called while it is outside of the lock.
+
+    >>> class Numbers(SourceFunction):
+    ...     def run(self, ctx):
+    ...         yield from range(3)
+    """
+
+    def run(self, ctx: RunContext) -> Iterator[Any] | None:
+        """Emit records until there are no more, or :meth:`cancel` was called."""
+        raise NotImplementedError
+
+    def cancel(self) -> None:
+        """End :meth:`run` soon. Called when the source is closed, from another thread than ``run`` is on."""
+
+
+class SinkFunction(Function):
+    """A sink that is given one record at a time and does with it what it likes, at once.
+
+    What it does is done when a failure comes, and is done again after the restart: at least once. On a keyed stream it
+    may have keyed state.
+
+    >>> class Show(SinkFunction):
+    ...     def invoke(self, value, context):
+    ...         print(value)
+    """
+
+    def invoke(self, value: Any, context: Any) -> None:
+        """Take one record. ``context`` has ``timestamp()``, ``current_watermark()``, ``current_processing_time()``."""
+        raise NotImplementedError

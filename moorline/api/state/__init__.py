@@ -1,0 +1,1 @@
+"""State as a job declares it: kinds, descriptors, time to live, operator state, outside stores."""

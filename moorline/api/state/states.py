@@ -1,0 +1,345 @@
+"""The five kinds of keyed state, as a user declares and uses them.
+
+Declared on the class, or asked for in ``open`` by a descriptor; both give the same object::
+
+    class Average(mo.KeyedProcessFunction):
+        sum = mo.ValueState(tuple[int, int], default=(0, 0))
+
+        def open(self, runtime_context):
+            self.seen = runtime_context.get_list_state(mo.ListStateDescriptor("seen", int))
+
+What stands here is the declaration and the interface. The live states, which know the current key,
+are made from it by ``state/heap/states.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, TypeVar
+
+from moorline.api import foreign_names
+from moorline.api.foreign_names import AnswersForeignNames
+from moorline.api.functions.base import AggregateFunction, ReduceFunction
+from moorline.api.state.descriptors import (
+    STATE_OPTIONS,
+    AggregatingStateDescriptor,
+    Folding,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from moorline.errors import StateMisused, StateNotBound
+from moorline.model.durations import Duration
+from moorline.model.options import checks_options
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+IN = TypeVar("IN")
+OUT = TypeVar("OUT")
+
+
+class State(AnswersForeignNames):
+    """Base of the declarations: knows its name, and that it is not bound yet."""
+
+    #: How its content is asked for.
+    _content: ClassVar[str] = "get()"
+
+    def __init__(self, name: str | None, options: dict[str, Any] | None = None) -> None:
+        self._name, self._options = name, options or {}
+        self.descriptor  # noqa: B018  what is wrong with it is said where it stands
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        if self._name is None:
+            self._name = name
+
+    @property
+    def descriptor(self) -> StateDescriptor:
+        """What a running operator makes the live state from."""
+        return replace(self._plain_descriptor(), **self._options)
+
+    def _plain_descriptor(self) -> StateDescriptor:
+        raise NotImplementedError
+
+    def _taken_for_its_content(self, *arguments: Any) -> Any:
+        advice = f"Ask for what is in it: {self._content}."
+        raise StateMisused(type(self).__name__, self._name or "?", "was used as if it were its content", advice)
+
+    # An expression with a state in it would be true, or unequal, whatever is in the state.
+    __bool__ = __eq__ = __lt__ = __le__ = __gt__ = __ge__ = _taken_for_its_content
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __or__ = _taken_for_its_content
+    __hash__ = object.__hash__
+
+    def _unbound(self) -> StateNotBound:
+        return StateNotBound(self._name or "?")
+
+    def clear(self) -> None:
+        """Forget what is kept for the current key."""
+        raise self._unbound()
+
+
+@checks_options(also=STATE_OPTIONS)
+class ValueState(State, Generic[T]):
+    """One value per key.
+
+    >>> import moorline as mo
+    >>> class Last(mo.KeyedProcessFunction):
+    ...     last = mo.ValueState(float, default=0.0)
+    >>> Last.last.descriptor.name
+    'last'
+
+    Options of all states: ``ttl`` (how long untouched state is kept), ``migrate`` (a function from values of an
+    earlier type to today's), ``store`` (keep it in an outside database).
+    """
+
+    _foreign_names = foreign_names.VALUE
+    _content = "value()"
+
+    def __init__(
+        self, type: Any = object, *, default: T | None = None, name: str | None = None, **options: Any
+    ) -> None:
+        self._type, self._default = type, default
+        super().__init__(name, options)
+
+    def _plain_descriptor(self) -> StateDescriptor:
+        return ValueStateDescriptor(self._name or "?", self._type, self._default)
+
+    def value(self) -> T:
+        """The current key's value, or the default."""
+        raise self._unbound()
+
+    def update(self, value: T, *, ttl: Duration | None = None) -> None:
+        """Replace the current key's value. ``None`` clears it. ``ttl``: this one lives so long, not as the others."""
+        raise self._unbound()
+
+
+@checks_options(also=STATE_OPTIONS)
+class ListState(State, Generic[T]):
+    """A list per key.
+
+    >>> import moorline as mo
+    >>> class Recent(mo.KeyedProcessFunction):
+    ...     events = mo.ListState(str)
+    >>> Recent.events.descriptor.kind
+    'list'
+    """
+
+    _foreign_names = foreign_names.LIST
+
+    def __init__(self, type: Any = object, *, name: str | None = None, **options: Any) -> None:
+        self._type = type
+        super().__init__(name, options)
+
+    def _plain_descriptor(self) -> StateDescriptor:
+        return ListStateDescriptor(self._name or "?", self._type)
+
+    def get(self) -> Iterable[T]:
+        """The current key's elements, oldest first; empty if there are none."""
+        raise self._unbound()
+
+    def add(self, value: T, *, ttl: Duration | None = None) -> None:
+        """Append one element."""
+        raise self._unbound()
+
+    def add_all(self, values: Iterable[T]) -> None:
+        """Append several elements."""
+        raise self._unbound()
+
+    def update(self, values: Iterable[T]) -> None:
+        """Replace all elements."""
+        raise self._unbound()
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.get())
+
+
+@checks_options(also=STATE_OPTIONS)
+class MapState(State, Generic[K, V]):
+    """A map per key, with a dict's manners as well.
+
+    >>> import moorline as mo
+    >>> class Counts(mo.KeyedProcessFunction):
+    ...     per_page = mo.MapState(str, int)
+    >>> Counts.per_page.descriptor.key_type
+    <class 'str'>
+    """
+
+    _foreign_names = foreign_names.MAP
+
+    def __init__(
+        self, key_type: Any = object, value_type: Any = object, *, name: str | None = None, **options: Any
+    ) -> None:
+        self._key_type, self._type = key_type, value_type
+        super().__init__(name, options)
+
+    def _plain_descriptor(self) -> StateDescriptor:
+        return MapStateDescriptor(self._name or "?", self._key_type, self._type)
+
+    def get(self, key: K, default: V | None = None) -> V | None:
+        """The value under ``key``, or ``default``."""
+        raise self._unbound()
+
+    def put(self, key: K, value: V, *, ttl: Duration | None = None) -> None:
+        """Set the value under ``key``."""
+        raise self._unbound()
+
+    def put_all(self, entries: dict[K, V] | Iterable[tuple[K, V]]) -> None:
+        """Set several values."""
+        raise self._unbound()
+
+    def contains(self, key: K) -> bool:
+        """Is there a value under ``key``?"""
+        raise self._unbound()
+
+    def remove(self, key: K) -> None:
+        """Forget ``key``; nothing happens if it is not there."""
+        raise self._unbound()
+
+    def keys(self) -> Iterable[K]:
+        """The map's keys."""
+        raise self._unbound()
+
+    def values(self) -> Iterable[V]:
+        """The map's values."""
+        raise self._unbound()
+
+    def items(self) -> Iterable[tuple[K, V]]:
+        """The map's entries."""
+        raise self._unbound()
+
+    def is_empty(self) -> bool:
+        """Has the map no entry?"""
+        raise self._unbound()
+
+    def __len__(self) -> int:
+        raise self._unbound()
+
+    def __bool__(self) -> bool:
+        return not self.is_empty()
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self.keys())
+
+    def __getitem__(self, key: K) -> V:
+        if not self.contains(key):
+            raise KeyError(key)
+        return self.get(key)  # type: ignore[return-value]
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: K) -> None:
+        if not self.contains(key):
+            raise KeyError(key)
+        self.remove(key)
+
+    def __contains__(self, key: object) -> bool:
+        return self.contains(key)  # type: ignore[arg-type]
+
+
+@checks_options(also=STATE_OPTIONS)
+class ReducingState(State, Generic[T]):
+    """One value per key: all that were added, reduced by a function of two.
+
+    >>> import moorline as mo
+    >>> class Best(mo.KeyedProcessFunction):
+    ...     best = mo.ReducingState(int, max)
+    >>> Best.best.descriptor.kind
+    'reducing'
+    """
+
+    _foreign_names = foreign_names.REDUCED
+
+    def __init__(
+        self, type: Any, reduce: ReduceFunction | Callable[[T, T], T], *, name: str | None = None, **options: Any
+    ) -> None:
+        self._type, self._reduce = type, reduce
+        super().__init__(name, options)
+
+    def _plain_descriptor(self) -> StateDescriptor:
+        return ReducingStateDescriptor(self._name or "?", self._reduce, self._type)
+
+    def get(self) -> T | None:
+        """The reduced value, or ``None`` if nothing was added."""
+        raise self._unbound()
+
+    def add(self, value: T, *, ttl: Duration | None = None) -> None:
+        """Reduce one more value into it."""
+        raise self._unbound()
+
+
+@checks_options(also=STATE_OPTIONS)
+class AggregatingState(State, Generic[IN, OUT]):
+    """One result per key: all that were added, through an :class:`AggregateFunction`.
+
+    ``type`` is the type of the accumulator, which is what is stored.
+
+    >>> import moorline as mo
+    >>> class Mean(mo.AggregateFunction):
+    ...     def create_accumulator(self): return (0, 0.0)
+    ...     def add(self, value, acc): return acc[0] + 1, acc[1] + value
+    ...     def get_result(self, acc): return acc[1] / acc[0]
+    >>> class Means(mo.KeyedProcessFunction):
+    ...     mean = mo.AggregatingState(tuple[int, float], Mean())
+    >>> Means.mean.descriptor.kind
+    'aggregating'
+    """
+
+    _foreign_names = foreign_names.REDUCED
+
+    def __init__(
+        self, type: Any, aggregate: AggregateFunction[IN, Any, OUT], *, name: str | None = None, **options: Any
+    ) -> None:
+        self._type, self._aggregate = type, aggregate
+        super().__init__(name, options)
+
+    def _plain_descriptor(self) -> StateDescriptor:
+        return AggregatingStateDescriptor(self._name or "?", self._aggregate, self._type)
+
+    def get(self) -> OUT | None:
+        """The result, or ``None`` if nothing was added."""
+        raise self._unbound()
+
+    def add(self, value: IN, *, ttl: Duration | None = None) -> None:
+        """Aggregate one more value into it."""
+        raise self._unbound()
+
+
+@checks_options(also=STATE_OPTIONS)
+class FoldingState(AggregatingState[IN, OUT]):
+    """What was added, folded into a value that starts as ``initial``; for code that still uses it.
+
+    It is an :class:`AggregatingState` whose accumulator is its result, stored as one and interchangeable with one.
+
+    >>> import moorline as mo
+    >>> class Longest(mo.KeyedProcessFunction):
+    ...     text = mo.FoldingState("", lambda text, word: text + word, str)
+    >>> Longest.text.descriptor.kind
+    'aggregating'
+    """
+
+    def __init__(
+        self,
+        initial: OUT,
+        fold: Callable[[OUT, IN], OUT],
+        type: Any = object,
+        *,
+        name: str | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(type, Folding(initial, fold), name=name, **options)
+
+
+def declared_states(function: object) -> dict[str, State]:
+    """The states declared on a function's class, by attribute."""
+    found: dict[str, State] = {}
+    for cls in reversed(type(function).__mro__):
+        for attribute, value in vars(cls).items():
+            if isinstance(value, State):
+                found[attribute] = value
+            else:
+                found.pop(attribute, None)
+    return found

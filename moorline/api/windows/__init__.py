@@ -1,0 +1,1 @@
+"""Windows as a job declares them: assigners, triggers, evictors, functions, joins."""

@@ -1,0 +1,337 @@
+"""Two streams joined: by the windows that their records share, or by how near they are in time.
+
+    a.join(b).where(key_a).equal_to(key_b).window(assigner).apply(lambda left, right: ...)
+    a.co_group(b).where(key_a).equal_to(key_b).window(assigner).apply(lambda lefts, rights: ...)
+    a.key_by(key_a).interval_join(b.key_by(key_b)).between("-5s", "5s").process(lambda left, right, ctx: ...)
+
+The first two are window operators (``subtask/windows/operator.py``) that keep a list of records for each side. The
+third is a function with two inputs, below, which keeps the records of either side for as long as one of the other may
+still come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from moorline.api.functions.base import Function, OutputTag
+from moorline.api.functions.connected import KeyedCoProcessFunction
+from moorline.api.functions.overrides import check_methods
+from moorline.api.state.descriptors import MapStateDescriptor
+from moorline.api.state.states import MapState, declared_states
+from moorline.api.windows.assigners import WindowAssigner, signed_milliseconds
+from moorline.api.windows.functions import CoGroupFunction, JoinFunction, ProcessJoinContext, ProcessJoinFunction
+from moorline.api.windows.streams import WindowSpec, checked_assigner
+from moorline.api.windows.triggers import Trigger
+from moorline.errors import InvalidArgument, TimestampMissing
+from moorline.model.copies import copy_of
+from moorline.model.durations import Duration, milliseconds
+from moorline.model.options import STEP_OPTIONS, checks_options
+from moorline.model.times import MAX_TIME, MIN_TIME
+
+if TYPE_CHECKING:
+    from moorline.api.streams import Stream
+
+#: Adds an operator with two inputs: kind, function, first, second, options.
+TwoInputs = Callable[..., "Stream"]
+Key = Callable[[Any], Any]
+
+
+class JoinedStreams:
+    """Two streams of which records with equal keys are to meet in windows: ``where``, ``equal_to``, ``window``."""
+
+    def __init__(self, first: Stream, second: Any, two_inputs: TwoInputs, is_join: bool) -> None:
+        if getattr(second, "_job", None) is not first._job:
+            raise InvalidArgument("join", second, "Give another stream of the same job.")
+        self._first, self._second, self._two_inputs, self._is_join = first, second, two_inputs, is_join
+        self._where: tuple[Key, Any] | None = None
+        self._equal_to: Key | None = None
+
+    def where(self, key: Key, *, key_type: Any = None) -> JoinedStreams:
+        """The key of the first stream's records. ``key_type`` as in ``key_by``."""
+        changed = JoinedStreams(self._first, self._second, self._two_inputs, self._is_join)
+        changed._where, changed._equal_to = (key, key_type), self._equal_to
+        return changed
+
+    def equal_to(self, key: Key) -> JoinedStreams:
+        """The key of the second stream's records."""
+        changed = JoinedStreams(self._first, self._second, self._two_inputs, self._is_join)
+        changed._where, changed._equal_to = self._where, key
+        return changed
+
+    def window(self, assigner: WindowAssigner) -> WindowedJoin:
+        """In which windows they meet. A session window is made of the records of both."""
+        if self._where is None or self._equal_to is None:
+            missing = "where(...)" if self._where is None else "equal_to(...)"
+            raise InvalidArgument("window", assigner, f"Say first what the records meet by: {missing} is missing.")
+        key, key_type = self._where
+        first = self._first.key_by(key, key_type=key_type)
+        second = self._second.key_by(self._equal_to, key_type=key_type)
+        spec = WindowSpec(checked_assigner(assigner), assigner.default_trigger(), contents="sides")
+        return WindowedJoin(first, second, self._two_inputs, self._is_join, spec)
+
+
+class WindowedJoin:
+    """Two streams whose records meet in windows. Records that are too late are dropped and counted."""
+
+    def __init__(self, first: Stream, second: Stream, two_inputs: TwoInputs, is_join: bool, spec: WindowSpec) -> None:
+        self._first, self._second, self._two_inputs, self._is_join = first, second, two_inputs, is_join
+        self._spec = spec
+
+    def trigger(self, trigger: Trigger) -> WindowedJoin:
+        """Fire when this says so, instead of at the end of the window."""
+        if not isinstance(trigger, Trigger) or (self._spec.assigner.is_merging and not trigger.can_merge()):
+            raise InvalidArgument("trigger", trigger, "Give a Trigger; with sessions, one that has on_merge.")
+        return self._with(trigger=trigger)
+
+    def allowed_lateness(self, lateness: Duration) -> WindowedJoin:
+        """Keep windows for so long after the watermark has passed their end. A late record fires its window again."""
+        return self._with(lateness_ms=milliseconds(lateness, "allowed lateness"))
+
+    @checks_options(also=STEP_OPTIONS)
+    def apply(
+        self,
+        function: JoinFunction | CoGroupFunction | Callable[[Any, Any], Any],
+        *,
+        left_type: Any = object,
+        right_type: Any = object,
+        **options: Any,
+    ) -> Stream:
+        """What the function makes from them. The types are how records are stored until then.
+
+        ``join``: one result for each pair, from a callable of left and right or a :class:`JoinFunction`.
+        ``co_group``: any number for each window, from a callable of two lists or a :class:`CoGroupFunction`.
+        """
+        wanted = JoinFunction if self._is_join else CoGroupFunction
+        if not isinstance(function, wanted):
+            if isinstance(function, (type, Function)) or not callable(function):
+                raise InvalidArgument("apply", function, f"Give a callable or an instance of {wanted.__name__}.")
+            function = _Joining(function) if self._is_join else _CoGrouping(function)
+        spec = replace(self._spec, types=(left_type, right_type))
+        return self._two_inputs("window", function, self._first, self._second, **options, window=spec)
+
+    def _with(self, **changes: Any) -> WindowedJoin:
+        return WindowedJoin(self._first, self._second, self._two_inputs, self._is_join, replace(self._spec, **changes))
+
+
+class _Joining(JoinFunction):
+    """A plain callable as a :class:`JoinFunction`."""
+
+    def __init__(self, function: Callable[[Any, Any], Any]) -> None:
+        self._function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
+
+    def join(self, left: Any, right: Any) -> Any:
+        return self._function(left, right)
+
+
+class _CoGrouping(CoGroupFunction):
+    """A plain callable as a :class:`CoGroupFunction`."""
+
+    def __init__(self, function: Callable[[list[Any], list[Any]], Iterable[Any] | None]) -> None:
+        self._function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
+
+    def co_group(self, lefts: list[Any], rights: list[Any]) -> Iterable[Any] | None:
+        return self._function(lefts, rights)
+
+
+# --- by distance in time ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class IntervalSpec:
+    """How far after a record of the left side one of the right side may be, both ends included."""
+
+    lower_ms: int
+    upper_ms: int
+    left_late: OutputTag | None = None
+    right_late: OutputTag | None = None
+
+
+class IntervalJoin:
+    """Two keyed streams whose records meet if they are near in time: say how near with :meth:`between`.
+
+    >>> import moorline as mo
+    >>> job = mo.Job("clicks")
+    >>> shown = job.source(mo.from_items([])).key_by(lambda ad: ad["id"])
+    >>> clicked = job.source(mo.from_items([])).key_by(lambda click: click["ad"])
+    >>> joined = shown.interval_join(clicked).between("0s", "10min")
+    >>> pairs = joined.process(lambda ad, click, ctx: [(ad["id"], ctx.right_timestamp - ctx.left_timestamp)])
+    """
+
+    def __init__(self, first: Stream, second: Any, two_inputs: TwoInputs, spec: IntervalSpec | None = None) -> None:
+        if not isinstance(second, type(first)) or second._job is not first._job:
+            raise InvalidArgument("interval_join", second, "Give another keyed stream of the same job.")
+        self._first, self._second, self._two_inputs, self._spec = first, second, two_inputs, spec
+
+    def between(
+        self,
+        lower: Duration,
+        upper: Duration,
+        *,
+        lower_exclusive: bool = False,
+        upper_exclusive: bool = False,
+    ) -> IntervalJoin:
+        """A pair meets if ``left + lower <= right <= left + upper``, by their timestamps."""
+        lower_ms = signed_milliseconds(lower, "lower bound") + lower_exclusive
+        upper_ms = signed_milliseconds(upper, "upper bound") - upper_exclusive
+        if lower_ms > upper_ms:
+            raise InvalidArgument("between", (lower, upper), "The lower bound is not above the upper one.")
+        return IntervalJoin(self._first, self._second, self._two_inputs, IntervalSpec(lower_ms, upper_ms))
+
+    def side_output_left_late_data(self, tag: OutputTag) -> IntervalJoin:
+        """Send late records of the first stream to a side output, instead of dropping them."""
+        return self._with("side_output_left_late_data", left_late=tag)
+
+    def side_output_right_late_data(self, tag: OutputTag) -> IntervalJoin:
+        """Send late records of the second stream to a side output, instead of dropping them."""
+        return self._with("side_output_right_late_data", right_late=tag)
+
+    @checks_options(also=STEP_OPTIONS)
+    def process(
+        self,
+        function: ProcessJoinFunction | Callable[[Any, Any, ProcessJoinContext], Iterable[Any] | None],
+        *,
+        left_type: Any = object,
+        right_type: Any = object,
+        **options: Any,
+    ) -> Stream:
+        """What the function makes from each pair (or a callable of left, right and context).
+
+        Results carry the later of the two timestamps. The types are how records are stored until then.
+        """
+        is_other = isinstance(function, (type, Function)) and not isinstance(function, ProcessJoinFunction)
+        if is_other or not (isinstance(function, ProcessJoinFunction) or callable(function)):
+            raise InvalidArgument("process", function, "Give a callable or an instance of ProcessJoinFunction.")
+        check_methods(function, "interval join")
+        spec = self._known("process")
+        wrapped = IntervalJoinFunction(function, spec, left_type, right_type)
+        return self._two_inputs("window", wrapped, self._first, self._second, **options, window=spec)
+
+    def _known(self, what: str) -> IntervalSpec:
+        if self._spec is None:
+            raise InvalidArgument(what, "no interval", 'Say first how near records are to be: .between("-5s", "5s").')
+        return self._spec
+
+    def _with(self, what: str, **tags: Any) -> IntervalJoin:
+        for tag in tags.values():
+            if not isinstance(tag, OutputTag):
+                raise InvalidArgument(what, tag, 'Give an OutputTag, such as OutputTag("late").')
+        return IntervalJoin(self._first, self._second, self._two_inputs, replace(self._known(what), **tags))
+
+
+class PairContext:
+    """What a function of an interval join gets beside the pair."""
+
+    def __init__(self) -> None:
+        self.left_timestamp = self.right_timestamp = 0
+        self.current_key: Any = None
+        self.outputs: list[tuple[OutputTag, Any]] = []
+
+    def timestamp(self) -> int:
+        return max(self.left_timestamp, self.right_timestamp)
+
+    def output(self, tag: OutputTag, value: Any) -> None:
+        self.outputs.append((tag, value))
+
+
+class IntervalJoinFunction(KeyedCoProcessFunction):
+    """Keeps the records of each side by their timestamps until none of the other side can be near enough any more.
+
+    Made of what any function has: map states and event-time timers. What it yields are pairs of timestamp and result,
+    which ``subtask/operators/interval_join.py`` takes apart.
+    """
+
+    def __init__(self, function: Any, spec: IntervalSpec, left_type: Any, right_type: Any) -> None:
+        self._function, self._spec, self._types = function, spec, (left_type, right_type)
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        # How long a record is kept, and where a timer's records are.
+        self._keep_ms = max(spec.upper_ms, 0), max(-spec.lower_ms, 0)
+        #: Called for each record that is dropped, with how late it is. Set by the operator.
+        self.on_late: Callable[[int], None] = lambda late_ms: None
+
+    def open(self, runtime_context: Any) -> None:
+        self._uid = runtime_context.operator_uid
+        left, right = (
+            MapStateDescriptor(name, int, object if kind is object else list[kind])  # type: ignore[valid-type]
+            for name, kind in zip(("left-buffer", "right-buffer"), self._types)
+        )
+        self._buffers: tuple[MapState[int, list[Any]], ...] = (
+            runtime_context.get_map_state(left),
+            runtime_context.get_map_state(right),
+        )
+        self._context = PairContext()
+        self.pair = self._function
+        if isinstance(self._function, ProcessJoinFunction):
+            for attribute, declared in declared_states(self._function).items():
+                setattr(self._function, attribute, runtime_context.get_state(declared.descriptor))
+            self._function.open(runtime_context)
+            self.pair = self._function.process_element
+
+    def finish(self) -> Iterable[Any] | None:
+        return self._function.finish() if isinstance(self._function, Function) else None
+
+    def close(self) -> None:
+        if isinstance(self._function, Function):
+            self._function.close()
+
+    def process_element1(self, value: Any, ctx: Any) -> Iterable[Any] | None:
+        if self._keep(0, value, ctx, self._spec.left_late):
+            return self._pairs(value, ctx, self._spec.lower_ms, self._spec.upper_ms)
+        return None
+
+    def process_element2(self, value: Any, ctx: Any) -> Iterable[Any] | None:
+        if self._keep(1, value, ctx, self._spec.right_late):
+            return self._pairs_of_right(value, ctx, -self._spec.upper_ms, -self._spec.lower_ms)
+        return None
+
+    def on_timer(self, timestamp: int, ctx: Any) -> None:
+        # How long records are kept depends on the side alone: whoever registered the timer, what is due now is due.
+        for buffer, keep_ms in zip(self._buffers, self._keep_ms):
+            buffer.remove(timestamp - keep_ms)
+
+    def _keep(self, side: int, value: Any, ctx: Any, late: OutputTag | None) -> bool:
+        time = ctx.timestamp()
+        if time is None:
+            raise TimestampMissing(self._uid, f"{value!r:.500}")
+        watermark = ctx.timer_service().current_watermark()
+        if watermark > MIN_TIME and time < watermark:
+            if late is not None:
+                ctx.output(late, value)
+            else:
+                self.on_late(watermark - time)
+            return False
+        buffer = self._buffers[side]
+        buffer.put(time, [*(buffer.get(time) or ()), value])
+        ctx.timer_service().register_event_time_timer(min(time + self._keep_ms[side], MAX_TIME))
+        return True
+
+    def _pairs(self, left: Any, ctx: Any, lower_ms: int, upper_ms: int) -> Iterator[tuple[int, Any]]:
+        pair = self._context
+        pair.current_key, pair.left_timestamp = ctx.current_key, ctx.timestamp()
+        first, last = pair.left_timestamp + lower_ms, pair.left_timestamp + upper_ms
+        for time, rights in self._buffers[1].items():
+            if first <= time <= last:
+                pair.right_timestamp = time
+                for right in rights:
+                    yield from self._results(left, right)
+
+    def _pairs_of_right(self, right: Any, ctx: Any, lower_ms: int, upper_ms: int) -> Iterator[tuple[int, Any]]:
+        pair = self._context
+        pair.current_key, pair.right_timestamp = ctx.current_key, ctx.timestamp()
+        first, last = pair.right_timestamp + lower_ms, pair.right_timestamp + upper_ms
+        for time, lefts in self._buffers[0].items():
+            if first <= time <= last:
+                pair.left_timestamp = time
+                for left in lefts:
+                    yield from self._results(left, right)
+
+    def _results(self, left: Any, right: Any) -> Iterator[tuple[int, Any]]:
+        pair = self._context
+        at = pair.timestamp()
+        # Both are in state, and meet others.
+        for result in self.pair(copy_of(left), copy_of(right), pair):
+            yield at, result
+        for diverted in pair.outputs:
+            yield at, diverted
+        pair.outputs.clear()

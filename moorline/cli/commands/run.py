@@ -1,0 +1,112 @@
+"""``moorline run``: a job from a script, until it ends."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import click
+
+from moorline.cli.output import json_option, long_work, show_json, size
+from moorline.cli.scripts import load_job
+from moorline.http.server import Console
+from moorline.model.config import Checkpoints
+
+#: How often it is told how far the job is.
+_LOOK_SECONDS = 0.5
+
+
+@click.command()
+@click.argument("script", metavar="SCRIPT[:NAME]")
+@click.option("--checkpoints", metavar="PATH", help="Take checkpoints below this folder.")
+@click.option("--interval", default="10s", show_default=True, metavar="TIME", help="How often.")
+@click.option("--restore", metavar="latest|PATH", help="Go on from the newest checkpoint, or from a savepoint.")
+@click.option("--claim", is_flag=True, help="Take the savepoint over: it is removed once a checkpoint replaces it.")
+@click.option("--take-over", is_flag=True, help="Begin anew although an earlier run may be alive: it is stopped.")
+@click.option("--allow-non-restored-state", is_flag=True, help="Start even if operators of the snapshot are gone.")
+@click.option("--parallelism", type=click.IntRange(1), help="Instead of what the script says.")
+@click.option("--backend", type=click.Choice(["heap", "rocksdb"]), default="heap", show_default=True)
+@click.option("--master", metavar="URL", help="A Spark master. Without one a local Spark is started.")
+@click.option("--console", metavar="HOST:PORT", help="Let other processes ask for status and state here.")
+@click.option("--token-file", metavar="FILE", help="Where to write the console's token. Needs --console.")
+@click.option(
+    "--savepoints",
+    metavar="PATH",
+    multiple=True,
+    help="Below this folder, too, a savepoint may be asked for through the console.",
+)
+@json_option
+def command(
+    script: str,
+    checkpoints: str | None,
+    interval: str,
+    restore: str | None,
+    claim: bool,
+    take_over: bool,
+    allow_non_restored_state: bool,
+    parallelism: int | None,
+    backend: str,
+    master: str | None,
+    console: str | None,
+    token_file: str | None,
+    savepoints: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Run the job in SCRIPT until it ends.
+
+    The job is the variable "job" of the script, what its function "build" returns, or what NAME says. What stands
+    under if __name__ == "__main__" is not executed.
+    """
+    if restore == "latest" and not checkpoints:
+        raise click.UsageError("--restore latest needs --checkpoints: they say where to look.")
+    if claim and restore in (None, "latest"):
+        raise click.UsageError("--claim needs --restore with the path of a savepoint.")
+    if token_file and not console:
+        raise click.UsageError("--token-file needs --console.")
+    if savepoints and not console:
+        raise click.UsageError("--savepoints needs --console.")
+    job = load_job(script)
+    options: dict[str, Any] = {"restore": restore, "parallelism": parallelism, "backend": backend}
+    options["allow_non_restored_state"] = allow_non_restored_state
+    options["take_over"] = take_over
+    if claim:
+        options["restore_mode"] = "claim"
+    if checkpoints:
+        options["checkpoints"] = Checkpoints(checkpoints, interval=interval)
+    if console:
+        options["console"] = Console(console, token_file, savepoints)
+    with long_work(f"starting {job.name}") as say:
+        handle = _start(job, master, options)
+        if handle.console is not None:
+            click.echo(f"console: {handle.console.url}  token file: {handle.console.token_file}", err=True)
+        try:
+            while (result := handle.wait(_LOOK_SECONDS)) is None:
+                say(_told(handle))
+        except KeyboardInterrupt:
+            handle.cancel()
+            raise
+    _show(job.name, result, as_json)
+
+
+def _start(job: Any, master: str | None, options: dict[str, Any]) -> Any:
+    # Loaded here: the other commands do without Spark, and are there at once.
+    spark = importlib.import_module("moorline.spark.machine").on_master(master) if master else None
+    return importlib.import_module("moorline.spark.run").start(job, spark, **options)
+
+
+def _told(handle: Any) -> str:
+    records, done = handle.progress["records_in"], handle.checkpoints
+    newest = f", checkpoint {done[-1].checkpoint} ({size(done[-1].size)})" if done else ""
+    return f"{handle.status.value}, {records:,} records{newest}"
+
+
+def _show(name: str, result: Any, as_json: bool) -> None:
+    collected = {sink: len(records) for sink, records in result.all_collected().items()}
+    numbers = [stats.checkpoint for stats in result.checkpoints]
+    if as_json:
+        told = {"checkpoints": numbers, "failures": result.failures, "restored_from": result.restored_from}
+        show_json({"job": name, "status": "finished", "collected": collected} | told)
+        return
+    click.echo(f"job {name} finished: {len(numbers)} checkpoints, {len(result.failures)} failed attempts")
+    for sink, count in collected.items():
+        click.echo(f"  {sink}: {count:,} records collected")

@@ -1,0 +1,69 @@
+"""Records that a source cannot decode: fail, skip them, or send them to a side output. Always counted, never silent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from moorline.api.functions.base import OutputTag
+from moorline.api.sources import SourceContext
+from moorline.connectors.files.identity import shown
+from moorline.errors import InvalidArgument, UnreadableRecord
+
+OnError = Literal["fail", "skip"] | OutputTag
+
+#: What they are counted as.
+COUNTER = "broken_records"
+
+
+@dataclass(frozen=True)
+class BrokenRecord:
+    """A record that could not be decoded, as it comes out of a side output.
+
+    >>> BrokenRecord("/data/a.jsonl", 120, b"{oops", "the line at byte 120 is not JSON").position
+    120
+    """
+
+    file: str
+    #: The byte at which it begins; in a Parquet file, the row.
+    position: int
+    #: Its bytes as they stand in the file; nothing of a Parquet file.
+    content: bytes
+    cause: str
+
+
+def checked_on_error(on_error: Any) -> OnError:
+    if isinstance(on_error, OutputTag) or on_error in ("fail", "skip"):
+        return on_error  # type: ignore[no-any-return]
+    raise InvalidArgument("on_error", on_error, "It is 'fail', 'skip', or an OutputTag for a side output.")
+
+
+class BrokenRecords:
+    """What becomes of broken records, in one reader."""
+
+    def __init__(self, on_error: OnError, ctx: SourceContext) -> None:
+        self._on_error, self._ctx = on_error, ctx
+        self._waiting: list[BrokenRecord] = []
+
+    @property
+    def fails(self) -> bool:
+        return self._on_error == "fail"
+
+    def add(self, path: str, position: int, content: bytes, cause: str, count: int = 1) -> None:
+        """A record is broken: raise, or count it and go on."""
+        path = shown(path)
+        if self.fails:
+            raise UnreadableRecord(path, "read", cause, position=position)
+        counters = self._ctx.counters
+        if COUNTER not in counters:
+            self._ctx.notice(COUNTER, f"passes over records that cannot be read, the first in {path}: {cause}")
+        counters[COUNTER] = counters.get(COUNTER, 0) + count
+        if isinstance(self._on_error, OutputTag):
+            self._waiting.append(BrokenRecord(path, position, content, cause))
+
+    def take(self) -> dict[str, list[Any]]:
+        """What goes to the side output now."""
+        if not self._waiting or not isinstance(self._on_error, OutputTag):
+            return {}
+        taken, self._waiting = self._waiting, []
+        return {self._on_error.name: taken}

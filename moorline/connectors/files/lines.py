@@ -1,0 +1,127 @@
+"""Text files line by line, with the exact byte offset of each: the ground under the text, JSON and CSV formats.
+
+Lines end with ``\\n`` and keep it, so a line's length is the way from its offset to the next. The last line of a
+file may lack its end. If the file is *final* (a bounded source) it counts as a line; if it may still grow (a
+watched folder) it is not there yet.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+
+from moorline.connectors.files.identity import Position, Print, check_same, replaced, seen_of
+
+#: Bytes read at a time: a few milliseconds' worth of records.
+_CHUNK = 256 * 1024
+
+
+class Lines:
+    """The lines of one file from an offset on: look at some, then say how many were used."""
+
+    def __init__(self, path: str, position: Position | None, *, final: bool) -> None:
+        self.path = path
+        offset = 0 if position is None else int(position["offset"])
+        #: Where the first line stands that was not used yet.
+        self.offset = offset
+        self.final = final
+        self._lines: list[bytes] = []
+        self._used = 0
+        self._file = open(path, "rb")  # noqa: SIM115  closed by close()
+        #: As far as the file reached when it was opened: one file that grows fast must not keep us from the others.
+        self.known_end = os.fstat(self._file.fileno()).st_size
+        if offset > self.known_end:
+            self._file.close()
+            raise replaced(path, f"it has {self.known_end} bytes, but {offset} were read before")
+        try:
+            check_same(self._file.fileno(), path, position)
+        except BaseException:
+            self._file.close()
+            raise
+        self._print = Print(self._file.fileno(), offset)
+        self._seen = seen_of(os.fstat(self._file.fileno()))
+        self._file.seek(offset)
+
+    def position(self) -> Position:
+        """Where the first line stands that was not used yet, and in which file."""
+        return {"offset": self.offset, "print": str(self._print), "seen": self._seen}
+
+    def look(self, limit: int, *, more: bool = False) -> list[bytes]:
+        """Up to ``limit`` lines from :attr:`offset` on. Nothing means that there is nothing (yet).
+
+        ``more`` reads on if there are some, but not as many, for a record that goes over several.
+        """
+        unused = len(self._lines) - self._used
+        if unused == 0 or (more and unused < limit):
+            self._fill()
+        return self._lines[self._used : self._used + limit]
+
+    def use(self, lines: list[bytes]) -> None:
+        """``lines``, the first of those looked at, are done with."""
+        self._used += len(lines)
+        self.offset += sum(map(len, lines))
+        self._print.add(lines)
+
+    def _fill(self) -> None:
+        fresh = self._file.readlines(_CHUNK)
+        if fresh and not self.final and not fresh[-1].endswith(b"\n"):
+            self._file.seek(-len(fresh.pop()), os.SEEK_CUR)
+        self._lines = self._lines[self._used :] + fresh
+        self._used = 0
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._file.close()
+
+
+def decoded(lines: list[bytes], offset: int) -> tuple[list[str], bool]:
+    """The lines as text, each with its ``\\n``, and whether all of it is UTF-8; ``offset``: where the first one stands.
+
+    Bytes that are not UTF-8 come as lone surrogates (``is_utf8`` finds them). The byte order mark that some programs
+    put at the start of a file is not part of the text.
+    """
+    if not lines:
+        return [], True
+    whole = True
+    try:
+        # At once: one decode of a block is several times faster than one per line.
+        text = b"".join(lines).decode()
+    except UnicodeDecodeError:
+        text, whole = b"".join(lines).decode(errors="surrogateescape"), False
+    if offset == 0:
+        text = text.removeprefix("\ufeff")
+    split = text.split("\n")
+    last = split.pop()
+    texts = [line + "\n" for line in split]
+    if last or len(texts) < len(lines):
+        texts.append(last)
+    return texts, whole
+
+
+def is_utf8(text: str) -> bool:
+    """Did the bytes of ``text`` make sense as UTF-8?
+
+    >>> is_utf8("café"), is_utf8(b"caf\\xe9".decode(errors="surrogateescape"))
+    (True, False)
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def not_utf8(content: bytes, offset: int) -> str:
+    """Which byte of a line that begins at ``offset`` is not UTF-8, for people."""
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        return f"byte {offset + error.start} is not UTF-8 ({error.reason})"
+    return "it is not UTF-8"
+
+
+def without_mark(lines: list[bytes], offset: int) -> list[bytes]:
+    """The lines without the byte order mark, if these are the first of the file."""
+    if offset == 0 and lines and lines[0].startswith(codecs.BOM_UTF8):
+        return [lines[0].removeprefix(codecs.BOM_UTF8), *lines[1:]]
+    return lines

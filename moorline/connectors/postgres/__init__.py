@@ -1,0 +1,1 @@
+"""State kept in PostgreSQL."""

@@ -1,0 +1,1 @@
+"""Election of the one driver that leads a job."""

@@ -1,0 +1,81 @@
+"""Queries of live state that are under way: which subtask was asked, and who waits for the answer.
+
+    asked      routed by key group to the one subtask that owns the key, if the job is at work; else refused
+    answered   whoever waits is told. An answer that nobody waits for any more is dropped
+    ended      the attempt is over: all who wait are refused, and may ask the next attempt
+
+Part of the supervision and, like it, without clock and thread. ``driver/live_query.py`` is the side that waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+
+from moorline.model.graph import Plan
+from moorline.model.ids import SubtaskId
+from moorline.model.key_groups import owner
+from moorline.model.keys import encoding as keys
+from moorline.model.wire.messages import Answer, Query
+
+#: More are not let through at the same time: each is a message to a subtask that has other things to do.
+MOST_WAITING = 64
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The query has not reached a subtask, or the subtask is gone. It may be asked again."""
+
+    why: str
+
+
+@dataclass(eq=False)
+class LiveQuery:
+    """Somebody wants to know what is under a key."""
+
+    uid: str
+    state: str
+    #: The key's stable encoding.
+    key: bytes
+    #: Called once, on the supervision's thread.
+    told: Callable[[Answer | Refused], None]
+    #: Set by whoever asked, when he has stopped waiting.
+    is_given_up: bool = False
+
+
+class Queries:
+    """The queries of one job that wait for an answer."""
+
+    def __init__(self) -> None:
+        self._numbers = count(1)
+        self._waiting: dict[int, LiveQuery] = {}
+
+    def ask(self, query: LiveQuery, plan: Plan, send: Callable[[SubtaskId, Query], None]) -> None:
+        """Pass a query on to the subtask that owns its key."""
+        self._waiting = {number: other for number, other in self._waiting.items() if not other.is_given_up}
+        if len(self._waiting) >= MOST_WAITING:
+            query.told(Refused(f"{MOST_WAITING} other queries are waiting"))
+            return
+        number = next(self._numbers)
+        self._waiting[number] = query
+        send(route(plan, query.uid, query.key), Query(id=number, uid=query.uid, state=query.state, key=query.key))
+
+    def answered(self, answer: Answer) -> None:
+        """A subtask has answered; perhaps for the second time, or too late."""
+        query = self._waiting.pop(answer.id, None)
+        if query is not None:
+            query.told(answer)
+
+    def ended(self, why: str) -> None:
+        """Nobody will answer any more."""
+        waiting, self._waiting = self._waiting, {}
+        for query in waiting.values():
+            query.told(Refused(why))
+
+
+def route(plan: Plan, uid: str, key: bytes) -> SubtaskId:
+    """The subtask of an operator that owns a key."""
+    vertex = next(v for v in plan.vertices if uid in v.operators)
+    key_groups = plan.graph.max_parallelism
+    return SubtaskId(vertex.id, owner(keys.encoded_key_group(key, key_groups), vertex.parallelism, key_groups))

@@ -1,0 +1,1 @@
+"""Messages and records between the processes of a job."""

@@ -1,0 +1,135 @@
+"""Can this job read what the snapshot holds? Asked on the driver, before anything is started.
+
+For every state that is declared on a function's class the stored type is compared with the declared one. States that
+a function asks for in ``open`` are not known here: those are checked by the subtasks, before the first record. So are
+keys whose selector does not say what kind of key it makes.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from moorline.api.state.descriptors import MapStateDescriptor, StateDescriptor
+from moorline.api.state.states import declared_states
+from moorline.errors import KeysChanged, SnapshotCorrupt, StateIncompatible, StorageError
+from moorline.model.graph import Graph, Operator, Partitioning
+from moorline.model.key_groups import KeyGroupRange
+from moorline.model.keys.kinds import clash, kind_of, kinds_of_selector
+from moorline.model.manifest import Manifest, OperatorEntry
+from moorline.state.evolution.plan import Where, plan
+from moorline.state.forms import form_of
+from moorline.state.types.names import parse_map
+from moorline.storage import segments as snapshots
+from moorline.storage.blobs import BlobStore
+
+log = logging.getLogger("moorline")
+
+#: So many keys are looked at where their kinds are not noted.
+_LOOKED_AT = 1000
+#: Kinds of state whose rows belong to key groups.
+_WITHOUT_KEYS = ("raw", "store", "native")
+
+
+def check_declared(graph: Graph) -> None:
+    """Raises UnsupportedType for the first declared state whose type has no stored form."""
+    for operator in graph.operators:
+        for declared in declared_states(operator.function).values():
+            descriptor = declared.descriptor
+            form_of(descriptor, f"state {descriptor.name!r} of operator {operator.uid!r}", is_windowed=False)
+
+
+def check_types(manifest: Manifest, graph: Graph) -> None:
+    """Raises StateIncompatible for the first state that cannot be read; tells which ones will be converted."""
+    for entry in manifest.operators:
+        operator = graph.by_uid.get(entry.uid)
+        if operator is None:
+            continue
+        stored = stored_states(entry)
+        for declared in declared_states(operator.function).values():
+            descriptor = declared.descriptor
+            if descriptor.name in stored:
+                kind, type_name = stored[descriptor.name]
+                for note in conversions(entry.uid, descriptor, kind, type_name):
+                    log.info("state %r of operator %r: %s", descriptor.name, entry.uid, note)
+
+
+def check_keys(manifest: Manifest, graph: Graph) -> None:
+    """Raises KeysChanged if the keys of an operator are known to be of another kind than those of its state."""
+    for entry in manifest.operators:
+        operator = graph.by_uid.get(entry.uid)
+        if operator is not None and (now := other_kind(entry, operator)) is not None:
+            raise KeysChanged(entry.uid, tuple(entry.keys), now)
+
+
+def other_kind(entry: OperatorEntry, operator: Operator) -> str | None:
+    """The kind of an operator's keys, if it is known and none of those of the stored state."""
+    rekey = operator.options.get("rekey")
+    if rekey is not None and rekey.name != entry.rekeyed:
+        return None
+    for one in operator.inputs:
+        if one.partitioning is Partitioning.HASH:
+            kinds = kinds_of_selector(one.key, one.key_type)
+            if clash(entry.keys, kinds):
+                return " or ".join(kinds)
+    return None
+
+
+def with_key_kinds(manifest: Manifest, graph: Graph, store: BlobStore) -> Manifest:
+    """The manifest with the kinds of keys in it. Where an older version has not noted them some rows are looked at."""
+    keyed = {operator.uid for operator in graph.operators if operator.is_keyed}
+    entries = [_noted(entry, store) if entry.uid in keyed and not entry.keys else entry for entry in manifest.operators]
+    return msgspec.structs.replace(manifest, operators=entries)
+
+
+def _noted(entry: OperatorEntry, store: BlobStore) -> OperatorEntry:
+    for number, subtask in enumerate(entry.subtasks):
+        for handle in subtask.keyed:
+            if handle.file is not None and handle.rows and handle.kind not in _WITHOUT_KEYS:
+                try:
+                    rows = next(snapshots.iterate_rows(store, handle.file, KeyGroupRange(handle.first, handle.end)))
+                except (SnapshotCorrupt, StorageError):
+                    return entry  # for the subtasks to find, which go back to an older one
+                subtasks = list(entry.subtasks)
+                subtasks[number] = msgspec.structs.replace(subtask, keys=_kinds_in(rows))
+                return msgspec.structs.replace(entry, subtasks=subtasks)
+    return entry
+
+
+def _kinds_in(rows: pa.Table) -> list[str]:
+    column = rows["key"].slice(0, _LOOKED_AT)
+    if pa.types.is_binary(column.type):
+        return sorted({kind_of(key) for key in column.to_pylist()})
+    return ["number" if pa.types.is_integer(column.type) else "str"]
+
+
+def stored_states(entry: OperatorEntry) -> dict[str, tuple[str, str]]:
+    """Kind and type of every keyed state in a manifest, as the newest of its handles has them."""
+    found: dict[str, tuple[str, str]] = {}
+    for subtask in entry.subtasks:
+        for handle in subtask.keyed:
+            if handle.kind == "native":
+                found.update({name: (kind, type_name) for name, kind, type_name in handle.states})
+            else:
+                found[handle.state] = (handle.kind, handle.type)
+    return found
+
+
+def conversions(uid: str, descriptor: StateDescriptor, kind: str, type_name: str) -> list[str]:
+    """What will be converted on the way, a sentence each. Raises StateIncompatible if it cannot be read."""
+    where = Where(uid, descriptor.name)
+    value: Any = descriptor.type  # type: ignore[attr-defined]
+    if kind != descriptor.kind:
+        raise StateIncompatible(uid, descriptor.name, f"{kind} of {type_name}", f"{descriptor.kind} state")
+    if isinstance(descriptor, MapStateDescriptor):
+        key_name, value_name = parse_map(type_name)
+        readers = [
+            plan(key_name, descriptor.key_type, where=where),
+            plan(value_name, value, where=where, migrate=descriptor.migrate),
+        ]
+    else:
+        readers = [plan(type_name, value, where=where, migrate=descriptor.migrate)]
+    return [reader.describe() for reader in readers if not reader.is_identity]

@@ -1,0 +1,234 @@
+"""From the columns people have to the columns a snapshot stores.
+
+A DataFrame has a timestamp where state is ISO text, a struct where it is a tuple, a map where it is a list of entries.
+What Arrow can turn over as a whole is not looked at value by value; the rest goes through the type's own rules, found
+by the type's name, so that no class of the job has to be where this runs. What does not fit is
+:class:`StateTypeMismatch` with the state's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from moorline.errors import InvalidKey, StateTypeMismatch
+from moorline.model.keys import encoding as keys
+from moorline.state.evolution.untyped import raw_type
+from moorline.state.types.leaf import StoredType
+from moorline.state.types.names import (
+    ArrowName,
+    DictName,
+    EnumName,
+    FieldsName,
+    ListName,
+    OptionalName,
+    TupleName,
+    TypeName,
+    Word,
+    parse,
+)
+
+#: Words whose column holds the values themselves, not a text or bytes that stand for them.
+_DIRECT = {"int", "float", "bool", "str", "bytes", "date", "timedelta"}
+#: What the ways of storing raise for a value that does not fit.
+_UNFIT = (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, pa.ArrowException)
+_FROM_TEXT: dict[str, Callable[[str], Any]] = {
+    "date": date.fromisoformat,
+    "datetime": datetime.fromisoformat,
+    "time": time.fromisoformat,
+    "UUID": UUID,
+    "Decimal": Decimal,
+}
+
+
+def stored_column(type_name: str, column: Any, state: str) -> pa.Array:
+    """Values as they are stored. ``column`` holds them as Arrow, Spark or pandas would.
+
+    >>> stored_column("tuple[int, float]", pa.array([[1, 2.5]]), "sums").to_pylist()
+    Traceback (most recent call last):
+    moorline.errors.StateTypeMismatch: a value in state 'sums' does not fit its declared type tuple[int, float]: ...
+    >>> stored_column("tuple[int, float]", pa.array([{"f0": 1, "f1": 2.5}]), "sums").to_pylist()
+    [{'f0': 1, 'f1': 2.5}]
+    """
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    tree = parse(type_name)
+    kind = raw_type(tree)
+    if array.null_count and not isinstance(tree, OptionalName) and tree != Word("plain"):
+        raise StateTypeMismatch(state, type_name, f"{array.null_count} values are null")
+    try:
+        return _converted(tree, kind, array)
+    except _UNFIT as error:
+        raise StateTypeMismatch(state, type_name, f"{error}") from error
+
+
+def check_stored(type_name: str, column: Any, state: str) -> pa.Array:
+    """A column that claims to be in its stored form already. Raises if it is not."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    tree = parse(type_name)
+    kind = raw_type(tree)
+    try:
+        if not _alike(array.type, kind.arrow):
+            raise TypeError(f"the column is {array.type} and should be {kind.arrow}")
+        if not _is_direct(tree):
+            kind.from_array(array)
+        return array if array.type == kind.arrow else array.cast(kind.arrow)
+    except _UNFIT as error:
+        raise StateTypeMismatch(state, type_name, f"{error}") from error
+
+
+def _converted(tree: TypeName, kind: StoredType, array: pa.Array) -> pa.Array:
+    wanted = kind.arrow
+    if _is_direct(tree) and _alike(array.type, wanted):
+        return array if array.type == wanted else array.cast(wanted)
+    is_numpy = isinstance(tree, Word) and tree.word.startswith("np.") and not tree.word.endswith("ndarray")
+    if isinstance(tree, ArrowName) or (is_numpy and _is_number(array.type) == _is_number(wanted)):
+        return array.cast(wanted)
+    return kind.to_array([_raw(tree, value) for value in array.to_pylist()])
+
+
+def _is_direct(tree: TypeName) -> bool:
+    match tree:
+        case Word(word):
+            return word in _DIRECT
+        case OptionalName(inner):
+            return _is_direct(inner)
+        case ListName(_, item):
+            return _is_direct(item)
+        case TupleName(items):
+            return all(map(_is_direct, items))
+        case FieldsName(_, fields):
+            return all(map(_is_direct, fields.values()))
+        case DictName(key, value):
+            return _is_direct(key) and _is_direct(value)
+        case ArrowName():
+            return True
+        case _:
+            return False
+
+
+def _alike(one: pa.DataType, other: pa.DataType) -> bool:
+    """Do they hold the same values, up to width and to names that carry no meaning?"""
+    kinds = pa.types
+    if kinds.is_signed_integer(other):
+        return bool(kinds.is_integer(one))
+    if kinds.is_floating(other):
+        return bool(kinds.is_floating(one))
+    if kinds.is_string(other):
+        return bool(kinds.is_string(one) or kinds.is_large_string(one))
+    if kinds.is_binary(other):
+        return bool(kinds.is_binary(one) or kinds.is_large_binary(one))
+    if kinds.is_list(other):
+        is_list = kinds.is_list(one) or kinds.is_large_list(one)
+        return bool(is_list and _alike(one.value_type, other.value_type))
+    if kinds.is_struct(other):
+        same = kinds.is_struct(one) and [f.name for f in one] == [f.name for f in other]
+        return same and all(_alike(a.type, b.type) for a, b in zip(one, other))
+    return bool(one == other)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _raw(tree: TypeName, value: Any) -> Any:
+    """A value as Arrow shows it, in the raw form of ``state/evolution/untyped.py``."""
+    if value is None:
+        return None
+    match tree:
+        case OptionalName(inner):
+            return _raw(inner, value)
+        case ListName(_, item):
+            if isinstance(value, (str, bytes, dict)):
+                raise TypeError(f"{value!r:.100} is no list")
+            return [_raw(item, v) for v in value]
+        case TupleName(items):
+            parts = list(value.values()) if isinstance(value, dict) else value
+            if isinstance(parts, (str, bytes)) or len(parts) != len(items):
+                raise ValueError(f"{value!r:.100} does not have {len(items)} parts")
+            if not isinstance(value, (dict, tuple)):
+                raise TypeError(f"{value!r:.100} is a list; a tuple is a struct of {len(items)} fields")
+            return tuple(_raw(t, v) for t, v in zip(items, parts))
+        case DictName(key, inner):
+            return [(_raw(key, k), _raw(inner, v)) for k, v in _pairs(value)]
+        case FieldsName(cls, fields):
+            if not isinstance(value, dict) or set(value) != set(fields):
+                raise ValueError(f"{value!r:.100} does not have the fields of {cls}: {', '.join(fields)}")
+            return tuple(_raw(t, value[name]) for name, t in fields.items())
+        case Word(word) if isinstance(value, str) and word in _FROM_TEXT:
+            return _FROM_TEXT[word](value)
+        case Word("UUID") if isinstance(value, bytes):
+            return UUID(bytes=value)
+        case EnumName(cls, False) if not isinstance(value, str):
+            raise TypeError(f"{value!r:.100} is not the name of a member of {cls}")
+        case _:
+            return value
+
+
+def _pairs(value: Any) -> Any:
+    if isinstance(value, dict):
+        return value.items()
+    return [tuple(p.values()) if isinstance(p, dict) else p for p in value]
+
+
+# --- keys -----------------------------------------------------------------------------------------
+
+
+def stored_keys(columns: list[Any], max_parallelism: int, uid: str) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """A column of keys as it is stored, and the key group of each. Several columns make keys that are tuples.
+
+    >>> stored_keys([pa.array(["user-1"])], 128, "count")[1].tolist()
+    [14]
+    """
+    arrays = [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in columns]
+    for array in arrays:
+        if array.null_count:
+            raise InvalidKey(uid, "None", "a row of the table", "None is not a key")
+    kind = arrays[0].type
+    if len(arrays) == 1 and (pa.types.is_boolean(kind) or (pa.types.is_integer(kind) and kind != pa.uint64())):
+        numbers = arrays[0].cast(pa.int64())
+        return numbers, keys.int_key_groups(numbers.to_numpy(zero_copy_only=False), max_parallelism)
+    listed = [a.to_pylist() for a in arrays]
+    found = listed[0] if len(arrays) == 1 else list(zip(*listed, strict=True))
+    encoded = [_encode(key, uid) for key in found]
+    groups = key_groups_of_encoded(encoded, max_parallelism)
+    if len(arrays) == 1 and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        return arrays[0].cast(pa.string()), groups
+    return pa.array(encoded, pa.binary()), groups
+
+
+def check_key_groups(table: pa.Table, max_parallelism: int) -> None:
+    """Raises ``ValueError`` unless each row of a stored table is in the key group of its key."""
+    column = table["key"].combine_chunks()
+    if pa.types.is_int64(column.type):
+        groups = keys.int_key_groups(column.to_numpy(zero_copy_only=False), max_parallelism)
+    else:
+        is_text = pa.types.is_string(column.type)
+        encoded = [b"s" + k.encode() if is_text else k for k in column.to_pylist()]
+        groups = key_groups_of_encoded(encoded, max_parallelism)
+    if not np.array_equal(groups, table["key_group"].to_numpy()):
+        raise ValueError("the key of a row does not belong to its key group")
+
+
+def key_groups_of_encoded(encoded: list[bytes], max_parallelism: int) -> npt.NDArray[np.int64]:
+    return np.fromiter((keys.encoded_key_group(e, max_parallelism) for e in encoded), np.int64, len(encoded))
+
+
+def _encode(key: Any, uid: str) -> bytes:
+    try:
+        return keys.encode(_hashable(key))
+    except keys.NotAKey as error:
+        raise InvalidKey(uid, repr(key)[:200], "a row of the table", str(error)) from None
+
+
+def _hashable(key: Any) -> Any:
+    """A struct or list of a column is a tuple as a key."""
+    if isinstance(key, dict):
+        return tuple(_hashable(v) for v in key.values())
+    return tuple(_hashable(v) for v in key) if isinstance(key, (list, tuple)) else key

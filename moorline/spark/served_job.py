@@ -1,0 +1,62 @@
+"""A job on Spark as its console shows it to other processes (``http/server.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from moorline.driver.live_query import Level
+from moorline.errors import InvalidArgument
+from moorline.storage.stores.permitted import check_savepoint
+
+if TYPE_CHECKING:
+    from moorline.spark.handle import Handle
+
+#: Of each failure so much is told, and of those the last ones.
+TOLD, FAILURES = 500, 10
+
+
+class ServedJob:
+    """A handle as its console may use it: ``savepoints`` are the locations below which one may be asked for."""
+
+    def __init__(self, handle: Handle, savepoints: Sequence[str]) -> None:
+        self._handle, self._savepoints = handle, savepoints
+
+    def status_told(self) -> dict[str, Any]:
+        handle = self._handle
+        checkpoints = handle.checkpoints
+        return {
+            "job": handle.job,
+            "status": handle.status.value,
+            "attempt": handle.attempt,
+            "checkpoints": len(checkpoints),
+            "last_checkpoint": checkpoints[-1].checkpoint if checkpoints else None,
+            "restored_from": handle.restored_from,
+            "failures": [failure[:TOLD] for failure in handle.failures[-FAILURES:]],
+            "progress": handle.progress,
+        }
+
+    def checkpoints_told(self) -> list[dict[str, Any]]:
+        return [asdict(stats) for stats in self._handle.checkpoints]
+
+    def query_encoded(self, uid: str, state: str, key: bytes, level: Level, timeout_ms: int) -> Any:
+        return self._handle._asking.query(uid, state, key, level, timeout_ms)
+
+    def savepoint(self, path: str, timeout_ms: int) -> str:
+        check_savepoint(path, self._savepoints)
+        return self._handle.savepoint(path, timeout_ms / 1000)
+
+    def rescale(self, parallelism: int | dict[str, int], timeout_ms: int) -> None:
+        self._handle.rescale(parallelism, timeout_ms / 1000)
+
+    def end(self, *, cancel: bool, savepoint: str, drain: bool, timeout_ms: int) -> None:
+        """Returns when the savepoint is there, and does not wait for the end: the console ends with the job."""
+        if cancel and savepoint:
+            raise InvalidArgument("cancel", cancel, "A savepoint is for a job that ends well.")
+        if savepoint:
+            check_savepoint(savepoint, self._savepoints)
+        if cancel:
+            self._handle._loop.post(lambda supervision, now: supervision.cancel(now))
+        else:
+            self._handle._stop(savepoint or None, drain, timeout_ms / 1000)

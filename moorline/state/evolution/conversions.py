@@ -1,0 +1,353 @@
+"""May state of the old type be read as the new one, and how? Only what loses nothing.
+
+    T                   T | None                       and back, if no value is None
+    bool                int
+    int                 float                          if each value survives (beyond 2**53 it might not)
+    np.int32, int ...   a number that holds all of it  np.int64, int, np.float64, pa.int64() ...
+    list, tuple[T, ...] each other
+    set, frozenset      each other, list, tuple[T, ...]
+    tuple[A, B]         tuple[T, ...], list[T], if T holds A and B
+    Enum                Enum                           by the members' names, each value's must still exist
+    Literal             Literal, and its own base      each value must be a member
+    typed               plain                          classes become dicts, members their names
+    plain               typed, Pickled                 if each value fits
+    np.ndarray          of a dtype that holds all      an untyped one if each array is of that dtype
+    Pickled             Pickled                        if each pickle refers to allowed classes only
+    str, bytes ...      the same Arrow type            pa.string(), pa.binary() ...
+    fields              fields                         added with a default, dropped, renamed, reordered, converted
+
+Parts are converted by the same rules wherever they are. Narrowing, text from numbers, dates from times and other
+things that somebody has to decide are for ``migrate`` (``state/evolution/plan.py``, which calls this).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+
+from moorline.state.evolution.untyped import literal_base, natural, raw_type
+from moorline.state.types.arrow import ArrowType
+from moorline.state.types.composite import DictType, Field, ListType, OptionalType, StructType
+from moorline.state.types.leaf import EnumType, FlagType, LeafType, LiteralType, PlainType, StoredType
+from moorline.state.types.names import (
+    ArrayName,
+    ArrowName,
+    DictName,
+    EnumName,
+    FieldsName,
+    ListName,
+    LiteralName,
+    OptionalName,
+    PickleName,
+    TupleName,
+    TypeName,
+    Word,
+    spell,
+)
+from moorline.state.types.numpy import ArrayType, NumpyType, TypedArrayType
+from moorline.state.types.pickle import PickledType
+
+Convert = Callable[[Any], Any]
+_MANTISSA = {32: 24, 64: 53}
+
+
+class Mismatch(Exception):
+    """The types do not go together; the text says where and why."""
+
+
+class Conversion:
+    """A function from raw old values to new ones, and in words what it changes."""
+
+    def __init__(self, old: TypeName, new: StoredType) -> None:
+        self.notes: list[str] = []
+        self.convert = self._any(old, new, "")
+
+    def _any(self, old: TypeName, new: StoredType, path: str) -> Convert:
+        may_be_none = isinstance(new, (OptionalType, PlainType))
+        if isinstance(old, OptionalName) and not may_be_none:
+            self._note(path, "no longer None (each value is checked)")
+            inner = self._present(old.inner, new, path)
+
+            def refuse_none(raw: Any) -> Any:
+                if raw is None:
+                    raise ValueError(f"{_place(path)} is None")
+                return inner(raw)
+
+            return refuse_none
+        if isinstance(new, OptionalType) and not isinstance(old, OptionalName) and old != Word("plain"):
+            self._note(path, "may be None now")
+        wanted = new.inner if isinstance(new, OptionalType) else new
+        found = self._present(old.inner if isinstance(old, OptionalName) else old, wanted, path)
+        return lambda raw: None if raw is None else found(raw)
+
+    def _present(self, old: TypeName, new: StoredType, path: str) -> Convert:
+        if isinstance(new, PlainType):
+            return self._to_plain(old, new, path)
+        if isinstance(new, LiteralType):
+            return self._to_literal(old, new, path)
+        if isinstance(old, LiteralName):
+            self._note(path, f"any {new.name} now")
+            return self._present(literal_base(old), new, path)
+        if old == Word("plain"):
+            self._note(path, f"{new.name} now (each value is checked)")
+            return _at(path, new, _fitted(new))
+        if isinstance(new, DictType):
+            return self._dict(old, new, path)
+        if isinstance(new, ListType):
+            return self._list(old, new, path)
+        if isinstance(new, StructType):
+            return self._tuple(old, new, path) if new.build_named is None else self._fields(old, new, path)
+        if isinstance(new, (EnumType, FlagType)):
+            return self._enum(old, new, path)
+        if isinstance(new, (ArrayType, TypedArrayType)):
+            return self._array(old, new, path)
+        if isinstance(new, PickledType):
+            if not isinstance(old, PickleName):
+                _differ(old, new, path)
+            if spell(old) != new.name:
+                self._note(path, "other classes allowed in pickles (each value is checked)")
+            return new.annotation.load
+        return self._leaf(old, new, path)
+
+    # --- without parts ------------------------------------------------------------------------
+
+    def _leaf(self, old: TypeName, new: StoredType, path: str) -> Convert:
+        if spell(old) == new.name:
+            return _same
+        if isinstance(old, (Word, ArrowName)):
+            was = raw_type(old)
+            if _holds(_number(was), _number(new)):
+                self._note(path, f"widened from {spell(old)} to {new.name}")
+                is_truth = was.arrow == pa.bool_() and new.arrow != pa.bool_()
+                fitted = _fitted(new)
+                return _at(path, new, (lambda v: fitted(int(v))) if is_truth else lambda v: fitted(_python(v)))
+            has_column_of = isinstance(was, (LeafType, ArrowType)) and isinstance(new, (LeafType, ArrowType))
+            if has_column_of and was.arrow == new.arrow:
+                self._note(path, f"{new.name} now, which is stored alike")
+                return _same
+        _differ(old, new, path)
+
+    def _enum(self, old: TypeName, new: EnumType | FlagType, path: str) -> Convert:
+        if not isinstance(old, EnumName) or old.is_flag is not isinstance(new, FlagType):
+            _differ(old, new, path)
+        self._class(old.cls, new.cls.__qualname__, path)
+        return _at(path, new, new.cls if isinstance(new, FlagType) else new.member)
+
+    def _to_literal(self, old: TypeName, new: LiteralType, path: str) -> Convert:
+        if spell(old) != new.name:
+            self._note(path, f"{new.name} now (each value is checked)")
+        base = literal_base(old) if isinstance(old, LiteralName) else old
+        fitting = ("str", "int", "bool") if isinstance(new.base, PlainType) else (new.base.name,)
+        if not isinstance(base, Word) or base.word not in (*fitting, "plain"):
+            _differ(old, new, path)
+        return _at(path, new, new.check)
+
+    def _to_plain(self, old: TypeName, new: StoredType, path: str) -> Convert:
+        if old == Word("plain"):
+            return _same
+        _check_plain(old, new, path)
+        self._note(path, f"plain data now, as it was in {spell(old)}")
+        check = _fitted(new)
+        return _at(path, new, lambda raw: check(natural(old, raw)))
+
+    def _array(self, old: TypeName, new: ArrayType | TypedArrayType, path: str) -> Convert:
+        if spell(old) == new.name:
+            return _at(path, new, _fitted(new))
+        if old == Word("np.ndarray"):
+            self._note(path, f"{new.name} now (each array is checked)")
+            return _at(path, new, _fitted(new))
+        if isinstance(old, ArrayName) and isinstance(new, ArrayType):
+            self._note(path, "an array of any dtype now")
+            return _at(path, new, _fitted(new))
+        if isinstance(old, ArrayName) and isinstance(new, TypedArrayType):
+            was, now, dtype = _number(raw_type(Word(old.item))), _number(new.item), new.dtype
+            must_be_checked = now[0] == "f" and was in (("i", 64), ("u", 64))  # not worth it for whole arrays
+            if not must_be_checked and _holds(was, now):
+                self._note(path, f"widened from {spell(old)} to {new.name}")
+                return lambda array: array.astype(dtype)
+        _differ(old, new, path)
+
+    # --- with parts ---------------------------------------------------------------------------
+
+    def _list(self, old: TypeName, new: ListType, path: str) -> Convert:
+        build = new.build
+        if isinstance(old, TupleName) and build in (list, tuple):
+            self._note(path, f"of any length now, as {new.name}")
+            parts = [self._any(t, new.item, f"{path}[{n}]") for n, t in enumerate(old.items)]
+            return lambda raw: build([convert(r) for convert, r in zip(parts, raw)])
+        is_ordered = build in (list, tuple)
+        if not isinstance(old, ListName) or (old.build in ("list", "tuple") and not is_ordered):
+            _differ(old, new, path)
+        if old.build != build.__name__:
+            self._note(path, f"a {build.__name__} instead of a {old.build}")
+        item = self._any(old.item, new.item, f"{path}[]")
+        return lambda raw: build([item(r) for r in raw])
+
+    def _dict(self, old: TypeName, new: DictType, path: str) -> Convert:
+        if not isinstance(old, DictName):
+            _differ(old, new, path)
+        key = self._any(old.key, new.key, f"{path}{{key}}")
+        value = self._any(old.value, new.value, f"{path}{{value}}")
+        return lambda raw: {key(k): value(v) for k, v in raw}
+
+    def _tuple(self, old: TypeName, new: StructType, path: str) -> Convert:
+        if not isinstance(old, TupleName):
+            _differ(old, new, path)
+        if len(old.items) != len(new.fields):
+            raise Mismatch(f"{_place(path)} had {len(old.items)} parts and has {len(new.fields)}")
+        parts = [self._any(t, f.type, f"{path}[{n}]") for n, (t, f) in enumerate(zip(old.items, new.fields))]
+        return lambda raw: tuple([convert(r) for convert, r in zip(parts, raw)])
+
+    def _fields(self, old: TypeName, new: StructType, path: str) -> Convert:
+        build = new.build_named
+        if not isinstance(old, FieldsName) or build is None:
+            _differ(old, new, path)
+        self._class(old.cls, new.qualname, path)
+        sources = _sources(old, new.fields)
+        places = {n: i for i, n in enumerate(old.fields)}
+        used: list[tuple[str, int, Convert, bool]] = []
+        absent: dict[str, None] = {}
+        for field in new.fields:
+            inner, source = _join(path, field.name), sources.get(field.name)
+            if source is not None:
+                if source != field.name:
+                    self._note(inner, f"renamed from {source!r}")
+                convert = self._any(old.fields[source], field.type, inner)
+                used.append((field.name, places[source], convert, field.may_be_absent))
+            elif field.may_be_absent:
+                self._note(inner, "added (absent)")
+            elif field.default is not None:
+                self._note(inner, f"added (default {field.default})")
+            elif isinstance(field.type, OptionalType):
+                self._note(inner, "added (default None)")
+                absent[field.name] = None
+            else:
+                raise Mismatch(f"{_place(inner)} is new and has no default")
+        for name in old.fields:
+            if name not in sources.values():
+                self._note(_join(path, name), "dropped")
+        if (order := [place for _, place, _, _ in used]) != sorted(order):
+            self._note(path, "fields in another order")
+
+        def convert_fields(raw: Any) -> Any:
+            known: dict[str, Any] = dict(absent)
+            for name, place, convert, may_be_absent in used:
+                value = convert(raw[place])
+                if value is not None or not may_be_absent:
+                    known[name] = value
+            return build(known)
+
+        return convert_fields
+
+    # --- words --------------------------------------------------------------------------------
+
+    def _class(self, old: str, new: str, path: str) -> None:
+        if old != new:
+            self._note(path, f"class {old} renamed to {new}")
+
+    def _note(self, path: str, what: str) -> None:
+        self.notes.append(f"{_place(path)} {what}" if path else what)
+
+
+def _sources(old: FieldsName, fields: list[Field]) -> dict[str, str]:
+    """From which old field each new one is read. A field that says what it was called goes first.
+
+    It says so only while its own name is not there: a snapshot that was written since has both under their new names.
+    """
+    found: dict[str, str] = {}
+    for field in fields:
+        if field.name not in old.fields:
+            known = [n for n in field.renamed_from if n in old.fields and n not in found.values()]
+            if known:
+                found[field.name] = known[0]
+    claimed = set(found.values())
+    return found | {f.name: f.name for f in fields if f.name in old.fields and f.name not in claimed}
+
+
+def _number(stored_type: StoredType) -> tuple[Any, ...]:
+    """(kind, bits) of a number: b, u, i or f; nothing for what is none."""
+    if not isinstance(stored_type, (LeafType, NumpyType, ArrowType)):
+        return ()
+    arrow, kind = stored_type.arrow, pa.types
+    if kind.is_boolean(arrow):
+        return "b", 1
+    if kind.is_signed_integer(arrow):
+        return "i", arrow.bit_width
+    if kind.is_unsigned_integer(arrow):
+        return "u", arrow.bit_width
+    return ("f", arrow.bit_width) if kind.is_float32(arrow) or kind.is_float64(arrow) else ()
+
+
+def _holds(old: tuple[Any, ...], new: tuple[Any, ...]) -> bool:
+    """Can every number of the old sort be one of the new? Those of 64 bits in a float are checked one by one."""
+    if not old or not new:
+        return False
+    (was, bits), (now, room) = old, new
+    if was == now:
+        return bool(bits <= room)
+    if was == "b":
+        return now in "ui"
+    if now == "f":
+        return bool(bits <= _MANTISSA[room] or room == 64)
+    return (was, now) == ("u", "i") and bits < room
+
+
+def _check_plain(old: TypeName, new: StoredType, path: str) -> None:
+    """Raises if the values cannot be plain data, wherever they are."""
+    match old:
+        case OptionalName(inner) | ListName(_, inner):
+            _check_plain(inner, new, path)
+        case TupleName(items):
+            for item in items:
+                _check_plain(item, new, path)
+        case DictName(key, value):
+            _check_plain(key, new, path)
+            _check_plain(value, new, path)
+        case FieldsName(_, fields):
+            for name, field in fields.items():
+                _check_plain(field, new, _join(path, name))
+        case ArrayName() | PickleName() | Word("np.ndarray" | "np.datetime64" | "np.timedelta64"):
+            raise Mismatch(f"{_place(path)} was {spell(old)}, which is not plain data")
+
+
+def _python(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _fitted(new: StoredType) -> Convert:
+    """Takes a value through its stored form: it must fit, and comes out as it would from there."""
+    pack, unpack = new.pack, new.unpack
+    return lambda value: unpack(pack(value))
+
+
+def _at(path: str, new: StoredType, convert: Convert) -> Convert:
+    """Says where it was, if a value cannot be converted."""
+
+    def convert_there(raw: Any) -> Any:
+        try:
+            return convert(raw)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise ValueError(f"{_place(path)} is {raw!r:.100}, which is no {new.name}: {error}") from error
+
+    return convert_there
+
+
+def _differ(old: TypeName, new: StoredType, path: str) -> NoReturn:
+    raise Mismatch(f"{_place(path)} was {spell(old)} and is {new.name}")
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _place(path: str) -> str:
+    if not path:
+        return "it"
+    return f"part {path!r}" if path[-1] in "]}" else f"field {path!r}"

@@ -1,0 +1,141 @@
+"""Reading state that was stored under another type than the one that is declared now.
+
+A manifest has the name of each state's type. Equal names: the state is read as it is. Otherwise, in this order:
+the user's ``migrate``, if the state has one, makes each new value from the old one; or the change is one that loses
+nothing (``state/evolution/conversions.py``); or the snapshot is refused with the reason. All of that but the values
+themselves is known from the two types, so a job can find out before it starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from moorline.errors import MoorlineError, StateIncompatible
+from moorline.state.evolution.conversions import Conversion, Mismatch
+from moorline.state.evolution.untyped import natural, raw_type
+from moorline.state.types.annotations import StoredType, stored
+from moorline.state.types.names import OptionalName, TypeName, Word, parse, spell
+
+
+@dataclass(frozen=True)
+class Where:
+    """Whose state it is, for those who have to act."""
+
+    uid: str
+    state: str
+
+    def __str__(self) -> str:
+        return f"state {self.state!r} of operator {self.uid!r}"
+
+
+class Reader:
+    """Reads values that were stored under one name as values of the type that is declared now.
+
+    If :attr:`is_identity`, the declared type's own methods do the same, faster.
+    """
+
+    def __init__(
+        self,
+        where: Where,
+        old_name: str,
+        declared: StoredType,
+        reads: StoredType,
+        convert: Callable[[Any], Any] | None,
+        notes: list[str],
+    ) -> None:
+        self.is_identity = convert is None
+        #: The type of the stored column.
+        self.arrow: pa.DataType = reads.arrow
+        self._where, self._old_name, self._declared, self._reads = where, old_name, declared, reads
+        self._convert, self._notes = convert, notes
+
+    def from_array(self, array: pa.Array) -> list[Any]:
+        """The values of a stored column. Raises :class:`StateIncompatible` for one that cannot be carried over."""
+        convert = self._convert
+        try:
+            values = self._reads.from_array(array)
+            return values if convert is None else [convert(v) for v in values]
+        except Exception as error:
+            self._refuse(error)
+
+    def unpack(self, data: bytes | memoryview) -> Any:
+        """The value of stored bytes. Raises :class:`StateIncompatible` if it cannot be carried over."""
+        try:
+            value = self._reads.unpack(data)
+            return value if self._convert is None else self._convert(value)
+        except Exception as error:
+            self._refuse(error)
+
+    def describe(self) -> str:
+        """What changes, for people."""
+        return "; ".join(self._notes) or "unchanged"
+
+    def _refuse(self, error: Exception) -> NoReturn:
+        if isinstance(error, MoorlineError):
+            raise error
+        said = f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        reason = f"a stored value cannot be carried over: {said}"
+        raise StateIncompatible(
+            self._where.uid, self._where.state, self._old_name, self._declared.name, reason
+        ) from error
+
+
+def plan(old_name: str, annotation: Any, *, where: Where, migrate: Callable[[Any], Any] | None = None) -> Reader:
+    """How state that was stored as ``old_name`` is read for a state declared as ``annotation``.
+
+    Needs no data. Raises :class:`StateIncompatible` with the reason if it cannot be, and :class:`UnsupportedType` if
+    the annotation has no stored form. ``migrate`` gets old values in their natural form
+    (``state/evolution/untyped.py``).
+
+    >>> reader = plan("list[int]", tuple[float, ...], where=Where("totals", "sums"))
+    >>> reader.describe()
+    "a tuple instead of a list; part '[]' widened from int to float"
+    >>> reader.from_array(pa.array([[1, 2]]))
+    [(1.0, 2.0)]
+    """
+    declared = stored(annotation, str(where))
+    if old_name == declared.name:
+        return Reader(where, old_name, declared, declared, None, [])
+    try:
+        old = parse(old_name)
+        if spell(old) == declared.name:  # it was spelled differently in older snapshots
+            return Reader(where, old_name, declared, declared, None, [])
+        if migrate is not None:
+            said = f"made from {old_name} by {getattr(migrate, '__qualname__', repr(migrate))}"
+            return Reader(where, old_name, declared, raw_type(old), _migration(old, declared, migrate), [said])
+        conversion = Conversion(old, declared)
+    except (Mismatch, ValueError) as error:
+        raise StateIncompatible(where.uid, where.state, old_name, declared.name, str(error)) from None
+    return Reader(where, old_name, declared, raw_type(old), conversion.convert, conversion.notes)
+
+
+def check_readable(old_name: str) -> None:
+    """Raises ``ValueError`` unless state that was stored under this name can be read at all.
+
+    >>> check_readable("dict[str, Basket(owner: str)]")
+    """
+    raw_type(parse(old_name))
+
+
+def _migration(old: TypeName, declared: StoredType, migrate: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    # None that no declaration asked for is nothing to migrate.
+    may_be_none = isinstance(old, OptionalName) or old == Word("plain")
+
+    def migrated(raw: Any) -> Any:
+        if raw is None and not may_be_none:
+            return None
+        value = natural(old, raw)
+        try:
+            made = migrate(value)
+        except Exception as error:
+            raise ValueError(f"migrate failed for {value!r:.200} with {type(error).__name__}: {error}") from error
+        try:
+            return declared.unpack(declared.pack(made))
+        except (ValueError, TypeError, OverflowError, AttributeError) as error:
+            raise ValueError(f"migrate made {made!r:.100} of {value!r:.100}: {error}") from error
+
+    return migrated

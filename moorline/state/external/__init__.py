@@ -1,0 +1,1 @@
+"""State in a store outside of the job, such as PostgreSQL or Redis."""

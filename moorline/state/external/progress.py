@@ -1,0 +1,75 @@
+"""What a snapshot says about an outside store: how far it had come, and what is to be removed from it.
+
+A small state of its own, ``store:<label>``, with a row for each key group, so that it is dealt out with the key groups
+after a rescale. The rows of the states themselves hold what is to be written (``state/external/table.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from moorline.api.state.external import Place
+from moorline.errors import SnapshotCorrupt
+from moorline.model.key_groups import KeyGroupRange
+from moorline.model.keys import encoding as keys
+from moorline.state.backend import Restored
+
+#: The state of a snapshot that says how far a store had come is called so, and its label; and its kind.
+STORE, STORE_KIND = "store:", "store"
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What a snapshot says about a store, for a key group."""
+
+    checkpoint: int
+    #: How far the store had come.
+    reached: int
+    #: The states that are kept there.
+    states: list[str]
+    #: Documents that are gone and that the store may still have: state and encoded key.
+    gone: list[tuple[str, bytes]] = []
+
+
+def told_in(restored: Restored) -> dict[int, Told]:
+    """What a snapshot says about a store, by key group."""
+    found: dict[int, Told] = {}
+    for rows in restored.tables():
+        try:
+            texts = {text: msgspec.msgpack.decode(text, type=Told) for text in set(rows["value"].to_pylist())}
+        except msgspec.DecodeError as error:
+            path = restored.handle.file.path if restored.handle.file is not None else "the manifest"
+            raise SnapshotCorrupt(path, f"it should say how far a store had come: {error}") from error
+        found |= {g: texts[text] for g, text in zip(rows["key_group"].to_pylist(), rows["value"].to_pylist())}
+    return found
+
+
+def tell(told: Told, gone: list[Place], key_groups: KeyGroupRange, max_parallelism: int) -> Iterator[pa.Table]:
+    """The rows of it. ``gone``: documents of any key groups that are to be removed."""
+    by_group: dict[int, list[tuple[str, bytes]]] = {}
+    for place in gone:
+        by_group.setdefault(place.key_group, []).append((place.state, place.key))
+    groups = np.arange(key_groups.first, key_groups.end)
+    same = msgspec.msgpack.encode(told)
+    values = [same] * len(groups)
+    for group, found in by_group.items():
+        more = Told(told.checkpoint, told.reached, told.states, found)
+        values[group - key_groups.first] = msgspec.msgpack.encode(more)
+    columns = {"key_group": pa.array(groups, pa.int32()), "key": pa.array(_some_keys(max_parallelism)[groups])}
+    yield pa.table(columns | {"value": pa.array(values, pa.binary())})
+
+
+@lru_cache(8)
+def _some_keys(max_parallelism: int) -> npt.NDArray[np.int64]:
+    """For each key group a number that belongs to it: rows have a key."""
+    tried = max_parallelism
+    while True:
+        tried *= 8
+        groups, first = np.unique(keys.int_key_groups(np.arange(tried), max_parallelism), return_index=True)
+        if len(groups) == max_parallelism:
+            return first

@@ -1,0 +1,1 @@
+"""State in memory: Python dicts by key, snapshots as rows."""

@@ -1,0 +1,74 @@
+"""Which files a snapshot may build on.
+
+Each snapshot ends with the handles that it consists of, by state: the *chain* of a base and its increments. The next
+one can be an increment on top only of what will still be there when it completes:
+
+    completed is a snapshot of ours, its files are durable      its chain
+    completed is older than all of ours                         what was restored: nothing newer has completed
+    anything else; completed is 0                               nothing: a full base
+
+The files of a checkpoint that was given up are deleted, so a snapshot that was only written is nothing to build on:
+``completed``, which comes with the barrier, is the one thing that counts. Used by ``state/heap/backend.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from moorline.model.manifest import KeyedHandle
+
+Chain = dict[str, list[KeyedHandle]]
+
+
+class Chains:
+    """The handles of the snapshots that may still complete.
+
+    >>> chains, base = Chains(), KeyedHandle("counts", "value", "int", 0, 128, rows=3)
+    >>> chains.base(completed=0), chains.begin(1), chains.ended(1, [base])
+    ({}, None, None)
+    >>> chains.base(completed=0), list(chains.base(completed=1))
+    ({}, ['counts'])
+    """
+
+    def __init__(self) -> None:
+        self._restored: Chain = {}
+        #: None: its files are not durable yet.
+        self._taken: dict[int, Chain | None] = {}
+        self._first: int | None = None
+
+    def restored(self, state: str, handles: Iterable[KeyedHandle]) -> None:
+        """What a state was restored from, and still is row by row."""
+        self._restored[state] = list(handles)
+
+    def begin(self, checkpoint: int) -> None:
+        """A snapshot is taken."""
+        self._taken[checkpoint] = None
+        if self._first is None:
+            self._first = checkpoint
+
+    def ended(self, checkpoint: int, handles: Iterable[KeyedHandle] | None) -> None:
+        """A snapshot is durable, or (None) never will be."""
+        if checkpoint not in self._taken:
+            return
+        if handles is None:
+            del self._taken[checkpoint]
+            return
+        chain: Chain = {}
+        for handle in handles:
+            chain.setdefault(handle.state, []).append(handle)
+        self._taken[checkpoint] = chain
+
+    def may_be_built_on(self, state: str) -> bool:
+        """Is there a snapshot, or a restored chain, that a later snapshot may come to build on?"""
+        return bool(self._taken) or bool(self._restored.get(state))
+
+    def base(self, completed: int) -> Chain:
+        """What to build on, by state. Nothing for a state: write all of it."""
+        if not completed:
+            return {}
+        for checkpoint in [c for c in self._taken if c < completed]:
+            del self._taken[checkpoint]  # given up: a newer one has completed
+        if self._first is None or completed < self._first:
+            return self._restored
+        self._restored = {}
+        return self._taken.get(completed) or {}

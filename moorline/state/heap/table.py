@@ -1,0 +1,135 @@
+"""One table of the heap backend with what is needed to store it, restore it, and say what has changed in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from moorline.api.state.descriptors import MapStateDescriptor, StateDescriptor
+from moorline.errors import StateIncompatible
+from moorline.model.keys import encoding as keys
+from moorline.model.manifest import KeyedHandle
+from moorline.state.backend import Restored
+from moorline.state.evolution.plan import Where, plan
+from moorline.state.forms import Form
+from moorline.state.heap.rows import HAVE_ELEMENTS, Content, Readers, entries_of, tables_of
+from moorline.state.heap.states import Table, TrackedTable
+from moorline.state.types.names import parse_map
+
+
+class StoredTable:
+    """The entries of one state, or of the timers of a kind."""
+
+    def __init__(self, form: Form, is_tracked: bool) -> None:
+        self.form = form
+        self.table = TrackedTable() if is_tracked else Table()
+        #: Is it something else than the rows it was restored from?
+        self.is_altered = False
+
+    def __len__(self) -> int:
+        return len(self.table.entries)
+
+    # --- restoring ------------------------------------------------------------------------------
+
+    def fill(self, uid: str, restored: Restored, descriptor: StateDescriptor | None) -> None:
+        """Take in what is in the rows of one handle: it replaces what is here under the same keys."""
+        form = self.form
+        readers, is_same = _readers(uid, restored.handle, form, descriptor)
+        self.is_altered = self.is_altered or not is_same or restored.handle.file is None
+        found = entries_of(form, readers, self._checked(uid, restored, readers))
+        for ident in found.gone:
+            self.table.entries.pop(ident, None)
+        self.table.entries.update(found.entries)
+
+    def _checked(self, uid: str, restored: Restored, readers: Readers) -> Iterator[pa.Table]:
+        form = self.form
+        expected = {"value": readers.value.arrow, **({"map_key": readers.map_key.arrow} if readers.map_key else {})}
+        for table in restored.tables():
+            # Stamps that come back after a time without them would be older than what they are on.
+            self.is_altered = self.is_altered or ("last_access" in table.column_names) != (form.ttl is not None)
+            if ("namespace" in table.column_names) != form.is_windowed:
+                was = f"{form.kind} of {restored.handle.type} for each {'key' if form.is_windowed else 'window'}"
+                raise StateIncompatible(uid, form.state, was, str(form))
+            for name, wanted in expected.items():
+                if not table.schema.field(name).type.equals(wanted):
+                    raise ValueError(f"column {name!r} is {table.schema.field(name).type} instead of {wanted}")
+            yield table
+
+    # --- looking --------------------------------------------------------------------------------
+
+    def keys(self) -> Iterator[Any]:
+        """All keys, once each. The table may change on the way."""
+        entries = self.table.entries
+        if not self.form.is_windowed:
+            for key in list(entries):
+                if key in entries:
+                    yield key
+            return
+        seen = set()
+        for ident in list(entries):
+            if ident in entries and ident[0] not in seen:
+                seen.add(ident[0])
+                yield ident[0]
+
+    def of_key(self, encoded: bytes, expired_at: int | None) -> Content:
+        """What is kept under one key, by pointer: to be looked at at once."""
+        entries, key = self.table.entries, keys.decode_identity(encoded)
+        if self.form.is_windowed:
+            found = {ident: value for ident, value in entries.items() if ident[0] == key}
+        else:
+            found = {key: entries[key]} if key in entries else {}
+        return Content(found, None, expired_at)
+
+    def idents(self) -> Iterator[Any]:
+        """What every entry is kept under. The table may change on the way."""
+        return iter(list(self.table.entries))
+
+    # --- snapshots ------------------------------------------------------------------------------
+
+    def everything(self, expired_at: int | None) -> Content:
+        return Content(dict(self.table.entries), None, expired_at)
+
+    def changed_since(self, checkpoint: int) -> dict[Any, bool]:
+        assert isinstance(self.table, TrackedTable)
+        return self.table.changed_since(checkpoint)
+
+    def rows_of(self, changed: dict[Any, bool]) -> int:
+        """How many rows an increment of these keys has."""
+        if self.form.kind not in HAVE_ELEMENTS:
+            return len(changed)
+        entries = self.table.entries
+        return sum(len(entries[ident]) if ident in entries else 1 for ident in changed)
+
+    def changes(self, changed: dict[Any, bool]) -> Content:
+        entries = self.table.entries
+        now = {ident: entries[ident] for ident in changed if ident in entries}
+        return Content(now, [ident for ident, existed in changed.items() if existed and ident not in now])
+
+    def cut(self, checkpoint: int, completed: int, is_first: bool) -> None:
+        """A snapshot has been taken. ``is_first``: there is nothing older to build on."""
+        assert isinstance(self.table, TrackedTable)
+        if is_first:
+            self.table.begin()
+        else:
+            self.table.forget(completed)
+            self.table.cut(checkpoint)
+
+    def tables(self, content: Content, max_parallelism: int) -> Iterator[pa.Table]:
+        return tables_of(self.form, content, max_parallelism)
+
+
+def _readers(uid: str, handle: KeyedHandle, form: Form, descriptor: StateDescriptor | None) -> tuple[Readers, bool]:
+    """What reads the rows of a handle, and whether their types are today's. Raises :class:`StateIncompatible`."""
+    if handle.kind != form.kind:
+        raise StateIncompatible(uid, form.state, f"{handle.kind} of {handle.type}", str(form))
+    if handle.type == form.type or descriptor is None:
+        return Readers(form.value, form.map_key), True
+    where, old = Where(uid, form.state), handle.type
+    map_key = None
+    if isinstance(descriptor, MapStateDescriptor):
+        old_key, old = parse_map(handle.type)
+        map_key = plan(old_key, descriptor.key_type, where=where)
+    value = plan(old, descriptor.type, where=where, migrate=descriptor.migrate)  # type: ignore[attr-defined]
+    return Readers(value, map_key), False

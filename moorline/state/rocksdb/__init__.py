@@ -1,0 +1,1 @@
+"""State in RocksDB: one column of bytes by key group, key and state."""

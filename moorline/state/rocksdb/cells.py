@@ -1,0 +1,287 @@
+"""One value per key in RocksDB, behind a write-back cache: value, reducing and aggregating state.
+
+An access works on the cache, a dict like that of the heap backend. What a batch has changed is written when it has
+been processed, in one write (``settle``); what it will need is read before it, in one read (``claim``). After that
+values stay in the cache while there is room: reading a row costs some microseconds, a dict a tenth of one.
+
+    read ahead   rows of the keys of this batch, as bytes. Decoded when somebody asks, forgotten at the end of the batch
+    cache        what has been asked for or changed. A value of an immutable type as it is; any other as the bytes of
+                 its row, so that nobody can change it in place: what was read is a copy until it is written back
+    old          what was in the cache before it was last full. What is asked for again goes back into the cache
+
+Reading ahead pays only if the values are asked for. A state of which less than a quarter was is left out for a while,
+or until it turns out that it was wanted after all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+import rocksdict
+
+from moorline.state.backend import CurrentKey
+from moorline.state.rocksdb.layout import (
+    element,
+    int_places,
+    number_bytes,
+    packed_value,
+    place,
+    stamp,
+    str_places,
+    window_bytes,
+)
+from moorline.state.rocksdb.store import Store
+from moorline.state.types.annotations import StoredType, to_bytes
+
+MISS: Any = object()
+#: What an entry of a cache costs beside the bytes of its row, roughly, and how much larger the bytes are as objects.
+ENTRY_BYTES, GROWTH = 300, 3
+#: Batches for which a state is not read ahead after it was of no use.
+LEFT_OUT = 100
+#: One in so many changed values is weighed, for all of them: encoding each just for its size would cost too much.
+WEIGHED = 32
+#: Rows that are read ahead at first, while nothing is known of their size.
+FIRST_ROWS = 64
+
+Codec = tuple[Callable[[Any], bytes], Callable[[bytes], Any]]
+
+
+class Places(dict[Any, bytes]):
+    """Key group and encoded key of each key, remembered for a while: each state of a key needs it, twice."""
+
+    def __init__(self, max_parallelism: int) -> None:
+        super().__init__()
+        self.max_parallelism = max_parallelism
+
+    def prepare(self, claimed: Iterable[Any]) -> None:
+        """Have the places of many keys ready. Those of ints and texts are made in one go."""
+        new = [key for key in claimed if key not in self]
+        kinds = set(map(type, new))
+        with suppress(OverflowError, UnicodeEncodeError):  # then one by one, which says what is wrong
+            if kinds == {int}:
+                self.update(zip(new, int_places(new, self.max_parallelism)))
+            elif kinds == {str}:
+                self.update(zip(new, str_places(new, self.max_parallelism)))
+
+    def __missing__(self, key: Any) -> bytes:
+        found = self[key] = place(key, self.max_parallelism)
+        return found
+
+
+class Room:
+    """How much the caches of one backend may hold, in bytes, as an estimate.
+
+    At the end of a batch they are emptied if there is more than :attr:`limit`; in a batch, at twice as much. What is
+    read ahead for a batch comes on top, and is not more than :attr:`limit` either.
+    """
+
+    def __init__(self, limit: int, relieve: Callable[[], None]) -> None:
+        self.limit, self.taken, self.relieve = limit, 0, relieve
+
+    def take(self, row_bytes: int) -> None:
+        """An entry is kept from now on. Call this last: the caches may be emptied by it."""
+        self.taken += ENTRY_BYTES + GROWTH * row_bytes
+        if self.taken > 2 * self.limit:
+            self.relieve()
+
+
+def row_prefix(number: int, places: Places, is_windowed: bool) -> Callable[[Any], bytes]:
+    """A function from the current key to the beginning of its rows."""
+    start = number_bytes(number)
+    if is_windowed:
+        return lambda key: start + places[key[0]] + window_bytes(key[1])
+    return lambda key: start + places[key]
+
+
+def codec_of(value: StoredType, state: str, is_stamped: bool) -> Codec:
+    """To a row value and back. Elements of a state with a time to live are (value, last access, own length)."""
+    pack, unpack = value.pack, value.unpack
+
+    def encode(thing: Any) -> bytes:
+        try:
+            return b"\0" + pack(thing)
+        except Exception:
+            to_bytes(value, thing, state)  # says what does not fit
+            raise
+
+    def decode(row: bytes) -> Any:
+        return unpack(row[1:] if not row[0] else packed_value(row))
+
+    def encode_stamped(thing: Any) -> bytes:
+        return element(to_bytes(value, thing[0], state), thing[1], thing[2])
+
+    def decode_stamped(row: bytes) -> Any:
+        last_access, ttl, _ = stamp(row)
+        return unpack(packed_value(row)), last_access, ttl
+
+    return (encode_stamped, decode_stamped) if is_stamped else (encode, decode)
+
+
+class Cells:
+    """The rows of one state with one value per key."""
+
+    def __init__(
+        self, store: Store, row_of: Callable[[Any], bytes], codec: Codec, room: Room, *, is_immutable: bool
+    ) -> None:
+        self._store, self._row_of, self._room = store, row_of, room
+        self._encode, self._decode = codec
+        self._is_live = is_immutable
+        #: None: there is no value.
+        self.cache: dict[Any, Any] = {}
+        self.dirty: set[Any] = set()
+        self._old: dict[Any, Any] = {}
+        self._ahead: dict[Any, bytes | None] = {}
+        self._read_ahead = self._used = 0
+        #: For so many batches nothing is read ahead; and what of this one was read singly.
+        self._left_out = self._missed = 0
+        #: With one more changed value than this, one is weighed; and what of the room was taken for those not written.
+        self.weigh_at, self._weighed = WEIGHED, 0
+        #: The size of a row, as last read and as last written.
+        self._read_bytes = self._written_bytes = 0
+
+    # --- access ---------------------------------------------------------------------------------
+
+    def read(self, key: Any) -> Any:
+        """The value, or None: the very object if it is immutable, else a copy."""
+        found = self.cache.get(key, MISS)
+        if found is MISS:
+            found = self._load(key)
+        if found is None or self._is_live:
+            return found
+        return self._decode(found)
+
+    def write(self, key: Any, value: Any) -> None:
+        """Replace the value; None removes it."""
+        if value is None:
+            # Windows clear what they never had: no row, and no mark of a removed one, comes of it.
+            if self.cache.get(key, MISS) is None and key not in self.dirty:
+                return
+        elif not self._is_live:
+            value = self._encode(value)
+        self.cache[key] = value
+        self.dirty.add(key)
+        if len(self.dirty) > self.weigh_at:
+            self.weigh(value)
+
+    def weigh(self, value: Any) -> None:
+        """Many values have changed since this was last called: take room for them, each as large as ``value``.
+
+        Call this last, as :meth:`Room.take`.
+        """
+        self.weigh_at = len(self.dirty) + WEIGHED
+        row = self._encode(value) if self._is_live and value is not None else value
+        row_bytes = WEIGHED * len(row or b"")
+        self._weighed += ENTRY_BYTES + GROWTH * row_bytes
+        self._room.take(row_bytes)
+
+    def _load(self, key: Any) -> Any:
+        """What is not in the cache."""
+        if key in self._old:
+            found = self.cache[key] = self._old.pop(key)
+            self._room.take(0)
+            return found
+        row = self._ahead.pop(key, MISS)
+        if row is MISS:
+            self._missed += 1
+            row = self._store.get(self._row_of(key))
+        else:
+            self._used += 1
+        found = row if row is None or not self._is_live else self._decode(row)
+        self.cache[key] = found
+        self._room.take(len(row) if row else 0)
+        return found
+
+    # --- batches --------------------------------------------------------------------------------
+
+    def wanted(self, claimed: Iterable[Any]) -> list[Any]:
+        """The keys whose rows are to be read ahead."""
+        if self._left_out:
+            self._left_out -= 1
+            return []
+        cache, old, ahead = self.cache, self._old, self._ahead
+        return [k for k in claimed if k not in cache and k not in old and k not in ahead]
+
+    def fitting(self, row_bytes: int) -> int:
+        """How many rows may be read ahead at once if they are to have about so many bytes: one at least."""
+        each = max(self._read_bytes, self._written_bytes)
+        return max(1, row_bytes // each) if each else FIRST_ROWS
+
+    def read_ahead(self, claimed: list[Any]) -> int:
+        """Read the rows of keys that will be asked for. Returns how many bytes they have."""
+        rows = self._store.multi_get([self._row_of(key) for key in claimed])
+        self._ahead.update(zip(claimed, rows))
+        self._read_ahead += len(claimed)
+        sizes = [len(row) for row in rows if row is not None]
+        size = sum(sizes)
+        if sizes:
+            self._read_bytes = size // len(sizes)
+        return size
+
+    def write_into(self, batch: rocksdict.WriteBatch) -> None:
+        """What has changed."""
+        row_of, cache, encode, size = self._row_of, self.cache, self._encode, 0
+        for key in self.dirty:
+            value = cache[key]
+            if value is None:
+                batch.delete(row_of(key))
+            else:
+                row = encode(value) if self._is_live else value
+                size += len(row)
+                batch[row_of(key)] = row
+        if self.dirty:
+            self._written_bytes = size // len(self.dirty)
+        self._room.taken += ENTRY_BYTES * len(self.dirty) + GROWTH * size - self._weighed
+        self.weigh_at, self._weighed = WEIGHED, 0
+        self.dirty.clear()
+
+    def settled(self) -> None:
+        """The batch is over."""
+        self._ahead.clear()
+        if self._left_out and self._missed >= 100:
+            self._left_out = 0  # it would have been of use
+        if self._read_ahead >= 1000:
+            if self._used * 4 < self._read_ahead:
+                self._left_out = LEFT_OUT
+            self._read_ahead = self._used = 0
+        self._missed = 0
+
+    def shrink(self) -> None:
+        """There is no room any more. Everything has been written."""
+        self._old = self.cache.copy()
+        self.cache.clear()  # not a new one: states hold on to it
+        self._ahead.clear()  # read before the last writes
+
+    def forget(self) -> None:
+        """The rows have been changed by others. Everything has been written."""
+        self._old = {}
+        self.cache.clear()
+        self._ahead.clear()
+
+
+def value_accessors(cells: Cells, current: CurrentKey) -> tuple[Callable[[], Any], Callable[[Any], None]]:
+    """Reads and writes the current key's value."""
+    read, write = cells.read, cells.write
+    cache, dirty, load = cells.cache, cells.dirty, cells._load
+
+    def get_live() -> Any:
+        found = cache.get(current.key, MISS)
+        return load(current.key) if found is MISS else found
+
+    def put_live(value: Any) -> None:
+        key = current.key
+        if value is None:
+            return write(key, None)
+        cache[key] = value
+        dirty.add(key)
+        if len(dirty) > cells.weigh_at:
+            cells.weigh(value)
+
+    def get() -> Any:
+        return read(current.key)
+
+    def put(value: Any) -> None:
+        write(current.key, value)
+
+    return (get_live, put_live) if cells._is_live else (get, put)

@@ -1,0 +1,122 @@
+"""Reading the files of a RocksDB checkpoint as rows, for other backends and for tools.
+
+Nothing of the job is needed: the database says which states it has, and their types are read by their names
+(``state/evolution/untyped.py``). The rows are those that a full snapshot of the same state would have written.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from moorline.errors import SnapshotCorrupt
+from moorline.model.key_groups import KeyGroupRange
+from moorline.state.evolution.untyped import raw_type
+from moorline.state.forms import Form
+from moorline.state.rocksdb.layout import groups
+from moorline.state.rocksdb.registry import Entry, Registry
+from moorline.state.rocksdb.restore import is_file_name
+from moorline.state.rocksdb.rows import tables_of, tag_of_keys
+from moorline.state.rocksdb.store import Store
+from moorline.state.types.names import parse, parse_map
+
+_READ_BYTES = 32 << 20
+
+
+class NativeRows(NamedTuple):
+    """Some rows of one state."""
+
+    state: str
+    kind: str
+    type: str
+    #: Has it the columns ``last_access`` and ``ttl``?
+    is_stamped: bool
+    table: pa.Table
+
+
+def read_native(
+    fetch: Callable[[Path], None],
+    folder: Path,
+    key_groups: KeyGroupRange,
+    max_parallelism: int,
+    states: Collection[str] | None = None,
+) -> Iterator[NativeRows]:
+    """The rows of some key groups in a native handle of the RocksDB backend, state by state, in tables of bounded size.
+
+    ``fetch`` brings the files of the handle into a folder, as :class:`Restored` has it; ``folder`` must not exist yet,
+    and is removed at the end. ``states``: only the rows of these. Raises :class:`SnapshotCorrupt` if the files are not
+    a database of ours.
+    """
+    wanted = key_groups & KeyGroupRange(0, max_parallelism)
+    with _opened(fetch, folder) as store:
+        for name, entry in _entries(store).items():
+            if states is not None and name not in states:
+                continue
+            view = store.view(*groups(entry.number, wanted.first, wanted.end))
+            form = _form(name, entry, folder)
+            for table in tables_of(view, entry.number, form, wanted, is_stamped=entry.is_stamped):
+                yield NativeRows(name, entry.kind, entry.type, entry.is_stamped, table)
+
+
+class NativeShape(NamedTuple):
+    """What the rows of one state look like, without reading them."""
+
+    is_windowed: bool
+    is_stamped: bool
+    #: What the ``key`` column will be of; None if there are no rows.
+    key: pa.DataType | None
+
+
+def native_shape(
+    fetch: Callable[[Path], None], folder: Path, key_groups: KeyGroupRange, max_parallelism: int, state: str
+) -> NativeShape | None:
+    """The shape of what :func:`read_native` gives for one state; None if the database does not have it."""
+    wanted = key_groups & KeyGroupRange(0, max_parallelism)
+    with _opened(fetch, folder) as store:
+        entry = _entries(store).get(state)
+        if entry is None:
+            return None
+        view = store.view(*groups(entry.number, wanted.first, wanted.end))
+        tag = tag_of_keys(view, entry.number, wanted)
+        is_empty = not tag and next(iter(view.rows()), None) is None
+    key = None if is_empty else {b"i": pa.int64(), b"s": pa.string()}.get(tag, pa.binary())
+    return NativeShape(entry.is_windowed, entry.is_stamped, key)
+
+
+@contextmanager
+def _opened(fetch: Callable[[Path], None], folder: Path) -> Iterator[Store]:
+    folder.mkdir(parents=True)
+    try:
+        fetch(folder)
+        for path in folder.iterdir():
+            if not is_file_name(path.name):
+                raise SnapshotCorrupt(repr(path.name), "no file of a database is called so")
+        store = Store(folder, _READ_BYTES, read_only=True, must_exist=True)
+        try:
+            yield store
+        finally:
+            store.close()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _entries(store: Store) -> dict[str, Entry]:
+    registry = Registry(store)
+    registry.check()
+    return registry.entries
+
+
+def _form(name: str, entry: Entry, folder: Path) -> Form:
+    try:
+        if entry.kind != "map":
+            return Form(name, entry.kind, entry.type, raw_type(parse(entry.type)), None, entry.is_windowed)
+        map_key, value = parse_map(entry.type)
+        raw_key, raw_value = raw_type(parse(map_key)), raw_type(parse(value))
+        return Form(name, entry.kind, entry.type, raw_value, raw_key, entry.is_windowed)
+    except ValueError as error:
+        raise SnapshotCorrupt(str(folder), f"state {name!r} is of type {entry.type:.100}: {error}") from error

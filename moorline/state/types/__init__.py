@@ -1,0 +1,1 @@
+"""Types of stored values: annotations, encodings, names in a manifest."""

@@ -1,0 +1,219 @@
+"""Types with parts: lists, sets, tuples, dicts and anything with named fields, of whatever the parts are.
+
+In a column the parts are columns of their own; as bytes they are msgpack arrays (and maps, where the keys are simple).
+Everything here is put together by ``state/types/annotations.py`` from an annotation, and by ``state/evolution/plan.py``
+from a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from moorline.state.types.leaf import LeafType, StoredType, check_kinds
+
+
+def nullable(stored_type: StoredType) -> Any:
+    """What msgspec decodes where a part may be None."""
+    return stored_type.wire | None
+
+
+class OptionalType(StoredType):
+    """``T | None``: stored as T, which can be None anyway. Only the name, and what may follow it, differs."""
+
+    def __init__(self, inner: StoredType) -> None:
+        self.inner = inner
+        self.name, self.arrow, self.is_immutable = f"{inner.name} | None", inner.arrow, inner.is_immutable
+        self.wire, self.lower, self.lift = inner.wire, inner.lower, inner.lift
+        self.to_array, self.from_array = inner.to_array, inner.from_array  # type: ignore[method-assign]
+
+
+class ListType(StoredType):
+    """Any number of parts of one type; ``build`` is list, set, frozenset or tuple."""
+
+    def __init__(self, name: str, item: StoredType, build: Any, is_immutable: bool) -> None:
+        self.name, self.item, self.build = name, item, build
+        self.arrow = pa.list_(item.arrow)
+        self.is_immutable = is_immutable and item.is_immutable
+        self.lower = self._lower
+        if item.lift is None:
+            self.wire = build[nullable(item), ...] if build is tuple else build[nullable(item)]
+        else:
+            self.wire, self.lift = list[nullable(item)], self._lift  # type: ignore[misc]
+
+    def to_array(self, values: list[Any]) -> pa.Array:
+        check_kinds(values, (self.build,))
+        return self._to_array(values)
+
+    def _to_array(self, values: Iterable[Any]) -> pa.Array:
+        offsets, flat, absent = [0], [], []
+        for value in values:
+            if value is not None:
+                flat.extend(value)
+            offsets.append(len(flat))
+            absent.append(value is None)
+        nulls = pa.array(absent, pa.bool_()) if any(absent) else None
+        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), self.item.to_array(flat), mask=nulls)
+
+    def from_array(self, array: pa.Array) -> list[Any]:
+        flat, build = self.item.from_array(array.flatten()), self.build
+        lengths, at = array.value_lengths().to_pylist(), 0
+        values: list[Any] = []
+        for length in lengths:
+            if length is None:
+                values.append(None)
+                continue
+            values.append(build(flat[at : at + length]))
+            at += length
+        return values
+
+    def _lower(self, value: Any) -> Any:
+        if value is None:
+            return None
+        if not isinstance(value, self.build):
+            raise TypeError(f"a {type(value).__qualname__} is not a {self.build.__qualname__}")
+        lower = self.item.lower
+        return [lower(v) for v in value]
+
+    def _lift(self, things: list[Any] | None) -> Any:
+        if things is None:
+            return None
+        lift = self.item.lift
+        assert lift is not None
+        return self.build([lift(t) for t in things])
+
+
+class DictType(ListType):
+    """Entries of a key and a value, in their order."""
+
+    def __init__(self, key: StoredType, value: StoredType) -> None:
+        self.key, self.value = key, value
+        entry = StructType("entry", [Field("key", key), Field("value", value)], tuple, take_tuple, tuple, True)
+        super().__init__(f"dict[{key.name}, {value.name}]", entry, dict, False)
+        # A msgpack map only where the key is one thing for msgspec; a list of pairs can hold every key.
+        self._is_map = isinstance(key, LeafType) and key.lift is None
+        self.lower, self.lift = (self._lower_map, self._lift_map) if self._is_map else (self._lower, self._lift)
+        if self._is_map:
+            self.wire = dict[nullable(key), nullable(value)]  # type: ignore[misc]
+            if value.lift is None:
+                self.lift = None
+        else:
+            self.wire = list[nullable(entry)]  # type: ignore[misc]
+
+    def _to_array(self, values: Iterable[Any]) -> pa.Array:
+        return super()._to_array(None if v is None else v.items() for v in values)
+
+    def _lower(self, value: Any) -> Any:
+        key, inner = self.key.lower, self.value.lower
+        return None if value is None else [(key(k), inner(v)) for k, v in self._items(value)]
+
+    def _lower_map(self, value: Any) -> Any:
+        key, inner = self.key.lower, self.value.lower
+        return None if value is None else {key(k): inner(v) for k, v in self._items(value)}
+
+    def _items(self, value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise TypeError(f"a {type(value).__qualname__} is not a dict")
+        return value.items()
+
+    def _lift(self, things: list[Any] | None) -> Any:
+        if things is None:
+            return None
+        lift = self.item.lift
+        return dict(things if lift is None else map(lift, things))
+
+    def _lift_map(self, things: dict[Any, Any] | None) -> Any:
+        lift = self.value.lift
+        assert lift is not None
+        return None if things is None else {k: lift(v) for k, v in things.items()}
+
+
+@dataclass(frozen=True)
+class Field:
+    """One part of a struct, with what a reader of older state needs to know about it."""
+
+    name: str
+    type: StoredType
+    #: What it was called before, newest first.
+    renamed_from: tuple[str, ...] = ()
+    #: Its default, in words; None if it must be given.
+    default: str | None = None
+    #: May it be left out, as a ``NotRequired`` key? It is then stored as None.
+    may_be_absent: bool = False
+
+
+def take_tuple(value: Any) -> Any:
+    """The parts of a tuple."""
+    if not isinstance(value, tuple):
+        raise TypeError(f"a {type(value).__qualname__} is not a tuple")
+    return value
+
+
+class StructType(StoredType):
+    """Anything with a fixed number of parts: taken apart by ``take``, put together by ``build``."""
+
+    def __init__(
+        self,
+        name: str,
+        fields: list[Field],
+        kind: type,
+        take: Callable[[Any], Any],
+        build: Callable[[Any], Any],
+        is_immutable: bool,
+        build_named: Callable[[dict[str, Any]], Any] | None = None,
+        qualname: str = "",
+    ) -> None:
+        self.name, self.fields, self.kind, self.build = name, fields, kind, build
+        self.qualname = qualname
+        #: Put together from some of the fields, by name; the others take their defaults. None for a bare tuple.
+        self.build_named = build_named
+        self._take = take
+        self.arrow = pa.struct([pa.field(f.name, f.type.arrow) for f in fields])
+        self.is_immutable = is_immutable and all(f.type.is_immutable for f in fields)
+        self.wire = tuple[tuple(nullable(f.type) for f in fields)]  # type: ignore[misc]
+        self._lowers = [f.type.lower for f in fields]
+        self._lifts = [f.type.lift for f in fields]
+        self.lower = self._lower
+        if any(self._lifts):
+            self.lift = self._lift
+        elif build is not tuple:
+            self.lift = self._build
+
+    def to_array(self, values: list[Any]) -> pa.Array:
+        check_kinds(values, (self.kind,))
+        width = len(self.fields)
+        absent = (None,) * width
+        rows = [absent if v is None else self._take(v) for v in values]
+        if not rows:
+            return pa.array([], self.arrow)
+        if any(len(row) != width for row in rows):
+            raise ValueError(f"a value does not have {width} parts")
+        columns = [f.type.to_array(list(c)) for f, c in zip(self.fields, zip(*rows), strict=True)]
+        nulls = pa.array([v is None for v in values], pa.bool_()) if any(v is None for v in values) else None
+        return pa.StructArray.from_arrays(columns, fields=list(self.arrow), mask=nulls)
+
+    def from_array(self, array: pa.Array) -> list[Any]:
+        columns = [f.type.from_array(c) for f, c in zip(self.fields, array.flatten(), strict=True)]
+        build = self.build
+        if not array.null_count:
+            return [build(row) for row in zip(*columns, strict=True)]
+        return [build(row) if valid.as_py() else None for row, valid in zip(zip(*columns), array.is_valid())]
+
+    def _lower(self, value: Any) -> Any:
+        if value is None:
+            return None
+        row, lowers = self._take(value), self._lowers
+        if len(row) != len(lowers):
+            raise ValueError(f"a value does not have {len(lowers)} parts")
+        return [lower(part) for lower, part in zip(lowers, row)]
+
+    def _build(self, row: Any) -> Any:
+        return None if row is None else self.build(row)
+
+    def _lift(self, row: Any) -> Any:
+        if row is None:
+            return None
+        return self.build([part if lift is None else lift(part) for lift, part in zip(self._lifts, row)])

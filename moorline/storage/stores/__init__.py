@@ -1,0 +1,1 @@
+"""Stores of blobs: local folders, buckets, fsspec, memory."""

@@ -1,0 +1,65 @@
+"""Records processed a few at a time, so that a slow function does not keep a checkpoint waiting.
+
+A frame may hold thousands of records, and a function may take a tenth of a second for each. Between slices the
+subtask looks whether the driver wants something; what is left of the frame is in flight then, like any other frame.
+How many records make a slice follows from how long the last one took. A function that is not slow never notices. Nor
+does one that takes as long for a few records as for many, like a sink that sends what it gets in one request: smaller
+slices would only make more requests of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from moorline.subtask.operators.base import ChainedOperator
+
+#: A slice should take about so long at most.
+SLICE_MS = 20
+#: After so many slices it is tried again whether smaller ones are quicker.
+TRY_AGAIN = 64
+
+
+class Slices:
+    """Processes records until something more urgent comes up."""
+
+    def __init__(self, now_ms: Callable[[], float], is_wanted: Callable[[], bool], records: int) -> None:
+        self._now_ms, self._is_wanted = now_ms, is_wanted
+        self._records = self._most = records
+        #: The last slice that took too long: its records and milliseconds.
+        self._slow = (0, 0.0)
+        #: What a call takes if it is slow by itself, and for how many slices that is believed.
+        self._call_ms, self._grows = 0.0, 0
+
+    def process(self, operator: ChainedOperator, records: list[Any], stamps: list[int] | None, side: int) -> int:
+        """How many were processed: all of them, or fewer if something is wanted."""
+        done, count = 0, len(records)
+        while True:
+            stop = min(done + self._records, count)
+            began = self._now_ms()
+            if stop - done == count:
+                operator.process(records, stamps, side)
+            else:
+                operator.process(records[done:stop], stamps and stamps[done:stop], side)
+            self._adapt(stop - done, self._now_ms() - began)
+            done = stop
+            if done == count or self._is_wanted():
+                return done
+
+    def _adapt(self, records: int, took_ms: float) -> None:
+        if took_ms <= SLICE_MS:
+            if took_ms < SLICE_MS / 4:
+                self._records = min(2 * self._records, self._most)
+            return
+        before, before_ms = self._slow
+        if 2 * records <= before and took_ms > 0.7 * before_ms:
+            # Fewer records took as long: it is the call that is slow. More records then, as long as that costs nothing.
+            self._call_ms, self._grows, self._slow = max(took_ms, before_ms), TRY_AGAIN, (0, 0.0)
+            self._records = min(2 * before, self._most)
+        elif self._grows:
+            self._grows -= 1
+            costs_nothing = took_ms <= 1.4 * self._call_ms
+            self._records = min(2 * self._records, self._most) if costs_nothing else max(1, self._records // 2)
+        else:
+            self._slow = records, took_ms
+            self._records = max(1, int(records * SLICE_MS / took_ms))

@@ -1,0 +1,1 @@
+"""Subtasks of a bounded job, by Spark's shuffle."""

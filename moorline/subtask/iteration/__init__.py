@@ -1,0 +1,1 @@
+"""Loops in a job: membership, feedback and its lines."""

@@ -1,0 +1,1 @@
+"""Operators of a chain: functions, process functions, sources, sinks, time."""

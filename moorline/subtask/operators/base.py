@@ -1,0 +1,201 @@
+"""One operator of a chain: it takes batches and watermarks and passes on what it makes of them.
+
+What kinds there are: ``function.py`` (map and the like), ``process.py`` (process functions with one or two inputs),
+``ends.py`` (sources and sinks), ``subtask/windows/``. When user code raises, the position of the record is read off the
+loop's own iterator, so good records pay nothing for it.
+
+A record is the value that it was when it was emitted. So it is copied at that moment if user code, a state or another
+record still holds something in it that can change; and of several readers in one chain each gets a copy of its own.
+``model/copies.py`` says what can change. An operator may do with its records what it likes.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from moorline.errors import MoorlineError, UserCodeFailed
+from moorline.model.copies import IMMUTABLE, copies_of, owned_of
+from moorline.model.graph import Operator
+from moorline.model.times import MAX_TIME
+from moorline.state.backend import KeyedBackend, Moment
+from moorline.subtask.failure_report import advice_on_module
+
+if TYPE_CHECKING:
+    from moorline.subtask.operators.operator_state import OperatorState
+
+
+class Target(Protocol):
+    """What a batch can be passed on to: an operator or a link."""
+
+    def process(self, records: list[Any], timestamps: list[int] | None = None, side: int = 0) -> None: ...
+    def watermark(self, time: int) -> None: ...
+    def idle(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an operator runs, and what it may ask there."""
+
+    operator: Operator
+    subtask: int
+    #: The wall clock, in milliseconds since 1970.
+    wall_ms: Callable[[], int]
+    moment: Moment
+    #: Keyed states, if the operator has a key.
+    backend: KeyedBackend | None
+    #: Everything that belongs to the subtask and not to a key.
+    state: OperatorState
+    #: Have the driver say something in its log: a kind, of which once is enough, and the text.
+    notice: Callable[[str, str], None] = lambda kind, text: None
+    #: Records are passed on by reference: no function changes what it has emitted or been given.
+    object_reuse: bool = False
+
+
+class ChainedOperator:
+    """One operator in one subtask."""
+
+    def __init__(self, place: Place) -> None:
+        self.operator, self.subtask = place.operator, place.subtask
+        self.moment, self.wall_ms, self.backend, self.state = place.moment, place.wall_ms, place.backend, place.state
+        self.targets: list[Target] = []
+        self.side_targets: dict[str, list[Target]] = {}
+        self.notice = place.notice
+        self.records_in = 0
+        #: What else it counts, for people. Read by another thread.
+        self.counters: dict[str, int] = {}
+        #: From the results of a call and one of them to the record that is emitted; None: the result itself.
+        self.own: Callable[[Any, Any], Any] | None = None if place.object_reuse else owned_of
+
+    def open(self) -> None:
+        """Get ready for records."""
+
+    def process(self, records: list[Any], timestamps: list[int] | None = None, side: int = 0) -> None:
+        raise NotImplementedError
+
+    def watermark(self, time: int) -> None:
+        """Event time has come this far."""
+        self.moment.watermark = self.moment.passed = time
+        self._pass_watermark(time)
+
+    def idle(self) -> None:
+        """No input is to be expected for a while."""
+        for target in self._all_targets():
+            target.idle()
+
+    def next_tick_ms(self) -> int | None:
+        """At which wall clock time :meth:`tick` is due; None: never."""
+        return None
+
+    def tick(self, now_ms: int) -> None:
+        """Time has passed."""
+
+    def end_key(self) -> None:
+        """In a batch job: the input of the only key that has state has ended, and with it the key's time."""
+
+    def finish(self) -> None:
+        """All input has ended, and the last timers have fired."""
+
+    def before_barrier(self) -> None:
+        """A barrier is about to go out: the last moment to emit something before it."""
+
+    def after_snapshot(self) -> None:
+        """The synchronous part of the snapshot is over."""
+
+    def confirmed(self, checkpoint: int) -> None:
+        """A checkpoint is complete."""
+        if self.backend is not None:
+            self.backend.confirmed(checkpoint)
+        self.state.confirmed(checkpoint)
+
+    def aborted(self, checkpoint: int) -> None:
+        """A checkpoint was given up."""
+        self.state.aborted(checkpoint)
+
+    def close(self) -> None:
+        """Called once, at the end or after a failure."""
+
+    def drop_late(self, late_ms: int, advice: str) -> None:
+        """A record that came too late to count is dropped: count it, and say so once."""
+        count = self.counters.get("late_records", 0)
+        self.counters["late_records"] = count + 1
+        if not count:
+            self.notice(
+                "late_records", f"drops records that come too late, the first by {late_ms / 1000:g} s. {advice}"
+            )
+
+    def emit(self, records: list[Any], timestamps: list[int] | None = None) -> None:
+        if records:
+            self._give(self.targets, records, timestamps)
+
+    def _give(self, targets: list[Target], records: list[Any], timestamps: list[int] | None) -> None:
+        """Pass records on to all of these. A link keeps them for a while; an operator may change them."""
+        if len(targets) < 2 or self.own is None:
+            for target in targets:
+                target.process(records, timestamps)
+            return
+        is_kept = not all(isinstance(target, ChainedOperator) for target in targets)
+        for number, target in enumerate(targets, 1):
+            is_free = not isinstance(target, ChainedOperator) or (number == len(targets) and not is_kept)
+            target.process(records if is_free else copies_of(records), timestamps)
+
+    def _pass_watermark(self, time: int) -> None:
+        if time == MAX_TIME:
+            # Before the end of time is passed on: downstream, what is emitted now must not be late.
+            self.finish()
+        for target in self._all_targets():
+            target.watermark(time)
+
+    def _all_targets(self) -> list[Target]:
+        return [*self.targets, *(t for targets in self.side_targets.values() for t in targets)]
+
+    def failure(self, error: Exception, records: list[Any], iterator: Any) -> Exception:
+        """What to raise for ``error``, with the place it happened at: ours has a note of it."""
+        at = len(records) - iterator.__length_hint__() - 1
+        record = f"{records[at]!r:.500}" if 0 <= at < len(records) else ""
+        if isinstance(error, MoorlineError) and not isinstance(error, UserCodeFailed):
+            return self.noted(error, f"record {self.records_in + at} of this attempt: {record}" if record else "")
+        return user_code_failed(self.operator, self.subtask, error, self.records_in + at, record)
+
+    def noted(self, error: MoorlineError, at: str = "") -> MoorlineError:
+        """``error`` with a note of the place it happened at, if it has none: the operator farther up has another."""
+        if not getattr(error, "__notes__", None):
+            place = f"operator {self.operator.uid!r} ({self.operator.name}), subtask {self.subtask}"
+            error.add_note(f"in {place}, {at}" if at else f"in {place}")
+        return error
+
+
+def take(made: Iterable[Any], out: list[Any], own: Callable[[Any, Any], Any] | None) -> None:
+    """Append the results of a call to ``out``, each as the value that it is when it is made.
+
+    Give the results themselves, not a variable with them: a reference more looks as if user code kept them.
+    """
+    if own is None:
+        out.extend(made)
+        return
+    for value in made:
+        cls = type(value)
+        if cls is tuple:
+            for part in value:
+                if type(part) not in IMMUTABLE:
+                    part = None
+                    value = own(made, value)
+                    break
+        elif cls not in IMMUTABLE:
+            value = own(made, value)
+        out.append(value)
+
+
+def user_code_failed(
+    operator: Operator, subtask: int, error: Exception, position: int = -1, record: str = ""
+) -> UserCodeFailed:
+    """``error`` with the user's own part of its traceback, and where it happened."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [f for f in frames if "/moorline/subtask/" not in f.filename.replace("\\", "/")]
+    told = "".join(traceback.format_list(theirs)) + "".join(traceback.format_exception_only(error))
+    name = f"{type(error).__name__}: {error}"
+    if isinstance(error, ModuleNotFoundError):
+        name += f" ({advice_on_module(error)})"
+    return UserCodeFailed(operator.uid, operator.name, subtask, position, record, name, told)

@@ -1,0 +1,223 @@
+"""The two ends of a job: the operator around a source's reader, and the one around a sink's writer.
+
+A source's state is the position of each split, as union state: after a rescale every reader is told all of them and
+keeps its own. A sink's state is what it has staged for checkpoints that it has not seen confirmed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moorline.api.sinks import Sink, SinkContext, SinkWriter
+from moorline.api.sources import Source, SourceContext, SourceReader
+from moorline.errors import MoorlineError, SnapshotCorrupt
+from moorline.model.times import MAX_TIME
+from moorline.subtask.operators.base import ChainedOperator, Place, user_code_failed
+from moorline.subtask.operators.timestamps import EventTime
+
+#: What a reader is asked for at a time.
+READ_RECORDS = 2048
+
+#: State, mode and plain values.
+PlainElements = list[tuple[str, str, list[Any]]]
+
+
+def _pairs(uid: str, state: str, restored: dict[str, list[Any]]) -> list[tuple[Any, Any]]:
+    """Restored elements that are pairs with a number or a name in front, if we have written them."""
+    elements = restored.get(state, [])
+    if not all(isinstance(e, list) and len(e) == 2 and isinstance(e[0], (int, str)) for e in elements):
+        raise SnapshotCorrupt("the manifest", f"state {state!r} of operator {uid!r} is not what it should be")
+    return [(first, second) for first, second in elements]
+
+
+class ReadingOperator(ChainedOperator):
+    """What begins a stream: it is asked to read, and stamps what it has read."""
+
+    #: The input has ended.
+    has_ended = False
+    _time: EventTime | None = None
+
+    def _begin_time(self) -> None:
+        strategy = self.operator.options.get("watermarks")
+        if strategy is not None:
+            self._time = EventTime(strategy, self.wall_ms, self._pass_watermark, self.idle)
+
+    def read(self) -> bool:
+        """Read a batch and pass it on. False if there was nothing to read just now."""
+        raise NotImplementedError
+
+    def _pass_read(self, records: list[Any], timestamps: list[int] | None = None, split: Any = None) -> None:
+        if records:
+            if self._time is not None:
+                try:
+                    timestamps = self._time.stamp(records, timestamps, split)
+                except MoorlineError:
+                    raise
+                except Exception as error:  # the user's timestamp assigner
+                    raise user_code_failed(self.operator, self.subtask, error, self.records_in) from error
+            self.records_in += len(records)
+            self.emit(records, timestamps)
+        if self._time is not None:
+            self._time.tick(self.wall_ms())
+
+    def drain(self) -> None:
+        """Nothing more will be read: end time, so that everything that waits for it fires."""
+        if not self.has_ended:
+            self._end()
+
+    def _end(self) -> None:
+        self.has_ended = True
+        if self._time is not None:
+            self._time.end()
+        else:
+            self._pass_watermark(MAX_TIME)
+
+    def next_tick_ms(self) -> int | None:
+        return None if self._time is None else self._time.next_tick_ms()
+
+    def tick(self, now_ms: int) -> None:
+        if self._time is not None:
+            self._time.tick(now_ms)
+
+
+class SourceOperator(ReadingOperator):
+    """Reads a source and passes its records on."""
+
+    def __init__(self, place: Place, attempt: int, restored: dict[str, list[Any]]) -> None:
+        super().__init__(place)
+        self._attempt, self._restored = attempt, restored
+        self._reader: SourceReader | None = None
+        self._begin_time()
+
+    def open(self) -> None:
+        source: Source = self.operator.function
+        positions = dict(_pairs(self.operator.uid, "positions", self._restored))
+        context = SourceContext(
+            self.operator.uid,
+            self.subtask,
+            self.operator.parallelism,
+            self._attempt,
+            positions,
+            self.counters,
+            self.notice,
+        )
+        try:
+            self.state.initialize(source)
+            self._reader = source.open(context)
+            if self._time is not None:
+                self._time.open_splits = self._reader.splits
+        except MoorlineError:
+            raise
+        except Exception as error:
+            raise user_code_failed(self.operator, self.subtask, error) from error
+        self._restored = {}
+
+    def read(self) -> bool:
+        reader = self._reader
+        assert reader is not None
+        try:
+            records = reader.read(READ_RECORDS)
+        except MoorlineError:
+            raise
+        except Exception as error:
+            raise user_code_failed(self.operator, self.subtask, error, self.records_in) from error
+        if reader.side_outputs:
+            side_outputs, reader.side_outputs = reader.side_outputs, None
+            for tag, beside in side_outputs.items():
+                for target in self.side_targets.get(tag, ()):
+                    target.process(beside)
+        if records is None:
+            self._end()
+            return True
+        self._pass_read(records, reader.timestamps, reader.split)
+        return bool(records)
+
+    def elements(self) -> PlainElements:
+        assert self._reader is not None
+        return [("positions", "union", [list(item) for item in self._reader.positions().items()])]
+
+    def confirmed(self, checkpoint: int) -> None:
+        super().confirmed(checkpoint)
+        assert self._reader is not None
+        self._reader.notify_checkpoint_complete(checkpoint)
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+
+
+class SinkOperator(ChainedOperator):
+    """Writes batches to a sink, stages at barriers, commits what is confirmed."""
+
+    def __init__(self, place: Place, job: str, attempt: int, restored: dict[str, list[Any]]) -> None:
+        super().__init__(place)
+        self._job, self._attempt, self._restored = job, attempt, restored
+        self._writer: SinkWriter | None = None
+        #: By checkpoint: staged, not yet known to be committed.
+        self._staged: dict[int, list[Any]] = {}
+
+    def open(self) -> None:
+        sink: Sink = self.operator.function
+        # The checkpoint they come from is complete, and nobody knows whether they were committed.
+        again = [committable for _, committable in _pairs(self.operator.uid, "committables", self._restored)]
+        context = SinkContext(
+            self._job,
+            self.operator.uid,
+            self.subtask,
+            self.operator.parallelism,
+            self._attempt,
+            tuple(self._restored.get("writer", ())),
+        )
+        try:
+            self.state.initialize(sink)
+            if again:
+                sink.commit(again)
+            self._writer = sink.open(context)
+        except MoorlineError:
+            raise
+        except Exception as error:
+            raise user_code_failed(self.operator, self.subtask, error) from error
+        self._restored = {}
+
+    def process(self, records: list[Any], timestamps: list[int] | None = None, side: int = 0) -> None:
+        assert self._writer is not None
+        try:
+            self._writer.write(records)
+        except MoorlineError:
+            raise
+        except Exception as error:
+            raise user_code_failed(self.operator, self.subtask, error, self.records_in) from error
+        self.records_in += len(records)
+
+    def prepare(self, checkpoint: int) -> None:
+        """Stage what was written since the last barrier."""
+        assert self._writer is not None
+        staged = self._writer.prepare(checkpoint)
+        if staged:
+            self._staged[checkpoint] = staged
+
+    def staged(self) -> list[Any]:
+        """What was prepared and waits to be committed."""
+        return [c for committables in self._staged.values() for c in committables]
+
+    def elements(self) -> PlainElements:
+        assert self._writer is not None
+        staged = [[checkpoint, c] for checkpoint, cs in self._staged.items() for c in cs]
+        return [("committables", "split", staged), ("writer", "split", self._writer.snapshot())]
+
+    def confirmed(self, checkpoint: int) -> None:
+        """Commit everything up to and including ``checkpoint``: an earlier confirmation may have got lost."""
+        super().confirmed(checkpoint)
+        covered = [n for n in self._staged if n <= checkpoint]
+        if covered:
+            self.operator.function.commit([c for n in sorted(covered) for c in self._staged[n]])
+            for n in covered:
+                del self._staged[n]
+
+    def results(self) -> tuple[str, list[Any]] | None:
+        assert self._writer is not None
+        return self._writer.results()
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()

@@ -1,0 +1,80 @@
+"""The outputs of a user's function: any number of records, yielded or returned as an iterable, or None.
+
+A function that returns ``(a, b)`` or a text means one record, and would be taken for several: its fields, its
+characters. A generator cannot make that mistake, so it is called as it is; what any other function returns is looked
+at (about 40 ns).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from moorline.api.functions.base import OutputTag
+from moorline.errors import InvalidOutput
+
+#: One record, and not many, though Python would go through their parts.
+_ONE_RECORD = (str, bytes, bytearray, memoryview, dict, tuple)
+
+
+def many(
+    function: Callable[..., Any], uid: str, method: str, *, may_be_tuple: bool = False
+) -> Callable[..., Iterable[Any]]:
+    """``function`` with its results checked: an iterable of records.
+
+    ``may_be_tuple``: in flat_map a tuple, though not one with names, is a handful of records.
+    """
+    if inspect.isgeneratorfunction(function):
+        return function
+
+    def call(*arguments: Any) -> Iterable[Any]:
+        found = function(*arguments)
+        return found if type(found) is list else checked(found, uid, method, may_be_tuple)
+
+    return call
+
+
+def many_of_element(function: Callable[[Any, Any], Any], uid: str, method: str) -> Callable[[Any, Any], Any]:
+    """The same for ``process_element``, which is called for every record: without a tuple of arguments."""
+    if inspect.isgeneratorfunction(function):
+        return function
+
+    def call(value: Any, ctx: Any) -> Any:
+        found = function(value, ctx)
+        return found if found is None or type(found) is list else checked(found, uid, method)
+
+    return call
+
+
+def checked(found: Any, uid: str, method: str, may_be_tuple: bool = False) -> Iterable[Any]:
+    """``found``, if it is an iterable of records. Raises :class:`InvalidOutput`."""
+    if found is None:
+        return ()
+    if not isinstance(found, Iterable):
+        raise InvalidOutput(uid, method, _shown(found), f"Yield the records, or return a list: {_listed(found)}.")
+    if type(found) is tuple and (may_be_tuple or not found):
+        return found
+    if isinstance(found, _ONE_RECORD):
+        parts = "its fields" if isinstance(found, tuple) else "its keys" if isinstance(found, dict) else "its parts"
+        advice = f"That is one record, and {parts} would become records. Yield it, or return a list: {_listed(found)}."
+        raise InvalidOutput(uid, method, _shown(found), advice)
+    return found
+
+
+def is_tagged(value: Any, uid: str) -> bool:
+    """Is it ``tag, value``, which means a side output? A tag with none or with several values is refused."""
+    if type(value) is not tuple or not value or not isinstance(value[0], OutputTag):
+        return False
+    if len(value) != 2:
+        advice = "Yield a pair of tag and value: yield tag, (a, b)."
+        raise InvalidOutput(uid, "the function", f"a tag with {len(value) - 1} values: {value!r:.200}", advice)
+    return True
+
+
+def _shown(found: Any) -> str:
+    return f"a {type(found).__qualname__}: {found!r:.200}"
+
+
+def _listed(found: Any) -> str:
+    return f"return [{found!r:.60}]"

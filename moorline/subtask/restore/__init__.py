@@ -1,0 +1,1 @@
+"""Operators made anew from a snapshot: state, other keys, other key groups."""

@@ -1,0 +1,54 @@
+"""Rows of a snapshot that has another number of key groups than the job: which of them are ours now?
+
+A key group is a range of hashes, so the keys of our key groups are in one range of the snapshot's
+(``model/key_groups.py``, ``covering``), and only the rows of those are read. At the ends of that range are rows of our
+neighbours, so each row's key is hashed again. It works on rows and looks at nothing but keys: values, lists, maps,
+windows and timers are all the same here, and so are the backends. ``subtask/restore/chain.py`` calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from moorline.errors import SnapshotCorrupt
+from moorline.model.key_groups import KeyGroupRange
+from moorline.model.keys import encoding as keys
+from moorline.state.backend import Restored
+
+
+def dealt_out_anew(one: Restored, mine: KeyGroupRange, max_parallelism: int) -> Restored:
+    """The same, with those rows alone whose keys are in ``mine`` of ``max_parallelism`` key groups."""
+
+    def tables() -> Iterator[pa.Table]:
+        for table in one.tables():
+            if "key" not in table.column_names:
+                path = one.handle.file.path if one.handle.file is not None else one.handle.state
+                raise SnapshotCorrupt(path, "it has no key column")
+            groups = _key_groups(table["key"], max_parallelism)
+            is_mine = (groups >= mine.first) & (groups < mine.end)
+            column = table.schema.get_field_index("key_group")
+            table = table.set_column(column, "key_group", pa.array(groups, table["key_group"].type))
+            yield table.filter(pa.array(is_mine))
+
+    return replace(one, handle=one.handle.cut(mine.first, mine.end), tables=tables)
+
+
+def _key_groups(column: pa.ChunkedArray, max_parallelism: int) -> npt.NDArray[np.int64]:
+    """The key group of each key. Several rows may have the same key, and then they follow each other."""
+    if pa.types.is_int64(column.type) and not column.null_count:
+        return keys.int_key_groups(column.to_numpy(), max_parallelism)
+    encode: Callable[[Any], bytes] = bytes if pa.types.is_binary(column.type) else keys.encode
+    known: dict[Any, int] = {}
+    found = np.empty(len(column), np.int64)
+    for number, key in enumerate(column.to_pylist()):
+        group = known.get(key)
+        if group is None:
+            group = known[key] = keys.encoded_key_group(encode(key), max_parallelism)
+        found[number] = group
+    return found

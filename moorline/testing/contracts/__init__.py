@@ -1,0 +1,1 @@
+"""Contract suites for parts that others write: backends, stores, sinks, outside state."""

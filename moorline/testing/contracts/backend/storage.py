@@ -1,0 +1,136 @@
+"""Checkpoints in memory: what a job's files would hold, for the tests of backends.
+
+Does what ``subtask/snapshot.py`` and ``subtask/restore/chain.py`` do, over nothing but tables and a folder. Native
+files are copied, since a backend may delete its own at any time.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from moorline.model.key_groups import KeyGroupRange
+from moorline.model.manifest import KeyedHandle, NativeFile, Segment, SnapshotFile
+from moorline.state.backend import Files, KeyedSnapshot, Restored, Rows
+from moorline.state.folding import fold
+
+_numbers = count(1)
+
+
+class _Folder:
+    """A folder that is there as long as somebody wants one of its files."""
+
+    def __init__(self) -> None:
+        self._made = tempfile.TemporaryDirectory(prefix="moorline-contract-")
+        self.path = Path(self._made.name)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One handle, and what is in its files."""
+
+    handle: KeyedHandle
+    tables: Sequence[pa.Table] = ()
+    #: By the path in the handle.
+    native: Mapping[str, tuple[_Folder, Path]] = field(default_factory=dict)
+
+    def rows(self, mine: KeyGroupRange | None = None) -> Iterator[pa.Table]:
+        """The rows that count, of some key groups."""
+        wanted = KeyGroupRange(self.handle.first, self.handle.end)
+        wanted = wanted if mine is None else wanted & mine
+        for table in self.tables:
+            groups = table["key_group"]
+            found = table.filter(pc.and_(pc.greater_equal(groups, wanted.first), pc.less(groups, wanted.end)))
+            if found.num_rows:
+                yield found
+
+    def restored(self, mine: KeyGroupRange) -> Restored:
+        def fetch(folder: Path) -> None:
+            for native in self.handle.files:
+                shutil.copy(self.native[native.file.path][1], folder / native.name)
+
+        return Restored(self.handle, lambda: self.rows(mine), fetch)
+
+
+def cut(parts: Iterable[Part], mine: KeyGroupRange) -> Iterator[Part]:
+    """What of some parts belongs to one subtask."""
+    for part in parts:
+        own = KeyGroupRange(part.handle.first, part.handle.end) & mine
+        if len(own):
+            handle = msgspec.structs.replace(part.handle, first=own.first, end=own.end)
+            yield Part(handle, part.tables, part.native)
+
+
+def write(snapshot: KeyedSnapshot, mine: KeyGroupRange, reusable: Sequence[Part], backend: str) -> list[Part]:
+    """Make a snapshot of ``backend`` durable. ``reusable`` are the parts of the checkpoint that it may build on."""
+    known = {_paths(part.handle): part for part in reusable}
+    files = {path: kept for part in reusable for path, kept in part.native.items()}
+    reused = []
+    for handle in snapshot.reused:
+        assert _paths(handle) in known, f"{handle} is not part of the checkpoint that was built on"
+        reused.append(Part(handle, known[_paths(handle)].tables, known[_paths(handle)].native))
+    written = []
+    for part in snapshot.parts:
+        if isinstance(part, Files):
+            written.append(_native(part, mine, files, backend))
+        else:
+            written += [_part(part, table, mine) for table in part.tables() if table.num_rows]
+    return list(_folded([*reused, *written], mine, snapshot.foldable)) if snapshot.fold else [*reused, *written]
+
+
+def _paths(handle: KeyedHandle) -> tuple[str, ...]:
+    return tuple(file.path for file in handle.all_files())
+
+
+def _file(mine: KeyGroupRange, size: int) -> SnapshotFile:
+    segments = [Segment(mine.first, mine.end, 0, size, ""), Segment(0, 0, size, 0, "")]
+    return SnapshotFile(f"file-{next(_numbers)}", size, segments)
+
+
+def _part(rows: Rows, table: pa.Table, mine: KeyGroupRange) -> Part:
+    first, end, file = mine.first, mine.end, _file(mine, table.nbytes)
+    handle = KeyedHandle(rows.state, rows.kind, rows.type, first, end, table.num_rows, file, rows.increment)
+    return Part(handle, [table])
+
+
+def _native(part: Files, mine: KeyGroupRange, files: Mapping[str, tuple[_Folder, Path]], backend: str) -> Part:
+    folder, kept, native = _Folder(), {}, []
+    for name, path in part.paths.items():
+        file = _file(mine, path.stat().st_size)
+        kept[file.path] = (folder, Path(shutil.copy(path, folder.path / file.path)))
+        native.append(NativeFile(name, file))
+    for name, known in part.known.items():
+        assert known.file.path in files, f"{name} is not part of the checkpoint that was built on"
+        kept[known.file.path] = files[known.file.path]
+        native.append(known)
+    first, end, states = mine.first, mine.end, list(part.states)
+    handle = KeyedHandle("", "native", "", first, end, 0, backend=backend, files=native, states=states)
+    return Part(handle, (), kept)
+
+
+def _folded(parts: list[Part], mine: KeyGroupRange, foldable: frozenset[str] | None) -> Iterator[Part]:
+    """Every chain with an increment becomes one base, of the states that are named."""
+    for state in dict.fromkeys(p.handle.state for p in parts):
+        chain = [p for p in parts if p.handle.state == state]
+        if (foldable is not None and state not in foldable) or not any(p.handle.increment for p in chain):
+            yield from chain
+            continue
+        handle = chain[0].handle
+        table = fold([(table, p.handle.increment) for p in chain for table in p.rows()])
+        if table is not None and table.num_rows:
+            yield _part(Rows(handle.state, handle.kind, handle.type, lambda: iter(())), table, mine)
+
+
+def rows_of(parts: Iterable[Part], state: str) -> list[tuple[Any, ...]]:
+    """The rows of one state without their key groups, in the order they were written."""
+    found = [t.drop_columns(["key_group"]) for p in parts if p.handle.state == state for t in p.rows()]
+    return [tuple(row.values()) for table in found for row in table.to_pylist()]

@@ -1,0 +1,201 @@
+"""A job that keeps counts in an outside store, played step by step: checkpoints, crashes, rescaling, zombies.
+
+Beside it runs a model, a dict per complete checkpoint. After every step somebody reads the whole store: what he sees
+of a key group must be what some complete checkpoint has, and never an earlier one than he saw before. The counts are
+read, changed and written back, so a record that is lost or comes twice shows.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+
+from moorline.api.state.descriptors import ListStateDescriptor, ValueStateDescriptor
+from moorline.api.state.external import ExternalStore, Owner
+from moorline.errors import ExternalStateTaken, StorageError
+from moorline.model.key_groups import KeyGroupRange, owned
+from moorline.model.keys import encoding as keys
+from moorline.state.external.backend import ExternalBackend
+from moorline.testing.contracts.backend.storage import Part, cut, write
+
+JOB, UID, GROUPS = "contract", "op", 16
+COUNT, SEEN = ValueStateDescriptor("count", int, default=0), ListStateDescriptor("seen", int)
+
+Counts = dict[str, int]
+
+
+class RunningSubtask:
+    """One subtask of one attempt."""
+
+    def __init__(
+        self, store: ExternalStore, attempt: int, mine: KeyGroupRange, complete: int, parts: list[Part]
+    ) -> None:
+        self.mine, restored = mine, complete or None
+        self.backend = ExternalBackend(
+            UID, GROUPS, store=store, job=JOB, key_groups=mine, attempt=attempt, restored=restored
+        )
+        self.backend.restore([p.restored(mine) for p in cut(parts, mine)])
+        self.count: Any = self.backend.bind(COUNT)
+        self.seen: Any = self.backend.bind(SEEN)
+        self.backend.check_all_bound()
+
+    def process(self, batch: list[tuple[str, int]]) -> None:
+        self.backend.claim(key for key, _ in batch)
+        for key, number in batch:
+            self.backend.current.key = key
+            if number % 7 == 0:
+                self.count.clear()
+                self.seen.clear()
+            else:
+                self.count.update(self.count.value() + 1)
+                self.seen.add(number)
+                assert len(list(self.seen.get())) == self.count.value()
+        self.backend.settle()
+
+
+class ExternalRun:
+    """The whole job, from one seed."""
+
+    def __init__(self, store: ExternalStore, seed: int) -> None:
+        self._store, self._chance = store, random.Random(seed)
+        self._attempt, self._number, self._position = 0, 0, 0
+        #: The last complete checkpoint: its number, how far the source was, and its files.
+        self._complete, self._complete_position, self._parts = 0, 0, list[Part]()
+        #: What the state was at each complete checkpoint.
+        self._truth: dict[int, Counts] = {0: {}}
+        self._counts: Counts = {}
+        self._zombies: list[tuple[RunningSubtask, int]] = []
+        self._subtasks: list[RunningSubtask] = []
+        #: By key group: the checkpoint that somebody has seen it at.
+        self._seen_at = dict.fromkeys(range(GROUPS), 0)
+        #: How often a zombie was refused, and how often the store did not do what it should.
+        self.refused = self.failures = 0
+        self.start()
+
+    def start(self) -> None:
+        """A new attempt, at another parallelism. Those of the old one may live on."""
+        while True:
+            self._attempt += 1
+            self._zombies += [(subtask, self._complete) for subtask in self._subtasks]
+            self._subtasks = []
+            parallelism = self._chance.randrange(1, 4)
+            try:
+                for i in range(parallelism):
+                    mine = owned(i, parallelism, GROUPS)
+                    self._subtasks.append(RunningSubtask(self._store, self._attempt, mine, self._complete, self._parts))
+            except StorageError:
+                self.failures += 1
+                continue
+            break
+        self._position = self._complete_position
+        self._counts = dict(self._truth[self._complete])
+
+    def play(self, steps: int) -> None:
+        """Some random steps. What the store does not do fails the attempt."""
+        for _ in range(steps):
+            try:
+                self._step()
+            except StorageError:
+                self.failures += 1
+                self.start()
+            self.look()
+
+    def _step(self) -> None:
+        step = self._chance.random()
+        if step < 0.5:
+            self._process()
+        elif step < 0.8:
+            self._checkpoint(fails=self._chance.random() < 0.2, heard=0.7)
+        elif step < 0.9:
+            self.start()
+        else:
+            self._wake_a_zombie()
+
+    def finish(self) -> None:
+        self._process()
+        self._checkpoint(fails=False, heard=1.0)
+        while self._zombies:
+            self._wake_a_zombie()
+        assert self.visible() == self._counts
+        for subtask in self._subtasks:
+            subtask.backend.close()
+
+    def visible(self) -> Counts:
+        """What is in the store."""
+        session = self._store.open(Owner(JOB, UID, 0, 0, GROUPS, "somebody who looks"))
+        try:
+            found = [document for page in session.scan("count") for document in page]
+        finally:
+            session.close()
+        return {keys.decode(d.place.key): msgspec.msgpack.decode(msgspec.msgpack.decode(d.content)) for d in found}
+
+    def look(self) -> None:
+        """Nobody ever sees what no complete checkpoint covers, or what is older than what he saw before."""
+        visible = self.visible()
+        for group, seen in self._seen_at.items():
+            here = _within(visible, group)
+            fits = [n for n, truth in self._truth.items() if n >= seen and _within(truth, group) == here]
+            assert fits, f"key group {group} shows {here}, which is no state since checkpoint {seen}"
+            self._seen_at[group] = min(fits)
+
+    def _process(self) -> None:
+        records = []
+        for _ in range(self._chance.randrange(1, 12)):
+            # The same records each time they are read.
+            number = self._position
+            records.append((f"k{(number * 7919) % 23}", number))
+            self._position += 1
+        for subtask in self._subtasks:
+            subtask.process([r for r in records if keys.key_group(r[0], GROUPS) in subtask.mine])
+        for key, number in records:
+            if number % 7 == 0:
+                self._counts.pop(key, None)
+            else:
+                self._counts[key] = self._counts.get(key, 0) + 1
+
+    def _checkpoint(self, fails: bool, heard: float) -> None:
+        begun = self._barrier()
+        if self._chance.random() < 0.3:  # the next one begins before it is complete
+            self._process()
+            following = self._barrier()
+            if self._chance.random() < 0.8:
+                self._completed(begun, heard)
+                self.look()
+            begun = following
+        if not fails:
+            self._completed(begun, heard)
+
+    def _barrier(self) -> tuple[int, int, Counts, list[Part]]:
+        self._number += 1
+        parts = []
+        for subtask in self._subtasks:
+            taken = subtask.backend.snapshot(self._number, self._complete)
+            written = write(taken, subtask.mine, [], "external")
+            taken.done([p.handle for p in written])
+            parts += written
+        return self._number, self._position, dict(self._counts), parts
+
+    def _completed(self, begun: tuple[int, int, Counts, list[Part]], heard: float) -> None:
+        self._complete, self._complete_position, counts, self._parts = begun
+        self._truth[self._complete] = counts
+        for subtask in self._subtasks:
+            for _ in range(self._chance.randrange(1, 3)):
+                if self._chance.random() < heard:
+                    subtask.backend.confirmed(self._complete)
+
+    def _wake_a_zombie(self) -> None:
+        """It hears of a checkpoint that was complete when it died, or takes a barrier that nobody waits for."""
+        if not self._zombies:
+            return
+        zombie, complete = self._zombies.pop(self._chance.randrange(len(self._zombies)))
+        try:
+            zombie.backend.confirmed(complete)
+        except ExternalStateTaken:
+            self.refused += 1
+        zombie.backend.close()
+
+
+def _within(counts: Counts, group: int) -> Counts:
+    return {key: count for key, count in counts.items() if keys.key_group(key, GROUPS) == group}

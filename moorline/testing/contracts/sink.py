@@ -1,0 +1,237 @@
+"""One suite for every sink that promises exactly once: yours too.
+
+    class TestMySink(SinkContract):
+        @pytest.fixture
+        def sink(self, tmp_path):
+            return MySink(tmp_path)
+
+        @pytest.fixture
+        def visible(self, tmp_path):
+            return lambda: [...]          # the records an outsider can read now, in any order
+
+If the sink cannot take back what it has committed, set ``can_roll_back = False``; if it does not write dicts,
+override :meth:`SinkContract.record`. The suite plays the part of the subtask and of the driver, crashes included,
+and looks at nothing but what is visible.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import cloudpickle
+import pytest
+
+from moorline.api.sinks import DeliveryGuarantee, Sink, SinkContext, SinkWriter
+from moorline.state.types import plain
+
+Visible = Callable[[], list[Any]]
+
+JOB, UID = "contract", "out"
+
+
+class SinkContract:
+    """Subclass it in a test module; override the fixtures ``sink`` and ``visible``."""
+
+    #: Can the sink undo commits of checkpoints that turned out to be damaged?
+    can_roll_back = True
+
+    @pytest.fixture
+    def sink(self) -> Sink:
+        """A new sink with nothing in it."""
+        raise NotImplementedError("override the fixture `sink`")
+
+    @pytest.fixture
+    def visible(self) -> Visible:
+        """A function that returns all records an outsider can read now."""
+        raise NotImplementedError("override the fixture `visible`")
+
+    def record(self, number: int) -> Any:
+        """A record that the sink can write, another one for each number."""
+        return {"number": number, "text": f"record {number}"}
+
+    # --- what the suite stands on ---
+
+    def records(self, first: int, end: int) -> list[Any]:
+        """The records with the numbers ``[first, end)``."""
+        return [self.record(number) for number in range(first, end)]
+
+    def open(self, sink: Sink, subtask: int = 0, attempt: int = 1, parallelism: int = 2, **names: str) -> SinkWriter:
+        """A writer, made as in a worker: from a copy of the sink that was sent there."""
+        job, uid = names.get("job", JOB), names.get("uid", UID)
+        return self.sent(sink).open(SinkContext(job, uid, subtask, parallelism, attempt))
+
+    def sent(self, sink: Sink) -> Sink:
+        """The sink as another process has it."""
+        copy: Sink = cloudpickle.loads(cloudpickle.dumps(sink))
+        return copy
+
+    def through_a_snapshot(self, committables: list[Any]) -> list[Any]:
+        """The committables as they come back from a snapshot."""
+        return [plain.decode(plain.encode(committable)) for committable in committables]
+
+    def assert_visible(self, visible: Visible, expected: list[Any]) -> None:
+        """Exactly these records are visible, in any order."""
+        assert sorted(map(repr, visible())) == sorted(map(repr, expected))
+
+    # --- the promises ---
+
+    def test_it_promises_exactly_once(self, sink: Sink) -> None:
+        assert sink.guarantee is DeliveryGuarantee.EXACTLY_ONCE
+
+    def test_nothing_is_visible_before_the_commit(self, sink: Sink, visible: Visible) -> None:
+        writer = self.open(sink)
+        writer.write(self.records(0, 100))
+        self.assert_visible(visible, [])
+        writer.prepare(1)
+        self.assert_visible(visible, [])
+        writer.close()
+        self.assert_visible(visible, [])
+
+    def test_committed_records_are_visible(self, sink: Sink, visible: Visible) -> None:
+        writer = self.open(sink)
+        writer.write(self.records(0, 60))
+        writer.write(self.records(60, 100))
+        sink.commit(self.through_a_snapshot(writer.prepare(1)))
+        self.assert_visible(visible, self.records(0, 100))
+
+    def test_a_commit_covers_only_what_was_prepared(self, sink: Sink, visible: Visible) -> None:
+        writer = self.open(sink)
+        writer.write(self.records(0, 10))
+        prepared = writer.prepare(1)
+        writer.write(self.records(10, 20))
+        sink.commit(prepared)
+        self.assert_visible(visible, self.records(0, 10))
+        sink.commit(writer.prepare(2))
+        self.assert_visible(visible, self.records(0, 20))
+
+    def test_a_commit_can_cover_several_checkpoints_and_subtasks(self, sink: Sink, visible: Visible) -> None:
+        prepared = []
+        for subtask in range(2):
+            writer = self.open(sink, subtask)
+            for checkpoint in (1, 2, 3):
+                first = (subtask * 3 + checkpoint) * 10
+                writer.write(self.records(first, first + 10))
+                prepared += writer.prepare(checkpoint)
+            writer.close()
+        sink.commit(prepared)
+        self.assert_visible(visible, self.records(10, 70))
+
+    def test_a_checkpoint_without_records_is_harmless(self, sink: Sink, visible: Visible) -> None:
+        writer = self.open(sink)
+        writer.write([])
+        sink.commit(writer.prepare(1))
+        sink.commit(writer.prepare(2))
+        sink.commit([])
+        self.assert_visible(visible, [])
+
+    def test_committing_twice_is_harmless(self, sink: Sink, visible: Visible) -> None:
+        writer = self.open(sink)
+        writer.write(self.records(0, 10))
+        prepared = writer.prepare(1)
+        for _ in range(3):
+            self.sent(sink).commit(self.through_a_snapshot(prepared))
+        writer.write(self.records(10, 20))
+        sink.commit(prepared + writer.prepare(2))
+        self.assert_visible(visible, self.records(0, 20))
+
+    def test_attempts_that_commit_the_same_at_the_same_time_do_no_harm(self, sink: Sink, visible: Visible) -> None:
+        writer = self.open(sink)
+        prepared = []
+        for checkpoint in range(1, 9):
+            writer.write(self.records(checkpoint * 10, checkpoint * 10 + 10))
+            prepared += writer.prepare(checkpoint)
+        with ThreadPoolExecutor(4) as attempts:
+            for done in [attempts.submit(self.sent(sink).commit, list(prepared)) for _ in range(4)]:
+                done.result()
+        self.assert_visible(visible, self.records(10, 90))
+
+    def test_what_was_not_prepared_is_given_up(self, sink: Sink, visible: Visible) -> None:
+        writer = self.open(sink)
+        writer.write(self.records(0, 10))
+        writer.close()
+        again = self.open(sink, attempt=2)
+        again.write(self.records(0, 10))
+        sink.commit(again.prepare(1))
+        self.assert_visible(visible, self.records(0, 10))
+
+    def test_a_half_dead_attempt_does_not_disturb_the_new_one(self, sink: Sink, visible: Visible) -> None:
+        old, new = self.open(sink, attempt=1), self.open(sink, attempt=2)
+        old.write(self.records(0, 10))
+        new.write(self.records(0, 10))
+        old.prepare(1)
+        prepared = new.prepare(1)
+        old.close()
+        sink.commit(prepared)
+        self.assert_visible(visible, self.records(0, 10))
+
+    def test_rolling_back_takes_back_newer_checkpoints(self, sink: Sink, visible: Visible) -> None:
+        if not self.can_roll_back:
+            pytest.skip("this sink cannot take back what it has committed")
+        writer, other = self.open(sink), self.open(sink, uid="out-2")
+        prepared = {}
+        for checkpoint in (1, 2, 3):
+            writer.write(self.records(checkpoint * 10, checkpoint * 10 + 10))
+            prepared[checkpoint] = writer.prepare(checkpoint)
+            sink.commit(prepared[checkpoint])
+        other.write(self.records(90, 95))
+        sink.commit(other.prepare(3))
+        sink.roll_back(JOB, UID, 1)
+        self.assert_visible(visible, self.records(10, 20) + self.records(90, 95))
+        sink.roll_back(JOB, UID, 1)
+        sink.commit(prepared[1])
+        self.assert_visible(visible, self.records(10, 20) + self.records(90, 95))
+
+    def test_cleaning_up_keeps_what_was_committed(self, sink: Sink, visible: Visible) -> None:
+        writer = self.open(sink)
+        writer.write(self.records(0, 10))
+        sink.commit(writer.prepare(1))
+        writer.write(self.records(10, 20))
+        writer.prepare(2)
+        writer.write(self.records(20, 30))
+        writer.close()
+        sink.clean_up(JOB, UID)
+        sink.clean_up(JOB, UID)
+        self.assert_visible(visible, self.records(0, 10))
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_each_record_comes_out_once_whatever_crashes(self, sink: Sink, visible: Visible, seed: int) -> None:
+        """A job of two subtasks with lost commits, failed checkpoints, crashes and zombies."""
+        chance = random.Random(seed)
+        attempt, checkpoint, zombies = 1, 0, []
+        #: How far the source was, and the committables, of the last complete checkpoint.
+        complete, promised = 0, list[Any]()
+        position = 0
+        writers = [self.open(sink, subtask) for subtask in range(2)]
+        pending = list[Any]()
+        for _ in range(40):
+            step = chance.random()
+            if step < 0.5:
+                end = position + chance.randrange(1, 6)
+                writers[chance.randrange(2)].write(self.records(position, end))
+                position = end
+            elif step < 0.8:
+                checkpoint += 1
+                pending += [c for writer in writers for c in writer.prepare(checkpoint)]
+                if chance.random() < 0.8:  # otherwise it fails elsewhere, and the next one covers its files
+                    complete, promised = position, self.through_a_snapshot(pending)
+                    if chance.random() < 0.7:  # otherwise the notification is lost
+                        sink.commit(pending)
+                        pending = []
+            else:
+                zombies.append(writers)
+                attempt += 1
+                sink.commit(promised)
+                writers, pending, position = [self.open(sink, s, attempt) for s in range(2)], [], complete
+                if chance.random() < 0.5:
+                    for writer in zombies.pop():
+                        writer.close()
+                    self.sent(sink).commit(promised)
+        checkpoint += 1
+        pending += [c for writer in writers for c in writer.prepare(checkpoint)]
+        sink.commit(pending)
+        self.assert_visible(visible, self.records(0, position))
+        sink.clean_up(JOB, UID)
+        self.assert_visible(visible, self.records(0, position))

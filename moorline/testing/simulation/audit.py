@@ -1,0 +1,78 @@
+"""What must be true when a simulated job has ended: in the ledger, and in storage."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from moorline.model.manifest import Claim, Manifest
+from moorline.protocol.lifecycle import JobStatus
+from moorline.protocol.recovery import lineage
+from moorline.snapshots import fsck
+from moorline.storage.history import History
+from moorline.testing.simulation.jobs.counting import LostOrDoubled
+from moorline.testing.simulation.ledger import Ledger
+
+if TYPE_CHECKING:
+    from moorline.testing.simulation.simulator import Simulation
+
+
+def audit(world: Simulation) -> None:
+    """Raises unless the job has ended well, the ledger is right, and storage is tidy."""
+    if world.driver.supervision.status is JobStatus.FAILED and (world.sealed or world.driver.is_poisoned):
+        _audit_part(world)
+        return
+    audit_ending(world)
+    for name, check in world.driver.audits.items():
+        wrong = check(Ledger.of(name).records())
+        if wrong is not None:
+            raise LostOrDoubled(f"seed {world.seed}: {name}: {wrong}")
+    for name, expected in world.driver.expected.items():
+        found = Counter(_hashable(r) for r in Ledger.of(name).records())
+        if found != expected:
+            raise LostOrDoubled(f"seed {world.seed}: {name}: missing {expected - found}, too many {found - expected}")
+
+
+def audit_ending(world: Simulation) -> None:
+    """Raise unless the job has ended well and storage is tidy."""
+    status = world.driver.supervision.status
+    if status is not JobStatus.FINISHED:
+        raise AssertionError(f"seed {world.seed}: ended as {status}: {world.driver.supervision.error}")
+    _audit_files(world)
+
+
+def _audit_part(world: Simulation) -> None:
+    """A job that could not finish has still done nothing twice."""
+    for name, expected in world.driver.expected.items():
+        too_many = Counter(_hashable(r) for r in Ledger.of(name).records()) - expected
+        if too_many:
+            raise LostOrDoubled(f"seed {world.seed}: {name}: too many {too_many}")
+
+
+def _audit_files(world: Simulation) -> None:
+    """What checkpoints name is there, but for what was damaged on purpose; nothing else is; none is left over."""
+    there = {blob.path: blob.size for blob in world.store.list("data/")}
+    records = History(world.store, world.job_name).read()
+    named = set()
+    for record in records:
+        for file in record.entry.files() if isinstance(record.entry, Manifest) else ():
+            named.add(file.path)
+            if there.get(file.path) != file.size and file.path not in world.damaged:
+                raise AssertionError(f"seed {world.seed}: {file.path} of {record.entry} is gone")
+    if not world.driver.supervision.is_tidy:
+        # Storage failed each time, and the driver has said so: what it left is found from outside.
+        swept = {left.path for left in fsck.sweep(world.store, now_ms=1 << 60, grace_ms=0)}
+        there = {path: size for path, size in there.items() if path not in swept}
+    if there.keys() - named:
+        raise AssertionError(f"seed {world.seed}: no checkpoint names {sorted(there.keys() - named)}")
+    mine = lineage([r.found for r in records])
+    given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
+    kept = {r.entry.checkpoint for r in mine if isinstance(r.entry, Manifest)} - given_up
+    enough = len(world.driver.supervision.checkpoints) >= world.driver.retained
+    too_many = len(kept) > world.driver.retained and world.driver.supervision.is_tidy
+    if too_many or (enough and len(kept) < world.driver.retained):
+        raise AssertionError(f"seed {world.seed}: {sorted(kept)} are kept instead of {world.driver.retained}")
+
+
+def _hashable(record: Any) -> Any:
+    return tuple(map(_hashable, record)) if isinstance(record, (list, tuple)) else record

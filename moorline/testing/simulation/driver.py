@@ -1,0 +1,101 @@
+"""One simulated driver: a real supervision, and the cluster it commands, in which anything can go wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moorline.driver.supervision import Supervision
+from moorline.model.config import ExponentialDelay, RocksDb, RunConfig
+from moorline.model.ids import SubtaskId
+from moorline.model.wire.deployment import Deployment
+from moorline.model.wire.elements import unpack_results
+from moorline.model.wire.messages import Confirm, Hold, Order, Progress
+from moorline.storage.history import History
+from moorline.testing.simulation.cluster import Attempt
+from moorline.testing.simulation.faults import UnsureStore
+from moorline.testing.simulation.jobs.loads import QUICK
+
+if TYPE_CHECKING:
+    from moorline.testing.simulation.simulator import Simulation
+
+ALIVE = Progress(records_in=0, records_out=0)
+
+
+class SimulatedDriver:
+    """One simulated driver: a supervision and the cluster it commands."""
+
+    def __init__(self, world: Simulation, parallelism: int, restore: str | None) -> None:
+        self.world = world
+        # Whoever takes over runs the next version of the job, if it has one.
+        simulated = world.simulated(parallelism, int(restore is not None))
+        config = RunConfig(
+            checkpoints=world.checkpoints_wanted(),
+            restart=ExponentialDelay(initial=0.005, maximum=0.02, reset_after=1),
+            restore=restore,
+            backend=RocksDb(memory="8MB", folder=world.folder) if world.uses_rocksdb else "heap",
+            autoscale=QUICK if world.loads is not None else None,
+            heartbeat_timeout="1s",
+            start_timeout="1s",
+        )
+        history = History(UnsureStore(world.store, world, may_kill=False), simulated.job.name)
+        graph = simulated.graph()
+        self.expected, self.audits = simulated.expected, simulated.audits
+        self.is_poisoned = simulated.is_poisoned
+        self.retained = config.checkpoints.retained if config.checkpoints else 0
+        self.operators = list(graph.operators)
+        self.attempt: Attempt | None = None
+        self.zombies: list[Attempt] = []
+        self.supervision = Supervision(
+            world.with_key_groups(graph), config, history, self, world.chance, lambda: int(world.now_ms)
+        )
+
+    # What a Cluster does.
+
+    def launch(self, deployment: Deployment) -> None:
+        self.attempt = Attempt(self.world, deployment)
+        self.world.attempts.append(self.attempt)
+
+    def send(self, subtask: SubtaskId, order: Order) -> None:
+        world = self.world
+        if self.attempt is None:
+            return
+        if not isinstance(order, Hold) and not (isinstance(order, Confirm) and order.final):
+            # The final confirmation cannot be lost: a line that breaks fails the attempt. Nor can a word to wait.
+            if not hasattr(order, "triggered_ms") and world.happens(world.faults.lost_notification):
+                return
+            if not hasattr(order, "triggered_ms") and world.happens(world.faults.repeated_order):
+                self.attempt.workers[subtask].orders.append(order)
+        self.attempt.workers[subtask].orders.append(order)
+
+    def cancel(self) -> None:
+        if self.attempt is not None and not self.attempt.is_over:
+            self.attempt.is_over = True
+            self.world.give_up(self, self.attempt)
+
+    def has_room(self, slots: int) -> bool:
+        has_room = self.world.chance.random() < 0.8
+        self.world.injected["rescale by itself"] += has_room
+        return has_room
+
+    def step(self) -> None:
+        """Deliver one report, or let time pass for the supervision."""
+        world, attempt = self.world, self.attempt
+        if attempt is not None and attempt.is_over:
+            self.attempt = None
+            self.supervision.attempt_ended(attempt.deployment.attempt, None, "cancelled", int(world.now_ms))
+        elif attempt is not None and all(w.subtask.is_done for w in attempt.workers.values()):
+            attempt.finish_done()
+            self.attempt = None
+            results = unpack_results(attempt.results)
+            self.supervision.attempt_ended(attempt.deployment.attempt, results, None, int(world.now_ms))
+        else:
+            running = self.supervision.running
+            if attempt is not None and running is not None:
+                beats, now = running.heartbeats, int(world.now_ms)
+                attempt.give_signs_of_life(lambda subtask: beats.heard(subtask, ALIVE, now))
+            waiting = [w for a in (attempt, *self.zombies) if a for w in a.workers.values() if w.reports]
+            if waiting:
+                worker = world.chance.choice(waiting)
+                number = worker.subtask.attempt
+                self.supervision.reported(number, worker.id, worker.reports.popleft(), int(world.now_ms))
+        self.supervision.time_passed(int(world.now_ms))
