@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import moorline as mo
-from moorline.model.config import StateConfig
+from moorline.model.config.state import StateConfig
 from moorline.testing import OperatorHarness
 
 KEYS, BATCH = 100_000, 2_048

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 import moorline as mo
-from moorline.model.config import RocksDb, StateConfig
+from moorline.model.config.state import RocksDb, StateConfig
 from moorline.model.key_groups import owned
 from moorline.model.keys.encoding import int_key_groups
 from moorline.model.manifest import KeyedHandle, Manifest, OperatorEntry, OperatorHandles

@@ -31,7 +31,7 @@ from moorline.api.state.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from moorline.model.config import RocksDb, StateConfig
+from moorline.model.config.state import RocksDb, StateConfig
 from moorline.model.key_groups import KeyGroupRange, owned
 from moorline.model.manifest import KeyedHandle, OperatorHandles
 from moorline.state.backend import NO_KEY, KeyedBackend, Moment

@@ -97,17 +97,11 @@ from moorline.connectors.redis.state import redis_state
 from moorline.driver.checking import fsck, give_up, sweep
 from moorline.errors import MoorlineError
 from moorline.http.server import Console
-from moorline.model.config import (
-    Autoscale,
-    Checkpoints,
-    ExponentialDelay,
-    FailureRate,
-    FixedDelay,
-    NoRestart,
-    RocksDb,
-    StorageLease,
-    ZooKeeper,
-)
+from moorline.model.config.checkpoints import Checkpoints
+from moorline.model.config.leadership import StorageLease, ZooKeeper
+from moorline.model.config.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart
+from moorline.model.config.run import Autoscale
+from moorline.model.config.state import RocksDb
 from moorline.protocol.lifecycle import JobStatus
 from moorline.snapshots.lookup import query_snapshot
 from moorline.snapshots.plan import plan

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from moorline.model.config import Autoscale
+from moorline.model.config.run import Autoscale
 from moorline.model.graph import Graph, Plan, Vertex
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.messages import Progress

@@ -15,7 +15,7 @@ from moorline.driver.requests import SnapshotRequest
 from moorline.driver.stats import CheckpointStats, stats_of
 from moorline.errors import FailureReason, SavepointFailed, StorageError
 from moorline.failpoints import failpoint
-from moorline.model.config import Checkpoints
+from moorline.model.config.checkpoints import Checkpoints
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import Manifest, OperatorEntry, OperatorHandles
 from moorline.model.wire.deployment import Deployment

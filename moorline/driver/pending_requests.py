@@ -15,7 +15,7 @@ from moorline.driver.autoscaler import Autoscaler
 from moorline.driver.cluster import Cluster
 from moorline.driver.requests import SnapshotRequest
 from moorline.errors import InvalidArgument, MoorlineError, SavepointFailed
-from moorline.model.config import Autoscale
+from moorline.model.config.run import Autoscale
 from moorline.model.graph import Graph
 from moorline.protocol.lifecycle import JobStatus
 from moorline.protocol.lowering import lower

@@ -18,7 +18,7 @@ from moorline.errors import (
     SnapshotCorrupt,
     StorageError,
 )
-from moorline.model.config import RunConfig
+from moorline.model.config.run import RunConfig
 from moorline.model.graph import Graph
 from moorline.model.ids import Attempt, CheckpointId
 from moorline.model.manifest import Claim, Manifest, next_checkpoint

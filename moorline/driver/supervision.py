@@ -38,7 +38,7 @@ from moorline.errors import (
     StorageError,
 )
 from moorline.failpoints import failpoint
-from moorline.model.config import RunConfig
+from moorline.model.config.run import RunConfig
 from moorline.model.graph import Graph
 from moorline.model.ids import Attempt, SubtaskId
 from moorline.model.wire.messages import (

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from moorline.model.config import Autoscale
+from moorline.model.config.run import Autoscale
 
 #: More than this is not believed: from next to no time without being held back nothing can be concluded.
 MOST_HELD_BACK = 0.9

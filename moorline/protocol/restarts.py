@@ -23,7 +23,7 @@ import random
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from moorline.model.config import ExponentialDelay, FailureRate, FixedDelay, NoRestart, RestartStrategy
+from moorline.model.config.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart, RestartStrategy
 
 #: The same error at the same place this many times is for ever.
 SAME_ERROR_LIMIT = 3

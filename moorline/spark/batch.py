@@ -35,7 +35,7 @@ from moorline.api.sinks import Sink
 from moorline.api.watermarks import WatermarkStrategy
 from moorline.driver.before_start import check_ends
 from moorline.errors import InvalidArgument, InvalidLoop, JobFailed
-from moorline.model.config import StateConfig
+from moorline.model.config.state import StateConfig
 from moorline.model.graph import Graph, Operator, Plan, Vertex
 from moorline.model.ids import Attempt, SubtaskId
 from moorline.model.wire.deployment import Deployment

@@ -14,7 +14,7 @@ from moorline import failpoints
 from moorline.driver.control import ControlServer
 from moorline.driver.loop import DriverLoop
 from moorline.errors import SparkUnsuitable
-from moorline.model.config import Checkpoints
+from moorline.model.config.checkpoints import Checkpoints
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.elements import unpack_results

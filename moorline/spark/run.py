@@ -21,16 +21,11 @@ from moorline.driver.loop import DriverLoop
 from moorline.driver.supervision import Supervision
 from moorline.errors import InvalidArgument, SparkUnsuitable
 from moorline.http.server import Console
-from moorline.model.config import (
-    Autoscale,
-    Checkpoints,
-    RestartStrategy,
-    RocksDb,
-    RunConfig,
-    StorageLease,
-    ZooKeeper,
-    as_checkpoints,
-)
+from moorline.model.config.checkpoints import Checkpoints, as_checkpoints
+from moorline.model.config.leadership import StorageLease, ZooKeeper
+from moorline.model.config.restarts import RestartStrategy
+from moorline.model.config.run import Autoscale, RunConfig
+from moorline.model.config.state import RocksDb
 from moorline.model.durations import Duration, milliseconds
 from moorline.model.options import checks_options
 from moorline.protocol.lowering import lower

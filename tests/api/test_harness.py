@@ -21,7 +21,7 @@ from moorline.errors import (
     StateTypeMismatch,
     UserCodeFailed,
 )
-from moorline.model.config import ON_THE_HEAP, RocksDb, StateConfig
+from moorline.model.config.state import ON_THE_HEAP, RocksDb, StateConfig
 from moorline.testing.clock import ManualClock
 from moorline.testing.harness import OperatorHarness
 

@@ -6,7 +6,7 @@ import pytest
 
 import moorline as mo
 from moorline.errors import InvalidArgument
-from moorline.model.config import StateConfig
+from moorline.model.config.state import StateConfig
 from moorline.model.times import MAX_TIME
 from moorline.testing import OperatorHarness, harness
 

@@ -10,7 +10,8 @@ import pytest
 
 import moorline as mo
 from moorline.errors import InvalidArgument, UnknownName, UnknownOption
-from moorline.model.config import RunConfig, as_checkpoints
+from moorline.model.config.checkpoints import as_checkpoints
+from moorline.model.config.run import RunConfig
 
 #: Made by the library and handed out, or without options.
 NOT_FOR_USERS = {

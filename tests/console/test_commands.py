@@ -16,7 +16,7 @@ from moorline.cli.main import cli
 from moorline.cli.scripts import load_job
 from moorline.errors import InvalidArgument, QueryFailed, SavepointFailed, StartedWhileLoading
 from moorline.http.server import Console, ConsoleServer
-from moorline.model.config import RocksDb, StateConfig
+from moorline.model.config.state import RocksDb, StateConfig
 from moorline.storage import entries
 from moorline.storage.history import History
 from moorline.storage.stores.local import LocalStore

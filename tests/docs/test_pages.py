@@ -18,17 +18,11 @@ from moorline.connectors.redis.state import RedisState
 from moorline.errors import FailureReason
 from moorline.http import routes
 from moorline.http.server import Console
-from moorline.model.config import (
-    Autoscale,
-    Checkpoints,
-    ExponentialDelay,
-    FailureRate,
-    FixedDelay,
-    RocksDb,
-    RunConfig,
-    StorageLease,
-    ZooKeeper,
-)
+from moorline.model.config.checkpoints import Checkpoints
+from moorline.model.config.leadership import StorageLease, ZooKeeper
+from moorline.model.config.restarts import ExponentialDelay, FailureRate, FixedDelay
+from moorline.model.config.run import Autoscale, RunConfig
+from moorline.model.config.state import RocksDb
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

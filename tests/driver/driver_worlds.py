@@ -8,7 +8,7 @@ from typing import Any
 import moorline as mo
 from moorline.driver.supervision import Supervision
 from moorline.errors import StorageError
-from moorline.model.config import RunConfig
+from moorline.model.config.run import RunConfig
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import OperatorHandles
 from moorline.model.wire.deployment import Deployment

@@ -18,7 +18,7 @@ import moorline as mo
 from moorline.driver.leadership.election import Election
 from moorline.driver.loop import DriverLoop
 from moorline.driver.supervision import Supervision
-from moorline.model.config import RunConfig
+from moorline.model.config.run import RunConfig
 from moorline.storage.history import History
 from moorline.storage.stores.local import LocalStore
 from moorline.storage.stores.memory import MemoryStore

@@ -19,7 +19,7 @@ from waiting import eventually
 
 import moorline as mo
 from moorline.errors import InvalidArgument, JobCancelled, JobFailed, LeadershipLost, StorageError
-from moorline.model.config import RunConfig
+from moorline.model.config.run import RunConfig
 from moorline.model.manifest import Claim
 from moorline.model.wire.messages import Running
 from moorline.storage.history import History

@@ -10,7 +10,7 @@ from driver_worlds import World
 
 import moorline as mo
 from moorline.errors import InvalidArgument
-from moorline.model.config import RunConfig
+from moorline.model.config.run import RunConfig
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.messages import Progress, Report, Running
 from moorline.storage.stores.memory import MemoryStore

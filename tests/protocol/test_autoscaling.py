@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moorline.errors import InvalidArgument
-from moorline.model.config import Autoscale
+from moorline.model.config.run import Autoscale
 from moorline.protocol.autoscaling import Autoscaling, Began, Load, Measured, Refused
 
 CONFIG = Autoscale(maximum=64, window="10s", cool_down="30s")

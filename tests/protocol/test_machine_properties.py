@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moorline.errors import FailureReason, InvalidTransition
-from moorline.model.config import ExponentialDelay, FailureRate, FixedDelay
+from moorline.model.config.restarts import ExponentialDelay, FailureRate, FixedDelay
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import OperatorHandles
 from moorline.protocol import coordination as co

@@ -9,7 +9,8 @@ import pytest
 import transcript
 
 from moorline.errors import FailureReason, InvalidTransition
-from moorline.model.config import Autoscale, ExponentialDelay, FailureRate, FixedDelay, NoRestart
+from moorline.model.config.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart
+from moorline.model.config.run import Autoscale
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import OperatorHandles
 from moorline.protocol import autoscaling

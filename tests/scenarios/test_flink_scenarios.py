@@ -13,7 +13,7 @@ from whole_jobs import WholeJob, committed
 
 import moorline as mo
 from moorline.errors import OperatorNotFound, SnapshotNotFound
-from moorline.model.config import RocksDb
+from moorline.model.config.state import RocksDb
 from moorline.model.manifest import Manifest
 from moorline.snapshots.folders import open_snapshot
 from moorline.storage.history import History

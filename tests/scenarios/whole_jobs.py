@@ -14,7 +14,7 @@ from typing import Any
 import moorline as mo
 from moorline.driver.requests import SnapshotRequest
 from moorline.driver.supervision import Supervision
-from moorline.model.config import RunConfig
+from moorline.model.config.run import RunConfig
 from moorline.model.wire.elements import unpack_results
 from moorline.storage.history import History
 from moorline.storage.stores.memory import MemoryStore

@@ -9,7 +9,7 @@ import pytest
 
 import moorline as mo
 from moorline.errors import StateTypeMismatch
-from moorline.model.config import RocksDb, StateConfig
+from moorline.model.config.state import RocksDb, StateConfig
 from moorline.testing.harness import OperatorHarness
 
 BACKENDS = {

@@ -14,7 +14,7 @@ import cloudpickle
 import pyarrow as pa
 
 import moorline as mo
-from moorline.model.config import StateConfig
+from moorline.model.config.state import StateConfig
 from moorline.model.graph import Plan
 from moorline.model.ids import Attempt
 from moorline.model.wire.deployment import Deployment

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import moorline as mo
-from moorline.model.config import RocksDb, StateConfig
+from moorline.model.config.state import RocksDb, StateConfig
 from moorline.testing import OperatorHarness
 
 BACKENDS = {

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 import moorline as mo
-from moorline.model.config import RocksDb, StateConfig
+from moorline.model.config.state import RocksDb, StateConfig
 from moorline.storage import segments as snapshots
 from moorline.testing import OperatorHarness
 

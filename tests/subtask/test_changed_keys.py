@@ -9,7 +9,7 @@ import pytest
 
 import moorline as mo
 from moorline.errors import KeysChanged
-from moorline.model.config import StateConfig
+from moorline.model.config.state import StateConfig
 from moorline.testing import OperatorHarness
 
 ON = pytest.mark.parametrize("on", ["heap", "rocksdb", "rocksdb files"])

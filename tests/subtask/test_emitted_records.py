@@ -11,7 +11,8 @@ from batch_worlds import BatchWorld
 import moorline as mo
 from moorline.connectors.memory_state import memory_state
 from moorline.errors import RecordChanged, RecordNotCopied
-from moorline.model.config import RocksDb, RunConfig, StateConfig
+from moorline.model.config.run import RunConfig
+from moorline.model.config.state import RocksDb, StateConfig
 from moorline.testing import OperatorHarness
 
 BACKENDS = ("heap", "rocksdb", "external")

@@ -7,7 +7,7 @@ from rekey_worlds import LOWER, VISITS, EveryKind
 
 import moorline as mo
 from moorline.errors import MaxParallelismChanged
-from moorline.model.config import RocksDb, StateConfig
+from moorline.model.config.state import RocksDb, StateConfig
 from moorline.testing import OperatorHarness
 
 NAMES = ("visits", "pages", "per_page", "most", "mean")

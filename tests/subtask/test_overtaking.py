@@ -12,7 +12,8 @@ from test_gate import barrier, batch
 
 import moorline as mo
 from moorline.errors import InFlightNowhere, InFlightPickled, InvalidArgument, SnapshotCorrupt
-from moorline.model.config import RunConfig, StateConfig
+from moorline.model.config.run import RunConfig
+from moorline.model.config.state import StateConfig
 from moorline.model.ids import Attempt, CheckpointId, SubtaskId
 from moorline.model.key_groups import owner
 from moorline.model.keys.encoding import key_group

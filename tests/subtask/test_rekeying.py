@@ -20,7 +20,7 @@ from moorline.errors import (
     RekeyFailed,
     StateIncompatible,
 )
-from moorline.model.config import StateConfig
+from moorline.model.config.state import StateConfig
 from moorline.subtask.restore import rekey as rekeying
 from moorline.testing import OperatorHarness
 

@@ -6,7 +6,7 @@ import pytest
 from rekey_worlds import LOWER, EveryKind, Mean, every, lower_key, shown
 
 import moorline as mo
-from moorline.model.config import StateConfig
+from moorline.model.config.state import StateConfig
 
 
 def kept_for(seconds, **config):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import moorline as mo
-from moorline.model.config import StateConfig
+from moorline.model.config.state import StateConfig
 from moorline.model.ids import CheckpointId
 from moorline.model.wire.elements import Barrier
 from moorline.testing import OperatorHarness

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import moorline as mo
 from moorline.api.windows.assigners import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
 from moorline.api.windows.triggers import EventTimeTrigger
-from moorline.model.config import RocksDb, StateConfig
+from moorline.model.config.state import RocksDb, StateConfig
 from moorline.model.times import MAX_TIME, MIN_TIME
 from moorline.testing.harness import OperatorHarness
 

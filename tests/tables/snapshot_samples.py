@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import moorline as mo
-from moorline.model.config import StateConfig
+from moorline.model.config.state import StateConfig
 from moorline.testing import OperatorHarness
 from moorline.testing.harness import HarnessSnapshot
 

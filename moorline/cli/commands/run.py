@@ -10,7 +10,7 @@ import click
 from moorline.cli.output import json_option, long_work, show_json, size
 from moorline.cli.scripts import load_job
 from moorline.http.server import Console
-from moorline.model.config import Checkpoints
+from moorline.model.config.checkpoints import Checkpoints
 
 #: How often it is told how far the job is.
 _LOOK_SECONDS = 0.5

@@ -20,7 +20,7 @@ from typing import Protocol
 from moorline.driver.loop import DriverLoop, now_ms
 from moorline.driver.supervision import Supervision
 from moorline.errors import InvalidArgument, LeadershipLost, StorageError
-from moorline.model.config import StorageLease, ZooKeeper
+from moorline.model.config.leadership import StorageLease, ZooKeeper
 from moorline.protocol import leadership as le
 from moorline.storage.history import History
 from moorline.storage.lease import LeaseFiles

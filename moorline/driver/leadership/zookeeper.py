@@ -26,7 +26,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.security import CREATOR_ALL_ACL
 
 from moorline.errors import StorageError
-from moorline.model.config import ZooKeeper
+from moorline.model.config.leadership import ZooKeeper
 from moorline.protocol.leadership import YIELDED, Term
 from moorline.storage.layout import safe_name
 from moorline.storage.lease import TermFile

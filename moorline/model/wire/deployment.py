@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from moorline.model.config import ON_THE_HEAP, StateConfig
+from moorline.model.config.state import ON_THE_HEAP, StateConfig
 from moorline.model.graph import Plan
 from moorline.model.ids import Attempt, CheckpointId, SubtaskId
 from moorline.model.key_groups import KeyGroupRange

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moorline.driver.supervision import Supervision
-from moorline.model.config import ExponentialDelay, RocksDb, RunConfig
+from moorline.model.config.restarts import ExponentialDelay
+from moorline.model.config.run import RunConfig
+from moorline.model.config.state import RocksDb
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.elements import unpack_results

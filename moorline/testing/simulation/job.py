@@ -19,7 +19,7 @@ from moorline.api.state.states import declared_states
 from moorline.connectors.collect import Collect
 from moorline.connectors.memory_state import MemoryState
 from moorline.errors import InvalidArgument
-from moorline.model.config import Checkpoints
+from moorline.model.config.checkpoints import Checkpoints
 from moorline.model.graph import Graph, Operator
 from moorline.model.wire.messages import Failed
 from moorline.testing.simulation.audit import audit_ending

@@ -34,7 +34,7 @@ from typing import Any
 from moorline.connectors.memory_state import MemoryState
 from moorline.driver.requests import SnapshotRequest
 from moorline.errors import SnapshotNotFound
-from moorline.model.config import Checkpoints
+from moorline.model.config.checkpoints import Checkpoints
 from moorline.model.graph import Graph
 from moorline.model.manifest import Claim, Manifest
 from moorline.model.wire.messages import Failed

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from moorline.model.config import Autoscale
+from moorline.model.config.run import Autoscale
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.messages import Progress
 
