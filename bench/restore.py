@@ -24,7 +24,7 @@ import pyarrow as pa
 import moorline as mo
 from moorline.model.config.state import RocksDb, StateConfig
 from moorline.model.key_groups import owned
-from moorline.model.keys.encoding import int_key_groups
+from moorline.model.keys import int_key_groups
 from moorline.model.manifest import KeyedHandle, Manifest, OperatorEntry, OperatorHandles
 from moorline.storage.segments import write_rows
 from moorline.storage.stores.local import LocalStore

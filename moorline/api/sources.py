@@ -34,7 +34,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from moorline.model.keys import encoding as keys
+from moorline.model import keys
 
 log = logging.getLogger("moorline")
 

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 
+from moorline.model import keys
 from moorline.model.graph import Plan
 from moorline.model.ids import SubtaskId
 from moorline.model.key_groups import owner
-from moorline.model.keys import encoding as keys
 from moorline.model.wire.messages import Answer, Query
 
 #: More are not let through at the same time: each is a message to a subtask that has other things to do.

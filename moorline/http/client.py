@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 from moorline.errors import ConsoleRefused, InvalidArgument, QueryFailed, QueryUnavailable
 from moorline.http import wire as typed_json
+from moorline.model import keys
 from moorline.model.durations import Duration, milliseconds
-from moorline.model.keys import encoding as keys
 
 #: An answer of more bytes is not read.
 _MOST_BYTES = 64 << 20

@@ -34,7 +34,7 @@ from uuid import UUID
 
 import numpy as np
 
-from moorline.model.keys import encoding as keys
+from moorline.model import keys
 
 _MICROSECOND = timedelta(microseconds=1)
 _UNITS = ("Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as")

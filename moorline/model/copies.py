@@ -10,9 +10,8 @@ others, so until then nothing else may hold anything in it that can be changed. 
 Whether something else holds an object is read off its reference count. A count that is too high costs a copy and
 nothing else; one that is too low cannot be: every reference that lets Python code reach the object is counted.
 
-Types are looked at once. A frozen dataclass, a frozen msgspec struct and a named tuple are taken at their word: if all
-their fields are annotated with immutable types, they are immutable. Keys of dicts and elements of sets are hashable,
-and what is hashable is supposed not to change. Where one object is in a record twice, a copy has two of it.
+Types are looked at once (``model/immutable.py``). Keys of dicts and elements of sets are hashable, and what is hashable
+is supposed not to change. Where one object is in a record twice, a copy has two of it.
 """
 
 from __future__ import annotations
@@ -20,19 +19,7 @@ from __future__ import annotations
 import collections
 import copy
 import copyreg
-import dataclasses
-import datetime
-import decimal
-import enum
-import fractions
-import ipaddress
-import pathlib
-import re
-import types
-import typing
-import uuid
-from collections.abc import Callable, Iterable
-from itertools import chain
+from collections.abc import Callable
 from operator import is_not
 from sys import getrefcount
 from typing import Any, NamedTuple
@@ -41,20 +28,8 @@ import msgspec
 import numpy as np
 
 from moorline.errors import RecordNotCopied
+from moorline.model.immutable import IMMUTABLE, are_immutable, is_immutable_type
 
-#: Types whose values cannot change, nor anything in them. It grows as types are met.
-IMMUTABLE: set[type] = {
-    *(int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), range, slice, frozenset),
-    *(datetime.datetime, datetime.date, datetime.time, datetime.timedelta, datetime.timezone),
-    *(decimal.Decimal, fractions.Fraction, uuid.UUID, re.Pattern),
-    *(types.FunctionType, types.BuiltinFunctionType, types.ModuleType),
-}
-#: Their subclasses are immutable, too.
-_IMMUTABLE_BASES = (
-    *(type, enum.Enum, np.generic, pathlib.PurePath),
-    *(datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo),
-    *(ipaddress.IPv4Address, ipaddress.IPv6Address, ipaddress.IPv4Network, ipaddress.IPv6Network),
-)
 #: What an instance of a class of the user's must not have of its own if it is to be copied attribute by attribute.
 _CUSTOM = ("__deepcopy__", "__copy__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
 _CUSTOM_OF_OBJECT = ("__new__", "__reduce__", "__reduce_ex__", "__getstate__")
@@ -129,19 +104,6 @@ def copy_of(value: Any) -> Any:
         return _copy_cycle(value)
 
 
-def are_immutable(values: Iterable[Any]) -> bool:
-    """Can nothing in any of these be changed? Looks at tuples one level deep, for speed: False may mean yes.
-
-    >>> are_immutable([1, "a"]), are_immutable([(1, 2), (3, None)]), are_immutable([{"n": 1}])
-    (True, True, False)
-    """
-    values = values if isinstance(values, list) else list(values)
-    kinds = set(map(type, values))
-    if kinds <= IMMUTABLE:
-        return True
-    return kinds == {tuple} and set(map(type, chain.from_iterable(values))) <= IMMUTABLE
-
-
 def copies_of(records: list[Any]) -> list[Any]:
     """The records, each a copy if it can be changed; the list itself if none can."""
     if are_immutable(records):
@@ -154,8 +116,7 @@ def copies_of(records: list[Any]) -> list[Any]:
 
 def _classified(cls: type) -> _Kind | None:
     """How values of a type that was not met before are copied; None if they need not be."""
-    is_immutable = issubclass(cls, _IMMUTABLE_BASES) and cls is not np.void
-    if is_immutable or cls.__module__ == "pyarrow.lib" or _is_frozen(cls):
+    if is_immutable_type(cls):
         IMMUTABLE.add(cls)
         return None
     if issubclass(cls, tuple) and getattr(cls, "_make", None) is not None and cls.__dictoffset__ == 0:
@@ -170,42 +131,6 @@ def _classified(cls: type) -> _Kind | None:
         kind = _Kind(_copy_deeply, _copy_deeply)
     _KINDS[cls] = kind
     return kind
-
-
-def _is_frozen(cls: type) -> bool:
-    """Does a class say that its instances, and all that is in them, cannot change?"""
-    own = vars(cls)
-    is_dataclass = "__dataclass_params__" in own and own["__dataclass_params__"].frozen
-    is_struct = issubclass(cls, msgspec.Struct) and cls.__struct_config__.frozen
-    is_named_tuple = tuple in cls.__bases__ and "_fields" in own and "__annotations__" in own
-    if not (is_dataclass or is_struct or is_named_tuple):
-        return False
-    try:
-        hints = typing.get_type_hints(cls)
-    except Exception:  # a name that is not there at run time
-        return False
-    if is_dataclass:
-        names = [f.name for f in dataclasses.fields(cls)]
-    else:
-        names = list(own["_fields"] if is_named_tuple else cls.__struct_fields__)  # type: ignore[attr-defined]
-    return all(name in hints and _is_immutable_hint(hints[name], cls) for name in names)
-
-
-def _is_immutable_hint(hint: Any, of: type) -> bool:
-    if isinstance(hint, typing.NewType):
-        return _is_immutable_hint(hint.__supertype__, of)
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is None:
-        if hint is None or hint is of or hint in IMMUTABLE:
-            return True
-        return isinstance(hint, type) and (issubclass(hint, _IMMUTABLE_BASES) or _is_frozen(hint))
-    if origin is typing.Literal:
-        return True
-    if origin is typing.Annotated:
-        return _is_immutable_hint(arguments[0], of)
-    if origin in (tuple, frozenset, typing.Union, types.UnionType):
-        return all(a is ... or _is_immutable_hint(a, of) for a in arguments)
-    return False
 
 
 def _is_custom(cls: type) -> bool:

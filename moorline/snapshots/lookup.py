@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 
 from moorline.errors import InvalidArgument, QueryFailed, SnapshotCorrupt
+from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
-from moorline.model.keys import encoding as keys
 from moorline.model.manifest import KeyedHandle, OperatorEntry
 from moorline.model.options import checks_options
 from moorline.snapshots.locate import Snapshot, look_at

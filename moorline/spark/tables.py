@@ -40,8 +40,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from moorline.errors import InvalidArgument
+from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
-from moorline.model.keys import encoding as keys
 from moorline.model.manifest import KeyedHandle, Manifest, OperatorEntry, OperatorHandles
 from moorline.model.options import checks_options
 from moorline.snapshots.tables.chains import conform

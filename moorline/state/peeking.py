@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from moorline.model.keys import encoding as keys
+from moorline.model import keys
 from moorline.state.evolution.untyped import natural, raw_type
 from moorline.state.forms import Form
 from moorline.state.heap.rows import HAVE_ELEMENTS, Content, tables_of

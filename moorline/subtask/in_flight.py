@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from moorline.errors import InFlightPickled, InvalidKey, LoopRecordNotPlain, MoorlineError, SnapshotCorrupt
+from moorline.model import keys
 from moorline.model.graph import Input, Operator, Plan
 from moorline.model.ids import SubtaskId
-from moorline.model.keys import encoding as keys
 from moorline.model.wire import elements
 from moorline.model.wire.deployment import Deployment, InFlightShare
 from moorline.model.wire.elements import BATCH, HEAD

@@ -20,10 +20,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from moorline.errors import InvalidKey, MoorlineError, RecordTooLarge
+from moorline.model import keys
 from moorline.model.graph import Link, Operator, Partitioning, Plan
 from moorline.model.ids import SubtaskId
 from moorline.model.key_groups import owner
-from moorline.model.keys import encoding as keys
 from moorline.model.keys.identity import compares_as_encoded
 from moorline.model.wire import elements
 from moorline.model.wire.elements import BATCH, END, HEAD, MARK, Barrier

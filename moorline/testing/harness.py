@@ -27,11 +27,11 @@ from moorline.api.streams import Stream
 from moorline.connectors.items import from_items
 from moorline.connectors.printing import discard
 from moorline.errors import InvalidArgument, InvalidKey
+from moorline.model import keys
 from moorline.model.config.state import ON_THE_HEAP, StateConfig
 from moorline.model.graph import Graph, Partitioning
 from moorline.model.ids import Attempt, CheckpointId, SubtaskId
 from moorline.model.key_groups import owned, owner
-from moorline.model.keys import encoding as keys
 from moorline.model.manifest import Manifest, OperatorEntry
 from moorline.model.times import MAX_TIME
 from moorline.model.wire.deployment import Deployment, OperatorRestore

@@ -21,7 +21,7 @@ from services import PASSWORD, Proxy, free_port, redis_cluster, redis_server  # 
 from moorline.connectors.redis import session as redis_session
 from moorline.connectors.redis.state import redis_state
 from moorline.errors import ExternalStateBehind, InvalidArgument, StorageError
-from moorline.model.keys import encoding as keys
+from moorline.model import keys
 from moorline.testing.contracts.external import ExternalStoreContract, change, owner
 from moorline.testing.contracts.external_runs import ExternalRun
 

@@ -9,8 +9,8 @@ import pytest
 
 import moorline as mo
 from moorline.errors import InvalidArgument, QueryFailed, SnapshotCorrupt, SnapshotNotFound
+from moorline.model import keys
 from moorline.model.config.state import RocksDb, StateConfig
-from moorline.model.keys import encoding as keys
 from moorline.model.manifest import Claim, Manifest
 from moorline.snapshots.locate import Snapshot, jobs_at, look_at
 from moorline.snapshots.lookup import look_up

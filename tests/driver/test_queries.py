@@ -12,8 +12,8 @@ from moorline.driver.live_query import Asking
 from moorline.driver.loop import DriverLoop
 from moorline.driver.pending_queries import MOST_WAITING, LiveQuery, Refused, route
 from moorline.errors import InvalidArgument, QueryFailed, QueryUnavailable
+from moorline.model import keys
 from moorline.model.key_groups import owned
-from moorline.model.keys import encoding as keys
 from moorline.model.wire.messages import Answer, Progress, Query, Running
 from moorline.storage.stores.memory import MemoryStore
 

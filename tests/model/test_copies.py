@@ -18,7 +18,8 @@ import pytest
 
 from moorline.errors import RecordNotCopied
 from moorline.model.closed_functions import keeps_nothing
-from moorline.model.copies import IMMUTABLE, are_immutable, copies_of, copy_of, owned, owned_of
+from moorline.model.copies import copies_of, copy_of, owned, owned_of
+from moorline.model.immutable import IMMUTABLE, are_immutable
 
 
 class Colour(enum.Enum):

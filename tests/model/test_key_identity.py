@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from test_keys import Account, Colour, Level, Name, Point, Purse, all_keys, are_one_in_a_dict, clashing
 
 from moorline.errors import KeyClassesClash, KeyClassUnknown
-from moorline.model.keys.encoding import ClassKey, NotAKey, decode_identity, encode
+from moorline.model.keys import ClassKey, NotAKey, decode_identity, encode
 from moorline.model.keys.identity import KeyIdentities, compares_as_encoded, stands_for_itself
 
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -18,8 +18,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from moorline.model.keys import encoding as keys
-from moorline.model.keys.encoding import NotAKey, UnknownClass, decode, encode, key_group
+from moorline.model import keys
+from moorline.model.keys import NotAKey, UnknownClass, decode, encode, key_group
 
 
 class Level(IntEnum):

@@ -13,12 +13,12 @@ import pytest
 
 import moorline as mo
 from moorline.errors import FailureReason
+from moorline.model import keys
 from moorline.model.config.checkpoints import Checkpoints
 from moorline.model.config.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart
 from moorline.model.config.run import RunConfig
 from moorline.model.ids import SubtaskId
 from moorline.model.key_groups import MAX_KEY_GROUPS, default_max_parallelism, owned, owner
-from moorline.model.keys import encoding as keys
 from moorline.model.manifest import ElementsHandle, Manifest, OperatorEntry, OperatorHandles, next_checkpoint
 from moorline.protocol import coordination as co
 from moorline.protocol.alignment import (

@@ -11,7 +11,7 @@ import moorline as mo
 from moorline.errors import MaxParallelismChanged, OperatorNotFound
 from moorline.model.graph import Graph
 from moorline.model.key_groups import KeyGroupRange, owned, owner
-from moorline.model.keys.encoding import key_group
+from moorline.model.keys import key_group
 from moorline.model.manifest import ElementsHandle, KeyedHandle, Manifest, OperatorEntry, OperatorHandles, SnapshotFile
 from moorline.model.wire.deployment import OperatorRestore
 from moorline.protocol.lowering import lower

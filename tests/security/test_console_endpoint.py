@@ -21,7 +21,7 @@ from moorline.http import routes, server
 from moorline.http import wire as typed_json
 from moorline.http.client import QueryClient
 from moorline.http.server import Console, ConsoleServer
-from moorline.model.keys import encoding as keys
+from moorline.model import keys
 from moorline.storage.stores.permitted import check_savepoint
 
 

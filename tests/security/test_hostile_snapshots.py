@@ -19,8 +19,8 @@ import pytest
 
 import moorline as mo
 from moorline.errors import RestoreError, SnapshotCorrupt, StorageError
+from moorline.model import keys
 from moorline.model.ids import Attempt, SubtaskId
-from moorline.model.keys import encoding as keys
 from moorline.model.manifest import (
     ElementsHandle,
     KeyedHandle,

@@ -16,7 +16,7 @@ from waiting import eventually
 
 import moorline as mo
 from moorline.errors import Fenced, JobFailed, SnapshotCorrupt
-from moorline.model.keys import encoding as keys
+from moorline.model import keys
 
 pytestmark = pytest.mark.spark
 

@@ -14,7 +14,7 @@ from waiting import eventually
 
 import moorline as mo
 from moorline.errors import InvalidArgument
-from moorline.model.keys import encoding as keys
+from moorline.model import keys
 from moorline.model.manifest import Manifest
 from moorline.snapshots.folders import open_snapshot, write_savepoint
 from moorline.snapshots.tables.writer import SnapshotWriter

@@ -6,8 +6,8 @@ import msgspec
 
 from moorline.api.state.descriptors import ValueStateDescriptor
 from moorline.connectors.memory_state import memory_state
+from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
-from moorline.model.keys import encoding as keys
 from moorline.state.external.backend import ExternalBackend
 from moorline.testing.contracts.backend.storage import cut, write
 

@@ -13,8 +13,8 @@ from moorline.errors import (
     ExternalStateTaken,
     StateIncompatible,
 )
+from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange, owned
-from moorline.model.keys import encoding as keys
 from moorline.state.external.marks import Start, take_over
 from moorline.state.heap.backend import HeapBackend
 from moorline.testing.contracts.backend.storage import write

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorline.model.keys import encoding as keys
+from moorline.model import keys
 from moorline.state.folding import fold
 
 NAMESPACE = pa.struct([("start", pa.int64()), ("end", pa.int64())])

@@ -7,7 +7,7 @@ from enum import Enum
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorline.model.keys import encoding as keys
+from moorline.model import keys
 from moorline.state.rocksdb import layout
 
 

@@ -17,8 +17,8 @@ from moorline.api.state.descriptors import (
     ValueStateDescriptor,
 )
 from moorline.errors import SnapshotCorrupt, StateIncompatible
+from moorline.model import keys
 from moorline.model.key_groups import owned, owner
-from moorline.model.keys import encoding as keys
 from moorline.state.backend import Restored
 from moorline.state.heap.backend import HeapBackend
 from moorline.state.rocksdb.export import read_native

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import moorline as mo
 from moorline.errors import InvalidKey, RecordTooLarge, UserCodeFailed
+from moorline.model import keys
 from moorline.model.graph import Plan
 from moorline.model.ids import SubtaskId
 from moorline.model.key_groups import owner
-from moorline.model.keys import encoding as keys
 from moorline.model.wire import elements
 from moorline.model.wire.elements import BARRIER, BATCH, END, Barrier, Head
 from moorline.protocol.lowering import lower, relay_slot

@@ -16,7 +16,7 @@ from moorline.model.config.run import RunConfig
 from moorline.model.config.state import StateConfig
 from moorline.model.ids import Attempt, CheckpointId, SubtaskId
 from moorline.model.key_groups import owner
-from moorline.model.keys.encoding import key_group
+from moorline.model.keys import key_group
 from moorline.model.manifest import InFlightHandle, Manifest, OperatorEntry, OperatorHandles
 from moorline.model.wire import elements
 from moorline.model.wire.deployment import Deployment

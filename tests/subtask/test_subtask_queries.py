@@ -6,7 +6,7 @@ import pytest
 from subtask_worlds import World, memory
 
 import moorline as mo
-from moorline.model.keys import encoding as keys
+from moorline.model import keys
 from moorline.model.wire.messages import Acknowledged, Answer, Query
 from moorline.state import peeking
 from moorline.subtask import queries

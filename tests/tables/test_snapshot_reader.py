@@ -10,8 +10,8 @@ from snapshot_samples import BACKENDS, Model, everything, state_config
 
 import moorline as mo
 from moorline.errors import InvalidArgument
+from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
-from moorline.model.keys import encoding as keys
 from moorline.model.manifest import KeyedHandle
 from moorline.snapshots.tables import chains
 from moorline.snapshots.tables.reader import SnapshotReader

@@ -19,7 +19,7 @@ from snapshot_samples import BACKENDS, everything, state_config
 
 import moorline as mo
 from moorline.errors import InvalidArgument, InvalidKey, SnapshotNotFound, StateTypeMismatch, StorageError
-from moorline.model.keys import encoding as keys
+from moorline.model import keys
 from moorline.snapshots.folders import open_snapshot
 from moorline.snapshots.tables.reader import SnapshotReader
 from moorline.storage import segments as snapshots

@@ -1,5 +1,35 @@
-"""Keys: their encoding and key groups, their identity, their kinds."""
+"""Keys: their encoding and its hash, their identity, their kinds."""
 
-from moorline.model.keys.encoding import decode, encode, encoded_hash, key_group
+from moorline.model.keys.decoding import (
+    Classes,
+    ClassKey,
+    UnknownClass,
+    class_of,
+    decode,
+    decode_identity,
+    items_of,
+    key_classes,
+)
+from moorline.model.keys.encoding import MOST_DIGITS, Encoded, NotAKey, encode, encode_map_key, has_own_equality
+from moorline.model.keys.hashing import encoded_hash, encoded_key_group, int_key_groups, key_group
 
-__all__ = ["decode", "encode", "encoded_hash", "key_group"]
+__all__ = [
+    "MOST_DIGITS",
+    "ClassKey",
+    "Classes",
+    "Encoded",
+    "NotAKey",
+    "UnknownClass",
+    "class_of",
+    "decode",
+    "decode_identity",
+    "encode",
+    "encode_map_key",
+    "encoded_hash",
+    "encoded_key_group",
+    "has_own_equality",
+    "int_key_groups",
+    "items_of",
+    "key_classes",
+    "key_group",
+]

@@ -32,9 +32,8 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-import typing
 from collections.abc import Callable, Hashable
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
@@ -43,16 +42,14 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
-import numpy.typing as npt
-import xxhash
 
-_M64 = (1 << 64) - 1
-_INT = struct.Struct(">Q")
-_FLOAT = struct.Struct(">d")
-_LENGTH = struct.Struct(">I")
-_YEAR_1 = datetime(1, 1, 1)
+M64 = (1 << 64) - 1
+INT = struct.Struct(">Q")
+FLOAT = struct.Struct(">d")
+LENGTH = struct.Struct(">I")
+YEAR_1 = datetime(1, 1, 1)
 _YEAR_10000 = 315_537_897_600_000_000
-_MICROSECOND = timedelta(microseconds=1)
+MICROSECOND = timedelta(microseconds=1)
 #: A Decimal of more digits before the point is not made a number of.
 MOST_DIGITS = 4000
 
@@ -61,34 +58,12 @@ class NotAKey(ValueError):
     """The value cannot be a key; the text says why."""
 
 
-class UnknownClass(ValueError):
-    """The key is an Enum member or dataclass, and a snapshot cannot name the class it came from."""
-
-
 class Encoded:
     """Base of what stands for a key in memory and knows its encoding."""
 
     __slots__ = ("encoded",)
 
     encoded: bytes
-
-
-class ClassKey(Encoded):
-    """Stands for an Enum member or dataclass of which only the encoding is known."""
-
-    __slots__ = ()
-
-    def __init__(self, encoded: bytes) -> None:
-        self.encoded = encoded
-
-    def __hash__(self) -> int:
-        return hash(self.encoded)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Encoded) and other.encoded == self.encoded
-
-    def __repr__(self) -> str:
-        return f"<a key of class {class_of(self.encoded)}>"
 
 
 #: Encodes what the quick kinds do not.
@@ -134,7 +109,7 @@ def _utf8(text: str) -> bytes:
 
 def _int(number: int) -> bytes:
     if -(1 << 63) <= number < 1 << 63:
-        return b"i" + _INT.pack(number + (1 << 63))
+        return b"i" + INT.pack(number + (1 << 63))
     try:
         return b"I" + str(number).encode()
     except ValueError:
@@ -145,7 +120,7 @@ def _float(number: float) -> bytes:
     if number != number:
         raise NotAKey("NaN is not equal to itself, so it would never be found again")
     if number in (float("inf"), float("-inf")) or not number.is_integer():
-        return b"f" + _FLOAT.pack(number)
+        return b"f" + FLOAT.pack(number)
     return _int(int(number))  # -0.0 and 0.0 are equal, and so are 2.0 and 2
 
 
@@ -154,7 +129,7 @@ def _items(items: Any, rarer: _Rarer) -> bytes:
 
 
 def _joined(encoded: list[bytes]) -> bytes:
-    return b"".join(_LENGTH.pack(len(item)) + item for item in encoded)
+    return b"".join(LENGTH.pack(len(item)) + item for item in encoded)
 
 
 def _decimal(number: Decimal) -> bytes:
@@ -215,10 +190,10 @@ def _first_kinds(key: Any, rarer: _Rarer | None = None) -> bytes:
     if isinstance(key, datetime):
         return _datetime(key)
     if isinstance(key, date):
-        return b"d" + _INT.pack(key.toordinal())
+        return b"d" + INT.pack(key.toordinal())
     if isinstance(key, time) and key.tzinfo is None:
         micros = ((key.hour * 60 + key.minute) * 60 + key.second) * 1_000_000 + key.microsecond
-        return b"c" + _INT.pack(micros)
+        return b"c" + INT.pack(micros)
     if isinstance(key, UUID):
         return b"u" + key.bytes
     if dataclasses.is_dataclass(key) and not isinstance(key, type):
@@ -283,176 +258,8 @@ def _datetime(key: datetime) -> bytes:
     seconds = ((key.toordinal() - 1) * 24 + key.hour) * 3600 + key.minute * 60 + key.second
     micros, offset = seconds * 1_000_000 + key.microsecond, key.utcoffset()
     if offset is None:
-        return b"t" + _INT.pack(micros)
-    micros -= offset // _MICROSECOND
+        return b"t" + INT.pack(micros)
+    micros -= offset // MICROSECOND
     if not 0 <= micros < _YEAR_10000:
         raise NotAKey("it is out of range in UTC")
-    return b"T" + _INT.pack(micros)
-
-
-Classes = dict[str, type]
-
-
-def key_classes(key_type: Any) -> Classes:
-    """The Enum and dataclass types in the declared type of a key, by the name that stands in an encoding.
-
-    >>> key_classes(tuple[int, str])
-    {}
-    """
-    found: Classes = {}
-    todo = [key_type]
-    while todo:
-        one = todo.pop()
-        todo += [a for a in typing.get_args(one) if a is not Ellipsis]
-        if isinstance(one, type) and one.__qualname__ not in found:
-            if issubclass(one, Enum):
-                found[one.__qualname__] = one
-            elif dataclasses.is_dataclass(one):
-                found[one.__qualname__] = one
-                todo += typing.get_type_hints(one).values()
-    return found
-
-
-def decode(encoded: bytes, classes: Classes | None = None) -> Any:
-    """The key behind an encoding. Raises :class:`UnknownClass` where it needs a class that is not in ``classes``.
-
-    Any other ``ValueError`` means that this is no encoding.
-    """
-    return _decoded(encoded, classes or {})
-
-
-def decode_identity(encoded: bytes) -> Any:
-    """What stands for a key in memory, from its encoding alone. ``ValueError`` means that this is no encoding.
-
-    >>> decode_identity(encode(("a", 1))), decode_identity(b"eColour\\0RED")
-    (('a', 1), <a key of class Colour>)
-    """
-    return _decoded(encoded, None)
-
-
-def class_of(encoded: bytes) -> str:
-    """The class that is missing to make a key from its encoding."""
-    try:
-        return type(decode(encoded)).__qualname__
-    except UnknownClass as unknown:
-        return str(unknown)
-
-
-def _decoded(encoded: bytes, classes: Classes | None) -> Any:
-    try:
-        return _decode(encoded, classes)
-    except (struct.error, ArithmeticError, RecursionError) as error:
-        raise ValueError(f"no key has the encoding {encoded!r:.100}: {error}") from None
-
-
-def _decode(encoded: bytes, classes: Classes | None) -> Any:
-    """``classes`` None: what needs a class is left as it is."""
-    tag, payload = encoded[:1], encoded[1:]
-    match tag:
-        case b"i":
-            return _INT.unpack(payload)[0] - (1 << 63)
-        case b"I":
-            return int(payload)
-        case b"f":
-            return _FLOAT.unpack(payload)[0]
-        case b"s":
-            return payload.decode()
-        case b"b":
-            return payload
-        case b"d":
-            return date.fromordinal(_INT.unpack(payload)[0])
-        case b"t":
-            return _YEAR_1 + _INT.unpack(payload)[0] * _MICROSECOND
-        case b"T":
-            return (_YEAR_1 + _INT.unpack(payload)[0] * _MICROSECOND).replace(tzinfo=UTC)
-        case b"c":
-            return (_YEAR_1 + _INT.unpack(payload)[0] * _MICROSECOND).time()
-        case b"u":
-            return UUID(bytes=payload)
-        case b"(":
-            return tuple([_decode(item, classes) for item in _split(payload)])
-        case b"{":
-            return frozenset([_decode(item, classes) for item in _split(payload)])
-        case b"n":
-            return None
-        case b"m":
-            return Decimal(payload.decode())
-        case b"l":
-            return timedelta(microseconds=int.from_bytes(payload) - (1 << 127))
-        case b"e" | b"D" if classes is None:
-            return ClassKey(encoded)
-        case b"e":
-            assert classes is not None
-            name, _, member = payload.decode().partition("\0")
-            if name not in classes:
-                raise UnknownClass(name)
-            if member not in classes[name].__members__:  # type: ignore[attr-defined]
-                raise UnknownClass(f"{name}.{member}")
-            return classes[name][member]  # type: ignore[index]
-        case b"D":
-            assert classes is not None
-            name, *values = [_decode(item, classes) for item in _split(payload)]
-            if name not in classes:
-                raise UnknownClass(name)
-            fields = [f.name for f in dataclasses.fields(classes[name]) if f.compare]
-            try:
-                return classes[name](**dict(zip(fields, values, strict=True)))
-            except (TypeError, ValueError) as error:  # the class has changed since
-                raise UnknownClass(f"{name}, which does not take {values!r:.100}: {error}") from None
-    raise ValueError(f"no key begins with {tag!r}")
-
-
-def _split(payload: bytes) -> list[bytes]:
-    items, at = [], 0
-    while at < len(payload):
-        (length,) = _LENGTH.unpack_from(payload, at)
-        items.append(payload[at + 4 : at + 4 + length])
-        if len(items[-1]) != length:
-            raise ValueError("a key is cut short")
-        at += 4 + length
-    return items
-
-
-def items_of(encoded: bytes) -> list[bytes]:
-    """The encodings inside of that of a tuple, frozenset or dataclass. Of a dataclass the first is its name."""
-    try:
-        return _split(encoded[1:])
-    except struct.error as error:
-        raise ValueError(f"no key has the encoding {encoded!r:.100}: {error}") from None
-
-
-def _splitmix64(number: int) -> int:
-    z = number & _M64
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _M64
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _M64
-    return z ^ (z >> 31)
-
-
-def encoded_hash(encoded: bytes) -> int:
-    """64 bits that are the same in every process, on every machine, for ever."""
-    if encoded[:1] == b"i":
-        return _splitmix64(_INT.unpack_from(encoded, 1)[0] - (1 << 63))
-    return xxhash.xxh3_64_intdigest(encoded)
-
-
-def encoded_key_group(encoded: bytes, max_parallelism: int) -> int:
-    """The key group of an encoded key."""
-    return (encoded_hash(encoded) >> 32) * max_parallelism >> 32
-
-
-def key_group(key: Any, max_parallelism: int) -> int:
-    """The key group of ``key``.
-
-    >>> key_group("user-1", 128), key_group(1, 128) == key_group(True, 128)
-    (14, True)
-    """
-    return encoded_key_group(encode(key), max_parallelism)
-
-
-def int_key_groups(numbers: npt.NDArray[np.int64], max_parallelism: int) -> npt.NDArray[np.int64]:
-    """:func:`key_group` for a whole column of ints."""
-    z = numbers.astype(np.uint64)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    z = z ^ (z >> np.uint64(31))
-    return ((z >> np.uint64(32)) * np.uint64(max_parallelism) >> np.uint64(32)).astype(np.int64)
+    return b"T" + INT.pack(micros)

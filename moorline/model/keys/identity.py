@@ -33,8 +33,8 @@ from uuid import UUID
 import numpy as np
 
 from moorline.errors import KeyClassesClash, KeyClassUnknown, KeysChanged
-from moorline.model.keys import encoding as keys
-from moorline.model.keys.encoding import ClassKey, Encoded
+from moorline.model import keys
+from moorline.model.keys import ClassKey, Encoded
 from moorline.model.keys.kinds import ANY, MOST_KINDS, clash, fits, kind_of, kinds_of_type
 
 #: Keys of exactly these types stand for themselves, whatever others there are.

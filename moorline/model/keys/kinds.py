@@ -26,7 +26,7 @@ from uuid import UUID
 
 import numpy as np
 
-from moorline.model.keys import encoding as keys
+from moorline.model import keys
 
 ANY, ANY_TUPLE = "*", "(...)"
 #: A declared type that could be more kinds than this is any.

@@ -18,8 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
-from moorline.model.keys import encoding as keys
 from moorline.model.options import checks_options
 from moorline.snapshots.tables.catalog import StateInfo
 from moorline.snapshots.tables.reader import SnapshotReader

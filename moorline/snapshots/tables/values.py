@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from moorline.errors import InvalidKey, StateTypeMismatch
-from moorline.model.keys import encoding as keys
+from moorline.model import keys
 from moorline.state.evolution.untyped import raw_type
 from moorline.state.types.leaf import StoredType
 from moorline.state.types.names import (

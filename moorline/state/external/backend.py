@@ -30,8 +30,8 @@ from moorline.api.state.descriptors import StateDescriptor, ValueStateDescriptor
 from moorline.api.state.external import Change, ExternalStore, Owner, Place, StoreSession
 from moorline.api.state.states import State
 from moorline.errors import InvalidArgument, StateIncompatible, UnknownState
+from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
-from moorline.model.keys import encoding as keys
 from moorline.model.manifest import KeyedHandle
 from moorline.state.backend import CurrentKey, KeyedSnapshot, Moment, Restored, Rows, TimerStore
 from moorline.state.external.marks import Start, take_over

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from moorline.api.state.external import Place
 from moorline.errors import SnapshotCorrupt
+from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
-from moorline.model.keys import encoding as keys
 from moorline.state.backend import Restored
 
 #: The state of a snapshot that says how far a store had come is called so, and its label; and its kind.

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from moorline.api.state.external import Change, Place
 from moorline.errors import StorageError
-from moorline.model.keys import encoding as keys
+from moorline.model import keys
 from moorline.state.external.documents import Documents, key_text, merged
 from moorline.state.forms import Form
 from moorline.state.heap.rows import Content, tables_of

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from moorline.model.keys import encoding as keys
+from moorline.model import keys
 from moorline.protocol.expiry import is_expired
 from moorline.state.backend import Namespace
 from moorline.state.forms import Form

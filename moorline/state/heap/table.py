@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from moorline.api.state.descriptors import MapStateDescriptor, StateDescriptor
 from moorline.errors import StateIncompatible
-from moorline.model.keys import encoding as keys
+from moorline.model import keys
 from moorline.model.manifest import KeyedHandle
 from moorline.state.backend import Restored
 from moorline.state.evolution.plan import Where, plan

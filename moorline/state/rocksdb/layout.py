@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from moorline.model.keys import encoding as keys
+from moorline.model import keys
 from moorline.state.backend import Namespace
 
 #: The version of this layout, kept in the meta rows. A reader refuses any other.

@@ -19,8 +19,8 @@ import rocksdict
 
 from moorline.api.state.descriptors import MapStateDescriptor
 from moorline.api.state.states import MapState
+from moorline.model import keys
 from moorline.model.durations import Duration
-from moorline.model.keys import encoding as keys
 from moorline.state.backend import CurrentKey
 from moorline.state.rocksdb.cells import MISS, WEIGHED, Room
 from moorline.state.rocksdb.layout import HAS_MAP_KEY, after, element, packed_map_key, packed_value, stamp

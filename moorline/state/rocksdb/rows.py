@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from moorline.api.state.ttl import StateTtlConfig
+from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
-from moorline.model.keys import encoding as keys
 from moorline.protocol.expiry import is_expired
 from moorline.state.backend import KeyedSnapshot, Rows
 from moorline.state.forms import Form

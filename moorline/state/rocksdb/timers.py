@@ -23,7 +23,7 @@ from typing import Any
 
 import rocksdict
 
-from moorline.model.keys import encoding as keys
+from moorline.model import keys
 from moorline.state.backend import Namespace
 from moorline.state.rocksdb.cells import Places
 from moorline.state.rocksdb.layout import (

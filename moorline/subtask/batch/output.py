@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from moorline.errors import InvalidKey
+from moorline.model import keys
 from moorline.model.graph import Link, Operator, Partitioning, Plan
 from moorline.model.ids import SubtaskId
 from moorline.model.key_groups import owner
-from moorline.model.keys import encoding as keys
 from moorline.model.keys.identity import KeyIdentities
 from moorline.model.times import MIN_TIME
 from moorline.model.wire import elements

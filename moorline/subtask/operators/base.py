@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from moorline.errors import MoorlineError, UserCodeFailed
-from moorline.model.copies import IMMUTABLE, copies_of, owned_of
+from moorline.model.copies import copies_of, owned_of
 from moorline.model.graph import Operator
+from moorline.model.immutable import IMMUTABLE
 from moorline.model.times import MAX_TIME
 from moorline.state.backend import KeyedBackend, Moment
 from moorline.subtask.failure_report import advice_on_module

@@ -12,7 +12,7 @@ from typing import Any
 from moorline.api.functions.base import FilterFunction, FlatMapFunction, Function, MapFunction
 from moorline.errors import MoorlineError
 from moorline.model.closed_functions import keeps_nothing
-from moorline.model.copies import IMMUTABLE
+from moorline.model.immutable import IMMUTABLE
 from moorline.state.backend import NO_KEY
 from moorline.subtask.operators.base import ChainedOperator, Place, take, user_code_failed
 from moorline.subtask.operators.runtime_context import RuntimeContext

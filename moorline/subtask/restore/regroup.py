@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from moorline.errors import SnapshotCorrupt
+from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
-from moorline.model.keys import encoding as keys
 from moorline.state.backend import Restored
 
 

@@ -35,8 +35,8 @@ from moorline.errors import (
     StateIncompatible,
     UnknownState,
 )
+from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
-from moorline.model.keys import encoding as keys
 from moorline.model.manifest import KeyedHandle
 from moorline.protocol.expiry import is_expired
 from moorline.state.backend import NO_KEY, KeyedBackend, Moment, Restored

@@ -15,8 +15,8 @@ import msgspec
 from moorline.api.state.descriptors import ListStateDescriptor, ValueStateDescriptor
 from moorline.api.state.external import ExternalStore, Owner
 from moorline.errors import ExternalStateTaken, StorageError
+from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange, owned
-from moorline.model.keys import encoding as keys
 from moorline.state.external.backend import ExternalBackend
 from moorline.testing.contracts.backend.storage import Part, cut, write
 

@@ -28,8 +28,8 @@ from moorline.api.state.descriptors import (
     ValueStateDescriptor,
 )
 from moorline.api.state.states import ListState, MapState, ValueState
+from moorline.model import keys
 from moorline.model.key_groups import owned, owner
-from moorline.model.keys import encoding as keys
 from moorline.state.backend import NO_KEY, CurrentKey, KeyedBackend, KeyedSnapshot, Moment, TimerStore
 from moorline.testing.contracts.backend.storage import Part, cut, rows_of, write
 

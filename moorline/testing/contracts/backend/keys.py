@@ -22,7 +22,7 @@ from moorline.errors import (
     UnknownState,
     UnsupportedType,
 )
-from moorline.model.keys.encoding import encode
+from moorline.model.keys import encode
 from moorline.state.backend import NO_KEY, KeyedBackend
 from moorline.testing.contracts.backend.base import (
     AFTER,

@@ -8,7 +8,7 @@ import pytest
 
 from moorline.api.state.descriptors import ValueStateDescriptor
 from moorline.errors import UnknownState
-from moorline.model.keys import encoding as keys
+from moorline.model import keys
 from moorline.state.backend import Moment
 from moorline.state.peeking import value_of
 from moorline.testing.contracts.backend.base import (

@@ -10,7 +10,7 @@ import pytest
 
 from moorline.api.state.descriptors import AggregatingStateDescriptor, ReducingStateDescriptor, ValueStateDescriptor
 from moorline.errors import StateTypeMismatch
-from moorline.model.keys import encoding as keys
+from moorline.model import keys
 from moorline.state.backend import Files, KeyedBackend, Rows
 from moorline.testing.contracts.backend.base import (
     ALL,

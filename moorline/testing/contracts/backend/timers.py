@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from moorline.errors import KeyClassUnknown
-from moorline.model.keys.encoding import encode
+from moorline.model.keys import encode
 from moorline.model.keys.identity import KeyIdentities
 from moorline.state.backend import Namespace, TimerStore
 from moorline.testing.contracts.backend.base import (

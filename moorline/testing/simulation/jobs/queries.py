@@ -17,8 +17,8 @@ from moorline.api.state.states import declared_states
 from moorline.driver.pending_queries import LiveQuery, Refused
 from moorline.driver.supervision import Supervision
 from moorline.errors import MoorlineError, SnapshotCorrupt
+from moorline.model import keys
 from moorline.model.graph import Operator
-from moorline.model.keys import encoding as keys
 from moorline.model.wire.messages import Answer
 from moorline.snapshots.folders import newest
 from moorline.snapshots.locate import Snapshot

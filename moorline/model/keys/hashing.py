@@ -1,0 +1,48 @@
+"""The stable hash of a key, and the key group that it falls into."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from moorline.model.keys.encoding import INT, M64, encode
+
+
+def _splitmix64(number: int) -> int:
+    z = number & M64
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & M64
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & M64
+    return z ^ (z >> 31)
+
+
+def encoded_hash(encoded: bytes) -> int:
+    """64 bits that are the same in every process, on every machine, for ever."""
+    if encoded[:1] == b"i":
+        return _splitmix64(INT.unpack_from(encoded, 1)[0] - (1 << 63))
+    return xxhash.xxh3_64_intdigest(encoded)
+
+
+def encoded_key_group(encoded: bytes, max_parallelism: int) -> int:
+    """The key group of an encoded key."""
+    return (encoded_hash(encoded) >> 32) * max_parallelism >> 32
+
+
+def key_group(key: Any, max_parallelism: int) -> int:
+    """The key group of ``key``.
+
+    >>> key_group("user-1", 128), key_group(1, 128) == key_group(True, 128)
+    (14, True)
+    """
+    return encoded_key_group(encode(key), max_parallelism)
+
+
+def int_key_groups(numbers: npt.NDArray[np.int64], max_parallelism: int) -> npt.NDArray[np.int64]:
+    """:func:`key_group` for a whole column of ints."""
+    z = numbers.astype(np.uint64)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return ((z >> np.uint64(32)) * np.uint64(max_parallelism) >> np.uint64(32)).astype(np.int64)
