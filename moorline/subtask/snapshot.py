@@ -34,8 +34,9 @@ from moorline.storage import segments as snapshots
 from moorline.storage.blobs import BlobStore
 from moorline.subtask.in_flight import Waiting
 from moorline.subtask.operators.base import ChainedOperator
-from moorline.subtask.operators.ends import SinkOperator, SourceOperator
 from moorline.subtask.operators.operator_state import Elements
+from moorline.subtask.operators.sink import SinkOperator
+from moorline.subtask.operators.source import SourceOperator
 
 #: Operator states up to this size need no file.
 INLINE_BYTES = 16 << 10

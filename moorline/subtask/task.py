@@ -56,7 +56,8 @@ from moorline.subtask.environment import Environment
 from moorline.subtask.gate import Gate, InFlight
 from moorline.subtask.iteration.membership import Found, Looping
 from moorline.subtask.operators.base import ChainedOperator
-from moorline.subtask.operators.ends import ReadingOperator, SinkOperator
+from moorline.subtask.operators.sink import SinkOperator
+from moorline.subtask.operators.source import ReadingOperator
 from moorline.subtask.output import Output
 from moorline.subtask.restore.chain import close_chain, open_chain, restore_store
 from moorline.subtask.time_accounting import TimeSpent

@@ -14,18 +14,9 @@ from types import TracebackType
 from typing import Any
 
 from moorline.api.functions.base import (
-    FilterFunction,
-    FlatMapFunction,
-    KeyedProcessFunction,
-    MapFunction,
     OutputTag,
-    ProcessFunction,
-    ReduceFunction,
 )
-from moorline.api.job import Job
 from moorline.api.streams import Stream
-from moorline.connectors.items import from_items
-from moorline.connectors.printing import discard
 from moorline.errors import InvalidArgument, InvalidKey
 from moorline.model import keys
 from moorline.model.config.state import ON_THE_HEAP, StateConfig
@@ -43,18 +34,11 @@ from moorline.storage.stores.memory import MemoryStore
 from moorline.subtask import snapshot as snapshots
 from moorline.subtask.environment import Environment
 from moorline.testing.clock import ManualClock
+from moorline.testing.harness_graph import graph_of, kind_of, step_of
 from moorline.testing.harness_subtasks import HarnessSubtask
 
 #: So long a source may give nothing before :meth:`OperatorHarness.read` gives up.
 READ_SECONDS = 10
-
-_KINDS: tuple[tuple[str, tuple[type, ...]], ...] = (
-    ("map", (MapFunction,)),
-    ("filter", (FilterFunction,)),
-    ("flat_map", (FlatMapFunction,)),
-    ("process", (ProcessFunction, KeyedProcessFunction)),
-    ("reduce", (ReduceFunction,)),
-)
 
 
 @dataclass(frozen=True)
@@ -102,8 +86,8 @@ class OperatorHarness:
         uid: str = "function",
         check_object_reuse: bool = False,
     ) -> None:
-        build = _step(function, key, kind or _kind(function), uid)
-        self._start(_graph(build, 1, parallelism, max_parallelism), ON_THE_HEAP, None, check_object_reuse)
+        build = step_of(function, key, kind or kind_of(function), uid)
+        self._start(graph_of(build, 1, parallelism, max_parallelism), ON_THE_HEAP, None, check_object_reuse)
 
     @classmethod
     def of(
@@ -134,7 +118,7 @@ class OperatorHarness:
         ['a', 'b']
         """
         harness = cls.__new__(cls)
-        harness._start(_graph(build, inputs, parallelism, max_parallelism), state, snapshot, check_object_reuse)
+        harness._start(graph_of(build, inputs, parallelism, max_parallelism), state, snapshot, check_object_reuse)
         return harness
 
     @classmethod
@@ -150,7 +134,7 @@ class OperatorHarness:
         uid: str = "function",
     ) -> OperatorHarness:
         """A harness that starts from a snapshot, at whatever parallelism. The arguments are those of the class."""
-        build = _step(function, key, kind or _kind(function), uid)
+        build = step_of(function, key, kind or kind_of(function), uid)
         return cls.of(build, parallelism=parallelism, max_parallelism=max_parallelism, snapshot=snapshot)
 
     def process(self, record: Any, timestamp: int | None = None, *, side: int = 0) -> list[Any]:
@@ -375,49 +359,6 @@ def _ignore(report: Any) -> None:
 
 def _no_background(work: Any, done: Any) -> None:
     raise NotImplementedError("a harness writes its snapshots itself")
-
-
-def _kind(function: Any) -> str:
-    for kind, classes in _KINDS:
-        if isinstance(function, classes):
-            return kind
-    raise InvalidArgument(
-        "function", function, f"Say what it is: kind= one of {', '.join(repr(k) for k, _ in _KINDS)}."
-    )
-
-
-def _step(function: Any, key: Callable[[Any], Any] | None, kind: str, uid: str) -> Callable[[Stream], Stream]:
-    if kind not in dict(_KINDS):
-        raise InvalidArgument("kind", kind, f"It is one of {', '.join(repr(k) for k, _ in _KINDS)}.")
-    if kind == "reduce" and key is None:
-        raise InvalidArgument("kind", kind, "A reduction needs a key: give the harness key=.")
-
-    def build(stream: Stream) -> Stream:
-        made: Stream = getattr(stream if key is None else stream.key_by(key), kind)(function, uid=uid)
-        return made
-
-    return build
-
-
-def _graph(
-    build: Callable[..., Stream | None], inputs: int, parallelism: int, max_parallelism: int | None
-) -> tuple[Graph, str]:
-    """A job of sources, the step and a sink, with all the checks of a real one; and the step's uid."""
-    job = Job("harness", parallelism=parallelism, max_parallelism=max_parallelism)
-    # Never chained to the source: the harness takes its place.
-    streams = [job.source(from_items([]), uid=f"harness-source-{n}", parallelism=1).rebalance() for n in range(inputs)]
-    made = build(*streams) if inputs else build(job)
-    steps = list(job._operators)[inputs:]
-    if len(steps) != 1:
-        raise InvalidArgument("build", steps, "A harness runs exactly one step.")
-    if made is None and job._operators[steps[0]].kind == "sink":
-        if not inputs:
-            raise InvalidArgument("build", steps, "A sink has an input.")
-    elif made is None:
-        raise InvalidArgument("build", made, "Return the stream that comes out of the step.")
-    else:
-        made.sink(discard(), uid="harness-sink")
-    return job.graph(), steps[0]
 
 
 def _shown(live: Any) -> Any:

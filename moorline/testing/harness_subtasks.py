@@ -17,7 +17,7 @@ from moorline.model.wire.elements import Barrier
 from moorline.protocol.lowering import lower
 from moorline.subtask import snapshot as snapshots
 from moorline.subtask.environment import Environment
-from moorline.subtask.operators.ends import ReadingOperator
+from moorline.subtask.operators.source import ReadingOperator
 from moorline.subtask.output import Output
 from moorline.subtask.restore.chain import open_chain
 

@@ -103,7 +103,7 @@ def test_it_notices_when_the_manifest_is_published_early(monkeypatch: pytest.Mon
 
 
 def test_it_notices_when_a_sink_commits_before_the_checkpoint_is_complete(monkeypatch: pytest.MonkeyPatch):
-    from moorline.subtask.operators.ends import SinkOperator  # noqa: PLC0415
+    from moorline.subtask.operators.sink import SinkOperator  # noqa: PLC0415
 
     original: Callable[..., None] = SinkOperator.prepare
 

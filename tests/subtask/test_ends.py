@@ -14,7 +14,7 @@ from moorline.model.wire.deployment import ElementsSlice, OperatorRestore
 from moorline.model.wire.messages import Acknowledged, Confirm, Noticed, Trigger
 from moorline.state.types import plain
 from moorline.subtask.failure_report import describe_failure
-from moorline.subtask.operators.ends import SinkOperator
+from moorline.subtask.operators.sink import SinkOperator
 
 
 class Books(mo.Sink):

@@ -11,7 +11,7 @@ import pytest
 import moorline as mo
 from moorline.errors import InvalidArgument, UserCodeFailed
 from moorline.model.times import MAX_TIME
-from moorline.subtask.operators import source_function as legacy_ends
+from moorline.subtask.operators import source_thread
 from moorline.testing import OperatorHarness
 
 
@@ -36,7 +36,7 @@ def _no_thread_is_left():
 
 @pytest.fixture
 def small_queue(monkeypatch):
-    monkeypatch.setattr(legacy_ends, "QUEUED", 10)
+    monkeypatch.setattr(source_thread, "QUEUED", 10)
 
 
 class Counter(mo.SourceFunction, mo.CheckpointedFunction):

@@ -228,7 +228,7 @@ def _entries(info: StateInfo, before: list[Any], after: list[Any]) -> Iterator[C
 
 
 def _are_positions(info: StateInfo, elements: list[Any]) -> bool:
-    """Is it how far a source is in each of its splits (``subtask/operators/ends.py``)?"""
+    """Is it how far a source is in each of its splits (``subtask/operators/source.py``)?"""
     is_ours = (info.table, info.kind, info.state, info.type) == ("operator", "union", "positions", "plain")
     return is_ours and all(isinstance(e, list) and len(e) == 2 and isinstance(e[0], (int, str)) for e in elements)
 

@@ -30,7 +30,8 @@ from moorline.subtask.batch import rows as batch_rows
 from moorline.subtask.batch.output import BatchOutput
 from moorline.subtask.environment import Environment
 from moorline.subtask.operators.base import ChainedOperator
-from moorline.subtask.operators.ends import ReadingOperator, SinkOperator
+from moorline.subtask.operators.sink import SinkOperator
+from moorline.subtask.operators.source import ReadingOperator
 from moorline.subtask.restore.chain import close_chain, open_chain
 
 #: Sinks stage once, at the end; this is the number it gets.

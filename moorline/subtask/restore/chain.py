@@ -37,12 +37,14 @@ from moorline.storage.stores.open import open_store
 from moorline.subtask.batch.reduce import BatchReduceOperator
 from moorline.subtask.environment import Environment
 from moorline.subtask.operators.base import ChainedOperator, Place
-from moorline.subtask.operators.ends import SinkOperator, SourceOperator
 from moorline.subtask.operators.function import MapOperator
 from moorline.subtask.operators.operator_state import OF_THE_ENDS, OperatorState, RestoredElements
 from moorline.subtask.operators.process import BroadcastOperator, ProcessOperator
 from moorline.subtask.operators.runtime_context import RuntimeContext
-from moorline.subtask.operators.source_function import SinkFunctionOperator, SourceFunctionOperator
+from moorline.subtask.operators.sink import SinkOperator
+from moorline.subtask.operators.sink_function import SinkFunctionOperator
+from moorline.subtask.operators.source import SourceOperator
+from moorline.subtask.operators.source_function import SourceFunctionOperator
 from moorline.subtask.operators.timestamps import TimestampsOperator
 from moorline.subtask.output import Linked
 from moorline.subtask.restore.native_rows import Natives

@@ -1,14 +1,13 @@
-"""The two ends of a job: the operator around a source's reader, and the one around a sink's writer.
+"""The source at the beginning of a chain: the operator around a reader.
 
-A source's state is the position of each split, as union state: after a rescale every reader is told all of them and
-keeps its own. A sink's state is what it has staged for checkpoints that it has not seen confirmed.
+Its state is the position of each split, as union state: after a rescale every reader gets all of them and keeps its
+own.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from moorline.api.sinks import Sink, SinkContext, SinkWriter
 from moorline.api.sources import Source, SourceContext, SourceReader
 from moorline.errors import MoorlineError, SnapshotCorrupt
 from moorline.model.times import MAX_TIME
@@ -22,7 +21,7 @@ READ_RECORDS = 2048
 PlainElements = list[tuple[str, str, list[Any]]]
 
 
-def _pairs(uid: str, state: str, restored: dict[str, list[Any]]) -> list[tuple[Any, Any]]:
+def restored_pairs(uid: str, state: str, restored: dict[str, list[Any]]) -> list[tuple[Any, Any]]:
     """Restored elements that are pairs with a number or a name in front, if we have written them."""
     elements = restored.get(state, [])
     if not all(isinstance(e, list) and len(e) == 2 and isinstance(e[0], (int, str)) for e in elements):
@@ -91,7 +90,7 @@ class SourceOperator(ReadingOperator):
 
     def open(self) -> None:
         source: Source = self.operator.function
-        positions = dict(_pairs(self.operator.uid, "positions", self._restored))
+        positions = dict(restored_pairs(self.operator.uid, "positions", self._restored))
         context = SourceContext(
             self.operator.uid,
             self.subtask,
@@ -144,80 +143,3 @@ class SourceOperator(ReadingOperator):
     def close(self) -> None:
         if self._reader is not None:
             self._reader.close()
-
-
-class SinkOperator(ChainedOperator):
-    """Writes batches to a sink, stages at barriers, commits what is confirmed."""
-
-    def __init__(self, place: Place, job: str, attempt: int, restored: dict[str, list[Any]]) -> None:
-        super().__init__(place)
-        self._job, self._attempt, self._restored = job, attempt, restored
-        self._writer: SinkWriter | None = None
-        #: By checkpoint: staged, not yet known to be committed.
-        self._staged: dict[int, list[Any]] = {}
-
-    def open(self) -> None:
-        sink: Sink = self.operator.function
-        # The checkpoint they come from is complete, and nobody knows whether they were committed.
-        again = [committable for _, committable in _pairs(self.operator.uid, "committables", self._restored)]
-        context = SinkContext(
-            self._job,
-            self.operator.uid,
-            self.subtask,
-            self.operator.parallelism,
-            self._attempt,
-            tuple(self._restored.get("writer", ())),
-        )
-        try:
-            self.state.initialize(sink)
-            if again:
-                sink.commit(again)
-            self._writer = sink.open(context)
-        except MoorlineError:
-            raise
-        except Exception as error:
-            raise user_code_failed(self.operator, self.subtask, error) from error
-        self._restored = {}
-
-    def process(self, records: list[Any], timestamps: list[int] | None = None, side: int = 0) -> None:
-        assert self._writer is not None
-        try:
-            self._writer.write(records)
-        except MoorlineError:
-            raise
-        except Exception as error:
-            raise user_code_failed(self.operator, self.subtask, error, self.records_in) from error
-        self.records_in += len(records)
-
-    def prepare(self, checkpoint: int) -> None:
-        """Stage what was written since the last barrier."""
-        assert self._writer is not None
-        staged = self._writer.prepare(checkpoint)
-        if staged:
-            self._staged[checkpoint] = staged
-
-    def staged(self) -> list[Any]:
-        """What was prepared and waits to be committed."""
-        return [c for committables in self._staged.values() for c in committables]
-
-    def elements(self) -> PlainElements:
-        assert self._writer is not None
-        staged = [[checkpoint, c] for checkpoint, cs in self._staged.items() for c in cs]
-        return [("committables", "split", staged), ("writer", "split", self._writer.snapshot())]
-
-    def confirmed(self, checkpoint: int) -> None:
-        """Commit everything up to and including ``checkpoint``: an earlier confirmation may have got lost."""
-        super().confirmed(checkpoint)
-        covered = [n for n in self._staged if n <= checkpoint]
-        if covered:
-            self.operator.function.commit([c for n in sorted(covered) for c in self._staged[n]])
-            for n in covered:
-                del self._staged[n]
-
-    def results(self) -> tuple[str, list[Any]] | None:
-        assert self._writer is not None
-        return self._writer.results()
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
