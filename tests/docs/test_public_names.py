@@ -16,7 +16,16 @@ EXAMPLES = sorted(ROOT.glob("examples/*.py"))
 #: With the suites for parts of a user's own, which are imported one by one: they need pytest.
 PUBLIC = {
     *("moorline", "moorline.errors", "moorline.http.client", "moorline.testing"),
-    *(f"moorline.testing.{suite}_contract" for suite in ("backend", "external", "sink", "store")),
+    *(f"moorline.testing.contracts.{suite}" for suite in ("backend", "external", "sink", "store")),
+}
+#: Earlier places of public modules, which keep working.
+EARLIER = {
+    "moorline.client": "moorline.http.client",
+    **{
+        f"moorline.testing.{suite}_contract": f"moorline.testing.contracts.{suite}"
+        for suite in ("external", "sink", "store")
+    },
+    "moorline.testing.backend_contract": "moorline.testing.contracts.backend",
 }
 
 
@@ -66,3 +75,10 @@ def test_a_page_uses_public_names_only(page: Path):
 )
 def test_a_name_that_is_not_public_would_be_found(line: str):
     assert private_names(ast.parse(line))
+
+
+@pytest.mark.parametrize("earlier", EARLIER)
+def test_the_earlier_place_of_a_module_has_the_same_names(earlier: str):
+    module, now = importlib.import_module(earlier), importlib.import_module(EARLIER[earlier])
+    assert module.__all__
+    assert [getattr(module, name) for name in module.__all__] == [getattr(now, name) for name in module.__all__]

@@ -55,10 +55,12 @@ def open_store(url: str) -> BlobStore:
             return _memory.setdefault(name, MemoryStore(name))
     scheme = found[1] if (found := _SCHEME.match(url)) else ""
     if scheme in _BUCKETS:
-        store: BlobStore = _extra("object_store", "object-store", url).ObjectStore(url, _options_of(url))
+        store: BlobStore = _extra("moorline.storage.stores.object_store", "object-store", url).ObjectStore(
+            url, _options_of(url)
+        )
         return store
     if scheme not in ("", "file", *_NOT_STORAGE) and (scheme.startswith("fsspec+") or _is_known_to_fsspec(scheme)):
-        store = _extra("fsspec_store", "fsspec", url).FsspecStore(url, _options_of(url))
+        store = _extra("moorline.storage.stores.fsspec", "fsspec", url).FsspecStore(url, _options_of(url))
         return store
     return LocalStore(_folder(url), shared=_is_shared(url))
 
@@ -129,7 +131,7 @@ def _is_known_to_fsspec(scheme: str) -> bool:
 
 def _extra(module: str, extra: str, url: str) -> Any:
     try:
-        return importlib.import_module(f"moorline.storage.{module}")
+        return importlib.import_module(module)
     except ImportError as error:
         advice = f"It needs a package that is not there ({error.name}): pip install 'moorline[{extra}]'."
         raise InvalidArgument("storage location", url, advice) from error

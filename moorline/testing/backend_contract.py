@@ -1,0 +1,5 @@
+"""Earlier place of :mod:`moorline.testing.contracts.backend`."""
+
+from moorline.testing.contracts.backend import BackendTests, KeyedBackendContract
+
+__all__ = ["BackendTests", "KeyedBackendContract"]
