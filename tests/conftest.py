@@ -6,8 +6,7 @@ Property tests find the same cases on every run, so a red build stays red until 
 import pytest
 from hypothesis import HealthCheck, settings
 
-for suite in ("backend_contract", "external_contract", "external_runs"):
-    pytest.register_assert_rewrite(f"moorline.testing.{suite}")
+pytest.register_assert_rewrite("moorline.testing.contracts")
 
 settings.register_profile(
     "moorline",
