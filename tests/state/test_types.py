@@ -1,6 +1,7 @@
 """How declared types are stored: every supported annotation there and back, and what is refused."""
 
 import dataclasses
+import sys
 import typing
 from collections import namedtuple
 from datetime import UTC, date, datetime, time, timedelta, timezone
@@ -517,3 +518,26 @@ def test_moments_of_other_units_become_nanoseconds_and_nat_stays():
 def test_a_subclass_of_text_or_tuple_comes_back_plain():
     assert roundtrip(tuple[str, int], [Pair("a", 1)]) == [("a", 1)]
     assert roundtrip(str, [np.str_("a")]) == ["a"]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="type statements are new in Python 3.12")
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        ("type Amount = int", "int"),
+        ("type Amount = list[str] | None", "list[str] | None"),
+        ("type Pair[T] = tuple[T, T]\nAmount = Pair[int]", "tuple[int, int]"),
+    ],
+)
+def test_an_alias_is_stored_as_what_it_stands_for(statement, name):
+    namespace = {}
+    exec(statement, namespace)
+    assert stored(namespace["Amount"], "here").name == name
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="type statements are new in Python 3.12")
+def test_an_alias_that_contains_itself_is_refused():
+    namespace = {}
+    exec("type Own = dict[str, Own]", namespace)
+    with pytest.raises(UnsupportedType, match="contains itself"):
+        stored(namespace["Own"], "here")

@@ -7,7 +7,7 @@
     Enum; Flag                          string: the member's name; int64
     Literal["a", "b"]                   as str, int or bool; plain if mixed
     T | None                            T, nullable
-    Annotated[T, ...], NewType          T
+    Annotated[T, ...], NewType, alias   T
     list, set, frozenset, tuple[T, ...] list
     tuple[A, B], NamedTuple, dataclass, struct
       TypedDict, msgspec.Struct
@@ -49,6 +49,8 @@ __all__ = ["Pickled", "RenamedFrom", "StoredType", "stored", "to_bytes", "to_col
 
 #: What the ways of storing raise for a value that does not fit.
 UNFIT = (pa.ArrowException, TypeError, ValueError, AttributeError, OverflowError)
+#: ``type Name = ...`` of Python 3.12. NumPy's NDArray is one since 2.5.
+_ALIAS: Any = getattr(typing, "TypeAliasType", ())
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,10 @@ def _stored(annotation: Any, where: str) -> StoredType:
         return _stored(arguments[0], where)
     if isinstance(annotation, typing.NewType):
         return _stored(annotation.__supertype__, where)
+    if isinstance(annotation, _ALIAS):
+        return _stored(annotation.__value__, where)
+    if isinstance(origin, _ALIAS):
+        return _stored(origin.__value__[arguments], where)
     if annotation in (object, Any, None):
         return PLAIN
     if isinstance(annotation, type) and annotation in LEAVES:
