@@ -26,7 +26,7 @@ from typing import Any
 
 
 class DeliveryGuarantee(Enum):
-    """What a sink promises."""
+    """The promise of a sink: exactly once, at least once, or none."""
 
     EXACTLY_ONCE = "exactly once"
     AT_LEAST_ONCE = "at least once"
@@ -34,7 +34,7 @@ class DeliveryGuarantee(Enum):
 
 @dataclass(frozen=True)
 class SinkContext:
-    """What a writer is told when it is opened."""
+    """The place of a writer in its job, and the state to go on from."""
 
     job: str
     uid: str
@@ -47,7 +47,7 @@ class SinkContext:
 
 
 class SinkWriter:
-    """Writes the records of one subtask."""
+    """The writer of the records of one subtask."""
 
     def write(self, records: list[Any]) -> None:
         """Take a batch. Nothing may become visible yet."""
@@ -70,7 +70,7 @@ class SinkWriter:
 
 
 class Sink:
-    """Where records go."""
+    """The end of a stream: a system that takes records."""
 
     guarantee: DeliveryGuarantee = DeliveryGuarantee.EXACTLY_ONCE
     #: Does it do anything outside of the job? One that does not may be left out of a job that becomes a DataFrame.

@@ -43,7 +43,7 @@ SplitId = int | str
 
 @dataclass(frozen=True)
 class SourceContext:
-    """What a reader is told when it is opened."""
+    """The place of a reader in its job, and the positions to go on from."""
 
     uid: str
     subtask: int
@@ -66,7 +66,7 @@ class SourceContext:
 
 
 class SourceReader:
-    """Reads the splits of one subtask."""
+    """The reader of the splits of one subtask."""
 
     #: After :meth:`read`: the split that its records came from, all of them. Watermarks are kept for each split, so
     #: a reader that mixes splits in one batch says None, and they are taken as one.
@@ -105,7 +105,7 @@ class SourceReader:
 
 
 class Source:
-    """Where a job's records come from."""
+    """The beginning of a stream: a system that records come from."""
 
     #: Does it end by itself? ``mode="auto"`` asks; None: nobody knows.
     is_bounded: bool | None = None

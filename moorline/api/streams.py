@@ -223,7 +223,7 @@ class Stream(AnswersForeignNames):
 
 
 class KeyedStream(Stream):
-    """A stream whose records each have a key. What comes next may keep state per key."""
+    """A stream whose records each have a key. The step that comes next may keep state per key."""
 
     @checks_options(also=STEP_OPTIONS)
     def reduce(

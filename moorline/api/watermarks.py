@@ -41,7 +41,7 @@ def to_ms(moment: int | datetime) -> int:
 
 
 class WatermarkGenerator:
-    """Says how far one split (or one subtask) has come. Write your own for ``WatermarkStrategy.of``.
+    """The watermark of one split (or one subtask). Write your own for ``WatermarkStrategy.of``.
 
     >>> class EverySecond(WatermarkGenerator):
     ...     latest = MIN_TIME
@@ -104,7 +104,7 @@ class _Bounded:
 @checks_options()
 @dataclass(frozen=True)
 class WatermarkStrategy:
-    """Where timestamps come from, and how watermarks follow.
+    """The way to timestamps, and from them to watermarks.
 
     >>> strategy = WatermarkStrategy.monotonous(timestamp=lambda record: record["at"])
     >>> strategy.with_idleness("1min").idle_ms

@@ -33,7 +33,7 @@ def generate(
     splits: int | None = None,
     rate: float | None = None,
 ) -> Source:
-    """``function(0)``, ``function(1)``, … up to ``count`` records, or without end.
+    """Generate ``function(0)``, ``function(1)``, … up to ``count`` records, or without end.
 
     ``splits`` (8 unless told) is how many subtasks can share the work; it must stay the same for the life of
     the job, because positions are kept per split. Within a split the order is kept. ``rate`` is the number of

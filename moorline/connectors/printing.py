@@ -26,7 +26,7 @@ def print_(prefix: str = "") -> Sink:
 
 @checks_options()
 def discard() -> Sink:
-    """Take the records and forget them, for a stream whose output nobody wants.
+    """Take the records and forget them, for a stream whose output is not wanted.
 
     >>> discard().open(SinkContext("job", "out", subtask=0, parallelism=1, attempt=1)).write([1, 2])
     """

@@ -29,8 +29,7 @@ def fsck(
     progress: Callable[[Progress], None] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Report:
-    """Check every file of a job's checkpoints, or of a savepoint: is it there, is it what was written, does it hold
-    the rows that its manifest says?
+    """Check every file of a job's checkpoints, or of a savepoint: its presence, its checksum, its rows.
 
     ``print`` what comes back; ``report.verdict`` sums it up. ``contents=False`` looks at names and sizes alone, which
     is quick. Files that no snapshot needs and that are older than ``grace`` are told too. Nothing is changed, and a
@@ -60,7 +59,7 @@ def fsck(
 
 @checks_options()
 def sweep(path: str, *, grace: Duration = "1h", storage_options: Mapping[str, Any] | None = None) -> list[Leftover]:
-    """Delete what nobody will ever name in a job's folder, or in a savepoint, if it is older than ``grace``.
+    """Delete files of a job's folder, or of a savepoint, that no snapshot names and that are older than ``grace``.
 
     A running job does this by itself; this is for one that will not come back. It is safe beside a running one all the
     same: what a retained checkpoint names and what an upload may still want is never deleted. Returns what was.

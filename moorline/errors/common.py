@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class MoorlineError(Exception):
-    """Base of all of them."""
+    """Base of all errors of Moorline."""
 
     #: Can it pass by itself? True: a service may come back. False: someone has to mend something first. None: unknown.
     #: Decides how often a job is restarted (``protocol/restarts.py``).
@@ -24,7 +24,7 @@ class MoorlineError(Exception):
 
 
 class FailureReason(Enum):
-    """Why a checkpoint did not complete, and whether that counts as a failure."""
+    """The reason why a checkpoint did not complete, and whether it counts as a failure."""
 
     EXPIRED = ("it did not finish within the checkpoint timeout", True)
     DECLINED = ("a subtask declined it", True)

@@ -25,7 +25,7 @@ _LASTING = frozenset(
 
 @dataclass(eq=False)
 class StorageError(MoorlineError):
-    """Storage did not do what was asked."""
+    """Storage failed, or refused an operation."""
 
     path: str
     operation: str
@@ -206,7 +206,7 @@ class JobFailed(MoorlineError):
 
 @dataclass(eq=False)
 class JobCancelled(MoorlineError):
-    """The job was cancelled while somebody waited for its result."""
+    """The job was cancelled while its result was waited for."""
 
     job: str
 

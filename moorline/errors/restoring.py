@@ -108,7 +108,7 @@ class KeysChanged(RestoreError):
 
 @dataclass(eq=False)
 class KeysCollide(RestoreError):
-    """Two old keys became one new key, and nobody said what becomes of their values."""
+    """Two old keys became one new key, and no rule merges their values."""
 
     uid: str
     state: str
@@ -125,7 +125,7 @@ class KeysCollide(RestoreError):
 
 @dataclass(eq=False)
 class MergeFailed(RestoreError):
-    """What several old keys have under one new key could not be merged."""
+    """The values of several old keys could not be merged under one new key."""
 
     uid: str
     rekey: str
@@ -183,7 +183,7 @@ class InFlightNowhere(RestoreError):
 
 @dataclass(eq=False)
 class InFlightPickled(RestoreError):
-    """A snapshot holds pickled records, and nobody has said that they may be read."""
+    """A snapshot holds pickled records, and the job does not permit reading them."""
 
     uid: str
     snapshot: str
@@ -198,7 +198,7 @@ class InFlightPickled(RestoreError):
 
 @dataclass(eq=False)
 class SnapshotCorrupt(RestoreError):
-    """A file of a snapshot is not what its manifest says."""
+    """A file of a snapshot does not match its manifest."""
 
     path: str
     cause: str

@@ -71,7 +71,7 @@ class TimerWithoutHandler(StateError):
 
 @dataclass(eq=False)
 class InvalidOutput(StateError):
-    """What a function returned is one record, or none, where any number of them is expected."""
+    """A function returned one record, or none, where any number of them is expected."""
 
     uid: str
     method: str
@@ -125,7 +125,7 @@ class UnknownState(StateError):
 
 @dataclass(eq=False)
 class KeyClassUnknown(StateError):
-    """A restored key is needed before any record has shown what class it is of."""
+    """A restored key is needed before any record has shown its class."""
 
     name: str
 
@@ -181,7 +181,7 @@ class StateRegisteredLate(StateError):
 
 @dataclass(eq=False)
 class LoopRecordNotPlain(StateError):
-    """What goes round a loop cannot be kept in a snapshot."""
+    """A record in a loop cannot be kept in a snapshot."""
 
     uid: str
     upstream: str
@@ -232,7 +232,7 @@ class UnsupportedType(StateError):
 
 @dataclass(eq=False)
 class PickleRefused(StateError):
-    """A pickle refers to what its state's declaration does not allow, or would change what is not its own."""
+    """A pickle refers to a name that its state's declaration does not allow, or would change an object not its own."""
 
     refused: tuple[str, ...]
     allowed: tuple[str, ...]
@@ -286,7 +286,7 @@ class RecordNotCopied(StateError):
 
 @dataclass(eq=False)
 class RecordChanged(StateError):
-    """Found by a test harness: a function has changed a record after it had emitted it."""
+    """A function has changed a record after it had emitted it; found by a test harness."""
 
     uid: str
     emitted: str

@@ -36,7 +36,7 @@ _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedire
 
 
 class QueryClient:
-    """Asks the console of one running job.
+    """A client of the HTTP endpoint of one running job.
 
     >>> client = QueryClient("http://127.0.0.1:9", "token")
     >>> client.status()

@@ -66,7 +66,7 @@ MAX_UNAUTHENTICATED = 64
 @checks_options()
 @dataclass(frozen=True)
 class Console:
-    """Where the console of a job listens, and where its token is written.
+    """The HTTP endpoint of a job: the address that it listens on, and the file of its token.
 
     >>> Console("127.0.0.1:8090").address
     '127.0.0.1:8090'

@@ -23,7 +23,7 @@ from moorline.errors import InvalidTransition
 
 
 class JobStatus(Enum):
-    """Where a job stands."""
+    """The status of a job."""
 
     CREATED = "created"
     WAITING = "waiting"

@@ -35,7 +35,7 @@ _NATIVE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
 @checks_options()
 def query_snapshot(path: str, uid: str, state: str, key: Any) -> Any:
-    """What a snapshot has under a key: the value, list or dict, or None. No job needs to run, and no Spark.
+    """Look up a key in a snapshot: its value, list or dict, or None. No job needs to run, and no Spark.
 
     ``path`` is the folder of a savepoint, of a job's checkpoints (then the newest counts), or a checkpoint location
     with one job in it. Values come as plain data: a dict for a dataclass, text for a member of an Enum.

@@ -224,7 +224,7 @@ def plan(
     parallelism: int | None = None,
     allow_non_restored_state: bool = False,
 ) -> RestorePlan:
-    """What starting ``job`` from a savepoint (or from a checkpoint in a job's folder) would do to each state.
+    """Plan a start of ``job`` from a savepoint, or from a checkpoint in a job's folder: the fate of each state.
 
     ``print`` it; ``plan.is_safe`` is false if the job would refuse to start, because state would be lost or could not
     be read. Nothing is started.

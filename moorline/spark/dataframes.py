@@ -53,7 +53,7 @@ def to_dataframe(
     output: str | None = None,
     parallelism: int | None = None,
 ) -> DataFrame:
-    """What a job's collect sink gets, as a DataFrame. Nothing runs before an action needs its rows.
+    """The records of a job's collect sink as a DataFrame. Nothing runs before an action needs its rows.
 
     ``schema`` says what the records are, as text (``"user string, total long"``) or as a ``StructType``: dicts,
     tuples, Rows, or single values if there is one column. ``output`` names the ``mo.collect(name)`` if there are

@@ -28,7 +28,7 @@ from moorline.spark.served_job import ServedJob
 
 
 class Result:
-    """What a finished job leaves behind in the driver."""
+    """The results of a finished job: collected records, checkpoints and failures."""
 
     def __init__(self, results: dict[str, list[Any]], supervision: Supervision | None = None) -> None:
         self._results = results

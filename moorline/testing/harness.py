@@ -50,7 +50,7 @@ class HarnessSnapshot:
 
 
 class OperatorHarness:
-    """Runs one function in one or more subtasks.
+    """A harness that runs one function in one or more subtasks, without Spark.
 
     >>> import moorline as mo
     >>> class Count(mo.KeyedProcessFunction):

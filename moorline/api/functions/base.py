@@ -22,7 +22,7 @@ OUT = TypeVar("OUT")
 
 @dataclass(frozen=True)
 class OutputTag:
-    """Names a side output.
+    """The name of a side output.
 
     >>> late = OutputTag("late")
     """
@@ -42,7 +42,7 @@ class OutputTag:
 
 
 class RuntimeContext(Protocol):
-    """What a function can learn, and ask for, in ``open``."""
+    """The place of a function in its job, and its states, as ``open`` gets them."""
 
     @property
     def operator_uid(self) -> str: ...
@@ -172,7 +172,7 @@ class MapFunction(Function):
 
 
 class FilterFunction(Function):
-    """Keeps the records for which it says true.
+    """One record in; it goes on if the answer is true.
 
     >>> class Positive(FilterFunction):
     ...     def filter(self, value):
@@ -251,7 +251,7 @@ class ProcessFunction(Function):
 
 
 class KeyedProcessFunction(Function):
-    """The same on a keyed stream, with state and timers per key.
+    """One record of a keyed stream in, any number out, with state and timers per key.
 
     >>> class Count(KeyedProcessFunction):
     ...     def process_element(self, value, ctx):

@@ -114,7 +114,7 @@ class BroadcastProcessFunction(Function):
 
 
 class KeyedBroadcastProcessFunction(Function):
-    """The same with a keyed stream: its side has keyed state and timers as well.
+    """A keyed stream beside a broadcast one: the keyed side has state and timers per key as well.
 
     >>> class Alarms(KeyedBroadcastProcessFunction):
     ...     def process_broadcast_element(self, rule, ctx): pass

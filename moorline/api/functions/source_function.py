@@ -54,7 +54,7 @@ class SourceFunction(Function):
 
 
 class SinkFunction(Function):
-    """A sink that is given one record at a time and does with it what it likes, at once.
+    """A sink that gets one record at a time, and acts on it at once.
 
     What it does is done when a failure comes, and is done again after the restart: at least once. On a keyed stream it
     may have keyed state.

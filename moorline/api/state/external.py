@@ -170,7 +170,7 @@ class StoreSession(Protocol):
 
 
 class ExternalStore:
-    """Where a state is kept instead of in the worker. Configuration: small, picklable, comparable.
+    """An outside store for a state. Configuration: small, picklable, comparable.
 
     ``label`` names it in checkpoints, so it stays the same when the database moves to another host. ``where`` is for
     messages. Neither of them, nor the ``repr``, may show a password.

@@ -122,7 +122,7 @@ class CheckpointedFunction:
 
 
 class ListCheckpointed:
-    """The short form: a list of plain data goes out, and comes back dealt out anew.
+    """A function with one list of plain data as operator state, split anew after a rescale.
 
     >>> class Sum(ListCheckpointed):
     ...     total = 0
@@ -142,7 +142,7 @@ class ListCheckpointed:
 
 
 class CheckpointListener:
-    """Told when a checkpoint is complete, or was given up.
+    """A function that is notified when a checkpoint is complete, or was given up.
 
     A notification may be missing, and may come for an older checkpoint than the last snapshot. Completing ``n`` means
     that nothing below ``n`` will ever complete: act on everything up to ``n``. One that was given up loses nothing:

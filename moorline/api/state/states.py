@@ -310,7 +310,7 @@ class AggregatingState(State, Generic[IN, OUT]):
 
 @checks_options(also=STATE_OPTIONS)
 class FoldingState(AggregatingState[IN, OUT]):
-    """What was added, folded into a value that starts as ``initial``; for code that still uses it.
+    """One value per key: all that were added, folded into ``initial``; for code that still uses it.
 
     It is an :class:`AggregatingState` whose accumulator is its result, stored as one and interchangeable with one.
 

@@ -17,7 +17,7 @@ TIMES = ("processing", "event")
 @checks_options()
 @dataclass(frozen=True)
 class StateTtlConfig:
-    """State that nobody has touched for ``length`` is forgotten: each value, list element and map entry by itself.
+    """Forget state that was not touched for ``length``: each value, list element and map entry by itself.
 
     >>> hour = StateTtlConfig("1h", update="on_read_and_write")
     >>> hour.length_ms

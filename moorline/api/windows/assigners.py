@@ -100,7 +100,7 @@ def signed_milliseconds(duration: Duration, what: str) -> int:
 
 
 class WindowAssigner:
-    """Says which windows a record belongs to. Subclass it for windows of your own.
+    """The rule that assigns a record to windows. Subclass it for windows of your own.
 
     >>> class Odd(WindowAssigner):
     ...     def assign_windows(self, element, timestamp):

@@ -21,7 +21,7 @@ Timed = tuple[int, Any]
 
 
 class Evictor:
-    """Says which records of a window stay.
+    """The rule that decides which records of a window stay.
 
     >>> class Newest(Evictor):
     ...     def evict_before(self, elements, window):
@@ -39,7 +39,7 @@ class Evictor:
 
 @checks_options()
 class CountEvictor(Evictor):
-    """Keeps the last ``count`` records.
+    """An evictor that keeps the last ``count`` records.
 
     >>> CountEvictor(2).evict_before([(0, "a"), (1, "b"), (2, "c")], None)
     [(1, 'b'), (2, 'c')]
@@ -64,7 +64,7 @@ class CountEvictor(Evictor):
 
 @checks_options()
 class TimeEvictor(Evictor):
-    """Keeps the records that are less than ``length`` older than the newest one.
+    """An evictor that keeps the records less than ``length`` older than the newest one.
 
     >>> TimeEvictor("2s").evict_before([(0, "a"), (1000, "b"), (2000, "c")], None)
     [(1000, 'b'), (2000, 'c')]

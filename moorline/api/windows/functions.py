@@ -49,7 +49,7 @@ class WindowContext(Protocol):
 
 
 class ProcessWindowFunction(Function):
-    """Makes results from the contents of a window.
+    """The contents of a window into results, with state, timers' clocks and side outputs.
 
     Under ``reduce`` and ``aggregate`` there is one element: the reduction or the result. A function may be called
     several times for a window (by its trigger, or for late records), and can keep state: per key as any function, and
@@ -81,7 +81,7 @@ class ProcessWindowFunction(Function):
 
 
 class WindowFunction(Function):
-    """Makes results from the contents of a window, with the window and nothing else to know.
+    """The contents of a window into results, with the key and the window.
 
     >>> class Latest(WindowFunction):
     ...     def apply(self, key, window, elements):
@@ -93,7 +93,7 @@ class WindowFunction(Function):
 
 
 class CoGroupFunction(Function):
-    """Makes results from the records that two streams have in a window with the same key. One side may be empty.
+    """The records that two streams have in a window with the same key into results. One side may be empty.
 
     >>> class Unanswered(CoGroupFunction):
     ...     def co_group(self, questions, answers):
@@ -106,7 +106,7 @@ class CoGroupFunction(Function):
 
 
 class JoinFunction(Function):
-    """Makes one result from each pair of records that two streams have in a window with the same key.
+    """Each pair of records that two streams have in a window with the same key into one result.
 
     >>> class Price(JoinFunction):
     ...     def join(self, order, rate):
@@ -138,7 +138,7 @@ class ProcessJoinContext(Protocol):
 
 
 class ProcessJoinFunction(Function):
-    """Makes results from each pair of records that are near enough in time.
+    """Each pair of records that are near enough in time into results.
 
     >>> class Delay(ProcessJoinFunction):
     ...     def process_element(self, left, right, ctx):

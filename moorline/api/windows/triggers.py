@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class TriggerResult(Enum):
-    """What is to happen to a window: pass on its contents, forget them, both, or nothing.
+    """A trigger's decision on a window: pass on its contents, forget them, both, or nothing.
 
     >>> TriggerResult.FIRE_AND_PURGE.is_fire(), TriggerResult.CONTINUE.is_fire()
     (True, False)
@@ -92,7 +92,7 @@ class OnMergeContext(TriggerContext, Protocol):
 
 
 class Trigger:
-    """Decides when a window's contents are passed on.
+    """The rule that decides when a window's contents are passed on.
 
     >>> class EveryRecord(Trigger):
     ...     def on_element(self, element, timestamp, window, ctx):
@@ -129,7 +129,7 @@ class Trigger:
 
 
 class EventTimeTrigger(Trigger):
-    """Fires when the watermark passes the end of the window, and again for every record that comes later than that.
+    """A trigger that fires when the watermark passes the end of the window, and again for every later record.
 
     >>> EventTimeTrigger().can_merge()
     True
@@ -154,7 +154,7 @@ class EventTimeTrigger(Trigger):
 
 
 class ProcessingTimeTrigger(Trigger):
-    """Fires when the clock passes the end of the window.
+    """A trigger that fires when the clock passes the end of the window.
 
     >>> ProcessingTimeTrigger().can_merge()
     True
@@ -177,7 +177,7 @@ class ProcessingTimeTrigger(Trigger):
 
 @checks_options()
 class CountTrigger(Trigger):
-    """Fires with every ``count`` records.
+    """A trigger that fires with every ``count`` records.
 
     >>> CountTrigger(3).count
     3
@@ -245,7 +245,7 @@ class _Continuous(Trigger):
 
 @checks_options()
 class ContinuousEventTimeTrigger(_Continuous):
-    """Fires whenever event time has gone on by ``interval``, at the end of the window, and for late records.
+    """A trigger that fires for each ``interval`` of event time, at the end of the window, and for late records.
 
     >>> ContinuousEventTimeTrigger("10s").interval_ms
     10000
@@ -284,7 +284,7 @@ class ContinuousEventTimeTrigger(_Continuous):
 
 @checks_options()
 class ContinuousProcessingTimeTrigger(_Continuous):
-    """Fires whenever the clock has gone on by ``interval``, and at the end of windows of processing time.
+    """A trigger that fires for each ``interval`` of the clock, and at the end of windows of processing time.
 
     >>> ContinuousProcessingTimeTrigger("10s").interval_ms
     10000
@@ -358,7 +358,7 @@ def _purging(result: TriggerResult) -> TriggerResult:
 
 
 class NeverTrigger(Trigger):
-    """Never fires: what :class:`~moorline.api.windows.assigners.GlobalWindows` has until it is given another trigger.
+    """A trigger that never fires: the default of :class:`~moorline.api.windows.assigners.GlobalWindows`.
 
     >>> NeverTrigger().on_element("record", 0, None, None)
     <TriggerResult.CONTINUE: (False, False)>
@@ -372,7 +372,7 @@ class NeverTrigger(Trigger):
 
 
 class EndOfStreamTrigger(Trigger):
-    """Fires once, when the input has ended.
+    """A trigger that fires once, when the input has ended.
 
     >>> EndOfStreamTrigger().states()
     {}

@@ -10,7 +10,7 @@ from moorline.model.options import checks_options
 
 @dataclass(frozen=True)
 class NoRestart:
-    """The first failure ends the job."""
+    """Never restart: the first failure ends the job."""
 
 
 @checks_options()

@@ -60,7 +60,7 @@ class _Draft:
 
 @checks_options()
 class SnapshotWriter:
-    """Makes a savepoint, which a job can be started from.
+    """A builder of a savepoint, which a job can be started from.
 
     >>> import moorline as mo
     >>> balances = [{"account": "a", "cents": 120}, {"account": "b", "cents": 7}]

@@ -55,7 +55,7 @@ _ALIAS: Any = getattr(typing, "TypeAliasType", ())
 
 @dataclass(frozen=True)
 class RenamedFrom:
-    """Says what a field was called in older snapshots: ``total: Annotated[int, RenamedFrom("sum")]``.
+    """The name of a field in older snapshots: ``total: Annotated[int, RenamedFrom("sum")]``.
 
     >>> @dataclass
     ... class Basket:

@@ -1,4 +1,4 @@
-"""What a function can learn, and ask for, in ``open``."""
+"""The place of a function in its job, and its states, as ``open`` gets them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from moorline.subtask.restore.rekey import mergeable
 
 
 class RuntimeContext:
-    """What a function can learn, and ask for, in ``open``."""
+    """The place of a function in its job, and its states, as ``open`` gets them."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ class WorkerDied(BaseException):
 
 @dataclass
 class Faults:
-    """How likely each fault is, per chance it gets."""
+    """The likelihood of each fault, per chance it gets."""
 
     worker_death: float = 0.002
     driver_death: float = 0.0007

@@ -9,7 +9,7 @@ from moorline.api.sources import Source, SourceContext, SourceReader
 
 
 class Ledger:
-    """The outside world: what was committed, entry by entry, and by which attempt.
+    """The outside world: the entries that were committed, and by which attempt.
 
     An entry is booked once, however often it is committed.
     """
@@ -38,7 +38,7 @@ class Ledger:
 
 
 class LedgerSink(Sink):
-    """Stages and books in a :class:`Ledger` of this process."""
+    """A sink that stages and commits to a :class:`Ledger` of this process."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -82,7 +82,7 @@ class _LedgerWriter(SinkWriter):
 
 
 class _Crash:
-    """Stands among the items of a :class:`ScriptedSource`: fail here, once."""
+    """A mark among the items of a :class:`ScriptedSource`: fail here, once."""
 
     def __repr__(self) -> str:
         return "CRASH"

@@ -42,7 +42,7 @@ Without faults the same seed gives the expected result. Typical causes: somethin
 
 @dataclass(frozen=True)
 class SimulationReport:
-    """What happened in all runs together, none of which went wrong."""
+    """The sum of all runs, none of which went wrong."""
 
     runs: int = 0
     #: How often each fault was injected, by its name.
@@ -57,7 +57,7 @@ class SimulationReport:
 
 
 class SimulationFailed(AssertionError):
-    """A job does not do under faults what it does without them."""
+    """A job has other output under faults than without them."""
 
     def __init__(self, job: str, seed: int, what: str, story: str, advice: str, again: str) -> None:
         super().__init__(job, seed, what, story, advice, again)
@@ -77,7 +77,7 @@ def simulate(
     rescale: bool = True,
     rocksdb: float = 0.05,
 ) -> SimulationReport:
-    """Run a job under faults, once for every seed, and compare what its sinks get with a run without faults.
+    """Run a job under faults, once for every seed, and compare its output with a run without faults.
 
     ``job_builder()`` returns a new job each time, with sources that end. A seed decides in which order things happen
     and what goes wrong: workers and drivers die, some of them live on as zombies, storage fails, files are damaged,

@@ -1,0 +1,117 @@
+"""The public names of Moorline in groups, as the names page and the API reference show them.
+
+    python tools/public_names.py    writes docs/reference/names.md, which a test compares
+
+A name that is in no group, or in two, fails a test.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+ROLE = re.compile(r":\w+:`(~?[\w.]+)`")
+PAGE = ROOT / "docs/reference/names.md"
+
+#: Of ``moorline`` itself, by what one does with them.
+GROUPS = {
+    "Jobs": "Job run start Handle Result JobStatus plan spark_config MoorlineError",
+    "Streams": """Stream KeyedStream ConnectedStreams BroadcastStream BroadcastConnectedStream WindowedStream OutputTag
+        Rekey""",
+    "Functions": """Function MapFunction FilterFunction FlatMapFunction ProcessFunction KeyedProcessFunction
+        ReduceFunction AggregateFunction CoMapFunction CoFlatMapFunction CoProcessFunction KeyedCoProcessFunction
+        BroadcastProcessFunction KeyedBroadcastProcessFunction RuntimeContext CheckpointedFunction ListCheckpointed
+        CheckpointListener""",
+    "State": """ValueState ListState MapState ReducingState AggregatingState FoldingState StateTtlConfig Pickled
+        RenamedFrom ValueStateDescriptor ListStateDescriptor MapStateDescriptor ReducingStateDescriptor
+        AggregatingStateDescriptor FoldingStateDescriptor""",
+    "Time": "WatermarkStrategy WatermarkGenerator",
+    "Windows and joins": """WindowAssigner TumblingEventTimeWindows TumblingProcessingTimeWindows
+        SlidingEventTimeWindows SlidingProcessingTimeWindows EventTimeSessionWindows
+        ProcessingTimeSessionWindows GlobalWindows TimeWindow GlobalWindow
+        Trigger TriggerResult EventTimeTrigger ProcessingTimeTrigger ContinuousEventTimeTrigger
+        ContinuousProcessingTimeTrigger CountTrigger PurgingTrigger EndOfStreamTrigger NeverTrigger Evictor CountEvictor
+        TimeEvictor WindowFunction ProcessWindowFunction JoinFunction CoGroupFunction ProcessJoinFunction""",
+    "Sources": """from_items generate read_files from_dataframe BrokenRecord Source SourceReader SourceContext
+        SourceFunction""",
+    "Sinks": """collect print discard write_files to_dataframe Sink SinkWriter SinkContext DeliveryGuarantee
+        SinkFunction""",
+    "State in outside stores": "memory_state postgres_state redis_state ExternalStore",
+    "Configuration": """Checkpoints RocksDb NoRestart FixedDelay FailureRate ExponentialDelay Autoscale StorageLease
+        ZooKeeper Console""",
+    "Snapshots": "read_snapshot register diff_snapshots SnapshotWriter query_snapshot fsck sweep give_up",
+}
+#: Modules whose names are all public.
+MODULES = {
+    "moorline.client": "A running job from another process",
+    "moorline.testing": "The test kit",
+    "moorline.errors": "Errors",
+}
+
+
+def grouped() -> dict[str, list[str]]:
+    """The names of each group, in order, such as ``moorline.Job``."""
+    groups = {title: [f"moorline.{name}" for name in names.split()] for title, names in GROUPS.items()}
+    for module, title in MODULES.items():
+        groups[title] = [f"{module}.{name}" for name in names_in(module)]
+    return groups
+
+
+def names_in(module: str) -> list[str]:
+    loaded = importlib.import_module(module)
+    listed = getattr(loaded, "__all__", None)
+    if listed is not None:
+        return sorted(listed)
+    defined = inspect.getmembers(loaded, lambda o: getattr(o, "__module__", "") == module)
+    return [name for name, _ in defined if not name.startswith("_")]
+
+
+def found(name: str) -> Any:
+    module, _, attribute = name.rpartition(".")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def first_sentence(name: str) -> str:
+    """The first paragraph of a docstring, on one line; empty if it has none of its own."""
+    value = found(name)
+    own = vars(value).get("__doc__") if inspect.isclass(value) else getattr(value, "__doc__", None)
+    if not own:
+        return ""
+    return " ".join(inspect.cleandoc(own).partition("\n\n")[0].split())
+
+
+def page() -> str:
+    """The text of the names page."""
+    lines = [
+        "# Public names",
+        "",
+        "Every public name and the first paragraph of its docstring. Names of `moorline` itself are written `mo.Job`",
+        "after `import moorline as mo`. This page is written by `python tools/public_names.py`; a test compares it.",
+        "",
+    ]
+    for title, names in grouped().items():
+        lines += [f"## {title}", "", "| name | |", "| --- | --- |"]
+        for name in names:
+            shown = name.replace("moorline.", "mo.", 1) if name.count(".") == 1 else name.rpartition(".")[2]
+            lines.append(f"| `{shown}` | {_plain(first_sentence(name))} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _plain(sentence: str) -> str:
+    """A sentence of a docstring as Markdown in a cell of a table."""
+    return without_roles(sentence).replace("``", "`").replace("|", "\\|")
+
+
+def without_roles(text: str) -> str:
+    """Docstrings mark names as ``:class:`~a.b.C```; a page shows ``C``."""
+    return ROLE.sub(lambda role: f"`{role[1].rpartition('.')[2] if role[0].count('~') else role[1]}`", text)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
+    print(f"wrote {PAGE.relative_to(ROOT)}")
