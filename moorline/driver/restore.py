@@ -16,6 +16,7 @@ from moorline.errors import (
     JobNotEnded,
     MoorlineError,
     SnapshotCorrupt,
+    SnapshotNotFound,
     StorageError,
 )
 from moorline.model.config.run import RunConfig
@@ -127,6 +128,12 @@ def _decide(history: History, refused: dict[int, str]) -> tuple[list[Found], Dec
     while True:
         records = [r.found for r in history.read()]
         decision = choose(records, refused)
+        if isinstance(decision, StartEmpty) and decision.stopped_at and decision.stopped_at not in refused:
+            damage = _unusable_savepoint(decision)
+            if damage is None:
+                return records, decision
+            refused[decision.stopped_at] = damage
+            continue
         if not isinstance(decision, RestoreFrom):
             return records, decision
         damage = _missing_file(decision.manifest, history.store)
@@ -136,6 +143,11 @@ def _decide(history: History, refused: dict[int, str]) -> tuple[list[Found], Dec
         if damage is None:
             return records, decision
         refused[decision.manifest.checkpoint] = damage
+
+
+def _full(url: str, path: str) -> str:
+    """An entry of the history at ``url``; a savepoint has a URL of its own."""
+    return path if "://" in path else f"{url}/{path}"
 
 
 def _look_for_unknown_attempts(history: History, records: list[Found], decision: Decision) -> None:
@@ -166,10 +178,10 @@ def _start(
     given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
     url = history.store.url
     for path, why in decision.passed_over:
-        log.error("%s/%s CANNOT BE USED: %s", url, path, why)
+        log.error("%s CANNOT BE USED: %s", _full(url, path), why)
     if isinstance(decision, Refuse):
         path, why = decision.passed_over[0]
-        raise HistoryBroken(f"{url}/{path}", f"{why}; and no older checkpoint is whole")
+        raise HistoryBroken(_full(url, path), f"{why}; and no older checkpoint is whole")
     if decision.passed_over:
         newest_kept = decision.manifest.checkpoint if isinstance(decision, RestoreFrom) else decision.back_to or 0
         target = decision.savepoint if isinstance(decision, StartEmpty) else f"checkpoint {newest_kept}"
@@ -258,6 +270,17 @@ def _missing_file(manifest: Manifest, store: BlobStore) -> str | None:
         if sizes[file.path] != file.size:
             return f"its file {file.path} has {sizes[file.path]} bytes instead of {file.size}"
     return None
+
+
+def _unusable_savepoint(start: StartEmpty) -> str | None:
+    """Why the savepoint of a stop cannot be gone on from. A look at every byte if sinks take output back for it."""
+    try:
+        manifest, store = open_snapshot(start.savepoint)
+    except (SnapshotNotFound, SnapshotCorrupt) as error:
+        return str(error)
+    if manifest.checkpoint != start.stopped_at:
+        return f"the job was stopped with snapshot {start.stopped_at}, and snapshot {manifest.checkpoint} is there"
+    return _missing_file(manifest, store) or (_damaged_file(manifest, store) if start.passed_over else None)
 
 
 def _damaged_file(manifest: Manifest, store: BlobStore) -> str | None:

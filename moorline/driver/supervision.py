@@ -472,7 +472,13 @@ class Supervision:
         config = self._config.checkpoints
         is_unwanted = config is not None and config.at_end == "delete" and status is not JobStatus.FAILED
         self.is_tidy = ending.leave_storage(
-            self._history, self._checkpoints, status, error, is_unwanted and self._has_claimed, self._wall_ms()
+            self._history,
+            self._checkpoints,
+            status,
+            error,
+            is_unwanted and self._has_claimed,
+            self._wall_ms(),
+            self._wishes.stopped_with,
         )
         self._journal.ended(status.value, self._attempts, error)
         self._lifecycle.move(status, str(error) if error else "all done")

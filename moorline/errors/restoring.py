@@ -233,9 +233,9 @@ class ExternalStateAhead(RestoreError):
     def __str__(self) -> str:
         return (
             f"checkpoint {self.restored} is to be restored, but {self.store} already holds the state of operator "
-            f"{self.uid!r} as of checkpoint {self.reached}, and cannot go back. Restore checkpoint {self.reached} or a "
-            f"later one; or bring the store back to a backup of that time; or have the store forget the job "
-            f"(its forget() method) and start it fresh."
+            f"{self.uid!r} as of checkpoint {self.reached}, and cannot go back. Restore checkpoint {self.reached} (a "
+            f"savepoint, if the job was stopped with one) or a later one; or bring the store back to a backup of that "
+            f"time; or have the store forget the job (its forget() method) and start it fresh."
         )
 
 

@@ -190,7 +190,8 @@ class Claim(msgspec.Struct, frozen=True, tag="claim", tag_field="kind"):
     #: checkpoint needs it.
     savepoint: str = ""
     #: The number of that snapshot, if it is the savepoint that the job was stopped with: its output is committed, so
-    #: checkpoints before it do not count any more.
+    #: checkpoints before it do not count any more. With :attr:`ended`: the run ended with it, and whoever cannot
+    #: use its final checkpoint goes on from there.
     stopped_at: int = 0
     #: With several drivers standing ready: what one of them began and its successors go on with.
     run: str = ""

@@ -4,7 +4,10 @@ The facts are the records of the history, oldest first: claims, manifests, and w
 
     no manifest since the last fresh claim           -> start empty, or from the savepoint that the claim names
     ... but checkpoints have been counted since      -> refuse, unless they were removed or given up on purpose
-    stopped with a savepoint, and none after it      -> that savepoint, whichever are older
+    began again from the savepoint of a stop, and
+    none after it                                    -> that savepoint, whichever are older
+    ended by a stop with a savepoint, and its final
+    checkpoint cannot be used                        -> that savepoint, unless it cannot be used either
     the newest that is whole                         -> restore it
     newer ones that are damaged or were refused      -> restore the next older whole one, and say so loudly
     given up by an earlier attempt or an operator    -> as if it were not there
@@ -44,6 +47,8 @@ class StartEmpty:
     back_to: int | None = None
     #: What was passed over, newest first: path and reason.
     passed_over: tuple[tuple[str, str], ...] = ()
+    #: The number of the savepoint, if the job was stopped with it.
+    stopped_at: int = 0
 
     def __str__(self) -> str:
         return f"start from {self.savepoint}" if self.savepoint else "start with empty state"
@@ -79,15 +84,24 @@ def lineage(records: Sequence[Found]) -> list[Found]:
 
 
 def choose(records: Sequence[Found], refused: dict[int, str]) -> Decision:
-    """The decision. ``refused``: checkpoints that turned out to be damaged when they were read, and why."""
+    """The decision.
+
+    ``refused``: checkpoints and the savepoint of a stop that turned out to be damaged when they were read, and why.
+    """
     passed_over: list[tuple[str, str]] = []
     given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
     entries_given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up_entries}
     ours = lineage(records)
-    stops = [r.entry for r in ours if isinstance(r.entry, Claim) and r.entry.stopped_at]
+    stops = [r.entry for r in ours if isinstance(r.entry, Claim) and r.entry.stopped_at and not r.entry.ended]
+    ended = ended_with_a_savepoint(records, ours)
     for record in reversed(ours):
         if isinstance(record.entry, Manifest) and record.entry.checkpoint in given_up:
             continue
+        if ended is not None and isinstance(record.entry, Manifest) and record.entry.checkpoint < ended.stopped_at:
+            if ended.stopped_at not in refused:
+                break
+            passed_over.append((ended.savepoint, refused[ended.stopped_at]))
+            ended = None
         if stops and isinstance(record.entry, Manifest) and record.entry.checkpoint < stops[-1].stopped_at:
             break
         if record.damage is not None:
@@ -98,9 +112,13 @@ def choose(records: Sequence[Found], refused: dict[int, str]) -> Decision:
             if why is None:
                 return RestoreFrom(record.entry, tuple(passed_over))
             passed_over.append((record.path, why))
+    # Everything up to the savepoint of a stop is in it, so nothing is lost.
+    if ended is not None:
+        if ended.stopped_at not in refused:
+            return StartEmpty(ended.savepoint, ended.stopped_at, tuple(passed_over), ended.stopped_at)
+        passed_over.append((ended.savepoint, refused[ended.stopped_at]))
     if stops:
-        # Everything up to it is in it, so nothing is lost.
-        return StartEmpty(stops[-1].savepoint, stops[-1].stopped_at, tuple(passed_over))
+        return StartEmpty(stops[-1].savepoint, stops[-1].stopped_at, tuple(passed_over), stops[-1].stopped_at)
     # A damaged record may have been a mere claim, but nobody can tell any more.
     if passed_over:
         return Refuse(tuple(passed_over))
@@ -114,6 +132,17 @@ def choose(records: Sequence[Found], refused: dict[int, str]) -> Decision:
         why = f"the job has completed checkpoint {reached}, and neither it nor any other of this run is left"
         return Refuse((("history", why),))
     return StartEmpty(savepoint)
+
+
+def ended_with_a_savepoint(records: Sequence[Found], ours: Sequence[Found]) -> Claim | None:
+    """The end of the last run, if it was a stop with a savepoint and no checkpoint was completed since.
+
+    Later the savepoint may be months old, and to go back to it is for people to decide.
+    """
+    claims = [r.entry for r in ours if isinstance(r.entry, Claim)]
+    ended = next((claim for claim in reversed(claims) if claim.stopped_at), None)
+    reached = next_checkpoint([r.entry for r in records if r.entry is not None])
+    return ended if ended is not None and ended.ended and ended.next_checkpoint == reached else None
 
 
 def _gives_up_entries(ours: Sequence[Found]) -> bool:

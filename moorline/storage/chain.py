@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import attrgetter
 
 from moorline.model.manifest import Claim, Entry, Manifest, next_checkpoint
 from moorline.protocol.recovery import Found
@@ -195,6 +196,14 @@ def superseded(records: Sequence[Record], checkpoints: Collection[int]) -> list[
     return [r for r in records if r.seq in doomed]
 
 
+def _has_stopped(claim: Claim) -> bool:
+    return bool(claim.stopped_at) and not claim.ended
+
+
+def _has_ended_stopped(claim: Claim) -> bool:
+    return bool(claim.stopped_at) and bool(claim.ended)
+
+
 def _needed_claims(claims: Sequence[tuple[Record, Claim]], others: Sequence[Record]) -> set[int]:
     """Claims that still say something, beside checkpoints and damaged entries in ``others``."""
     fresh = [r.seq for r, claim in claims if claim.fresh]
@@ -204,8 +213,8 @@ def _needed_claims(claims: Sequence[tuple[Record, Claim]], others: Sequence[Reco
     # And the one before the newest: a driver whose claim was taken over before it learned of it finds it there.
     needed = {lineage, *(r.seq for r, _ in claims[-2:]), *(r.seq for r, c in [x for x in claims if x[1].run][-1:])}
     ours = [(r, claim) for r, claim in claims if r.seq > lineage]
-    for field in ("stopped_at", "emptied", "given_up_entries"):
-        needed |= {r.seq for r in [r for r, claim in ours if getattr(claim, field)][-1:]}
+    for says_why in (_has_stopped, _has_ended_stopped, attrgetter("emptied"), attrgetter("given_up_entries")):
+        needed |= {r.seq for r in [r for r, claim in ours if says_why(claim)][-1:]}
     for number, above in pairwise(fresh):
         # It separates checkpoints of one earlier lineage from those of another.
         if any(r.seq < number for r in others) and any(number < r.seq < above for r in others):

@@ -54,9 +54,9 @@ class History(HistoryLog):
         self._write(self._own_claim(now_ms, checkpoints, given_up_entries=sorted(entries)), missing)
         self._forget(r.seq for r in missing)
 
-    def end(self, outcome: str, now_ms: int) -> None:
-        """Put on record that the job has ended here, and how."""
-        claim = self._own_claim(now_ms, ended=outcome)
+    def end(self, outcome: str, now_ms: int, savepoint: str = "", stopped_at: int = 0) -> None:
+        """Put on record that the job has ended here, and how. ``savepoint``: it was stopped with, with its number."""
+        claim = self._own_claim(now_ms, ended=outcome, savepoint=savepoint, stopped_at=stopped_at)
         self._write(claim, [r for r in self._superseded((), claim) if isinstance(r.entry, Claim)])
         self._remove_claims()
 

@@ -8,8 +8,12 @@ from driver_worlds import World, small_job
 
 import moorline as mo
 from moorline.driver.requests import SnapshotRequest
+from moorline.model.manifest import Manifest
 from moorline.model.wire.messages import Failed, Running, Trigger
+from moorline.snapshots.folders import write_savepoint
+from moorline.storage.log import read_history
 from moorline.storage.stores.memory import MemoryStore
+from moorline.storage.stores.open import open_store
 
 S = mo.JobStatus
 NUMBERS = itertools.count()
@@ -128,3 +132,49 @@ def test_a_damaged_first_checkpoint_after_a_stop_is_gone_back_from_to_its_savepo
     assert f"{newest} CANNOT BE USED" in caplog.text and f"going back to {savepoint}" in caplog.text
     third.all_report(Running(pid=7))
     assert third.complete() > mine, "no number is used twice"
+
+
+def ended_with_a_damaged_final_checkpoint(store):
+    """A job that was stopped with a savepoint and has ended well; then its final checkpoint is lost."""
+    two = mo.Checkpoints("memory://small", interval="1s", timeout="10s", retained=2)
+    world, savepoint, number = stopped(store=store, checkpoints=two)
+    final = world.triggered(final=True)
+    world.acknowledge(final)
+    world.end_attempt(results={"out": []})
+    assert world.status is S.FINISHED
+    (path,) = [r.path for r in read_history(store) if isinstance(r.entry, Manifest) and r.entry.checkpoint == final]
+    store.delete([path])
+    return savepoint, number, final
+
+
+def test_a_lost_final_checkpoint_leaves_the_savepoint_of_the_stop(caplog):
+    store = MemoryStore()
+    savepoint, number, final = ended_with_a_damaged_final_checkpoint(store)
+    second = World(store=store, restore="latest").start()
+    assert (second.deployment.restored, second.deployment.restore_location) == (number, savepoint)
+    assert not second.deployment.is_paused
+    assert "CANNOT BE USED" in caplog.text and f"going back to {savepoint}" in caplog.text
+    third = World(store=store, restore="latest").start()
+    assert third.deployment.restore_location == savepoint, "whoever takes over goes there too"
+    third.all_report(Running(pid=7))
+    assert third.complete() > final, "no number is used twice"
+
+
+def test_a_lost_final_checkpoint_and_a_lost_savepoint_leave_the_older_checkpoint(caplog):
+    store = MemoryStore()
+    savepoint, number, _ = ended_with_a_damaged_final_checkpoint(store)
+    left = open_store(savepoint)
+    left.delete([blob.path for blob in left.list()])
+    second = World(store=store, restore="latest").start()
+    assert second.deployment.restored is not None
+    assert (second.deployment.restored < number, second.deployment.restore_location) == (True, None)
+    assert f"{savepoint} CANNOT BE USED" in caplog.text
+
+
+def test_another_snapshot_in_the_place_of_the_savepoint_is_not_taken_for_it():
+    store = MemoryStore()
+    savepoint, number, _ = ended_with_a_damaged_final_checkpoint(store)
+    left = open_store(savepoint)
+    left.delete([blob.path for blob in left.list()])
+    write_savepoint(left, Manifest("job", 1, number + 7, 0, []))
+    assert World(store=store, restore="latest").start().deployment.restore_location is None

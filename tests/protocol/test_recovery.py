@@ -77,6 +77,42 @@ def test_the_lineage_begins_after_the_last_fresh_claim():
     assert [r.path for r in lineage(history("1", "claim"))] == ["history/1", "history/2"]
 
 
+def stopped(*after: Found, number: int = 3, reached: int = 5) -> list[Found]:
+    """Checkpoints 1 and 2, a stop with savepoint 3, the final checkpoint 4, the end; and what comes after it."""
+    end = Claim("job", 1, 0, False, reached, savepoint="file:///stop", stopped_at=number, ended="finished")
+    return [*history("fresh", "1", "2", "4"), Found("history/5", end), *after]
+
+
+def test_the_final_checkpoint_of_a_stop_is_restored_while_it_is_whole():
+    assert str(choose(stopped(), {})) == "restore checkpoint 4"
+
+
+def test_a_final_checkpoint_that_cannot_be_used_leaves_the_savepoint_of_the_stop_before_older_checkpoints():
+    decision = choose(stopped(), {4: "a file is missing"})
+    assert decision == StartEmpty("file:///stop", 3, (("history/4", "a file is missing"),), 3)
+    given_up = Found("history/6", Claim("job", 2, 0, False, 5, [4]))
+    assert choose(stopped(given_up), {}) == StartEmpty("file:///stop", 3, (), 3), "and the next start finds the same"
+
+
+def test_a_savepoint_of_a_stop_that_cannot_be_used_either_leaves_the_older_checkpoints():
+    decision = choose(stopped(), {4: "a file is missing", 3: "it is gone"})
+    assert isinstance(decision, RestoreFrom)
+    assert decision.manifest.checkpoint == 2
+    assert decision.passed_over == (("history/4", "a file is missing"), ("file:///stop", "it is gone"))
+
+
+def test_when_the_final_checkpoint_and_the_savepoint_are_lost_and_nothing_else_is_left_both_are_told():
+    decision = choose([r for r in stopped() if r.path not in ("history/2", "history/3")], {4: "bad", 3: "gone"})
+    assert decision == Refuse((("history/4", "bad"), ("file:///stop", "gone")))
+
+
+def test_the_savepoint_of_a_stop_does_not_count_once_a_newer_checkpoint_was_complete():
+    newer = Found("history/6", Manifest("job", 2, 5, 0, []))
+    assert str(choose(stopped(newer), {4: "bad", 5: "bad"})) == "restore checkpoint 2"
+    removed = Found("history/6", Claim("job", 2, 0, False, 6))
+    assert str(choose(stopped(removed), {4: "bad"})) == "restore checkpoint 2", "also if that one has been removed"
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [("", 1), ("fresh", 1), ("fresh 1 2", 3), ("fresh 7", 8), ("fresh 1 2 fresh", 3), ("fresh 5 fresh 6 claim", 7)],

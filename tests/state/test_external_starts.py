@@ -5,17 +5,19 @@ from external_jobs import COUNT, GROUPS, Job, new_store
 
 from moorline.api.state.descriptors import ValueStateDescriptor
 from moorline.api.state.external import NOT_YET, Mark, Owner
-from moorline.connectors.memory_state import memory_state
+from moorline.connectors.memory_state import MemoryState, memory_state
 from moorline.errors import (
     ExternalStateAhead,
     ExternalStateBehind,
     ExternalStateLeftOver,
     ExternalStateTaken,
     StateIncompatible,
+    StorageError,
 )
 from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange, owned
 from moorline.state.external.marks import Start, take_over
+from moorline.state.external.progress import Told
 from moorline.state.heap.backend import HeapBackend
 from moorline.testing.contracts.backend.storage import write
 
@@ -41,6 +43,73 @@ def test_a_store_that_is_ahead_of_the_restored_checkpoint_is_refused(job):
     job.add("a")
     job.checkpoint()
     assert job.visible() == {"a": 3}
+
+
+def stopped(job, *, confirm=True):
+    """A stop with a savepoint: its number and parts, and the final checkpoint after it."""
+    job.add("a", "b")
+    job.checkpoint()
+    job.add("a")
+    job.clear("b")
+    savepoint = job.checkpoint(complete=False)
+    number = job.number
+    job.checkpoint(confirm=confirm)
+    return number, savepoint
+
+
+@pytest.mark.parametrize("confirm", [True, False])
+def test_after_a_stop_the_job_goes_on_from_its_savepoint_or_from_its_final_checkpoint(job, confirm):
+    number, savepoint = stopped(job, confirm=confirm)
+    final, parts = job.complete, job.parts
+    for mine in (GROUPS, KeyGroupRange(0, 8)):
+        job.start(mine, parts=savepoint, complete=number)
+        job.start(mine, parts=parts, complete=final)
+    job.start(parts=savepoint, complete=number)
+    assert job.visible() == {"a": 2}
+    job.add("a")
+    job.checkpoint()
+    assert job.visible() == {"a": 3}
+    for older, its_number in ((savepoint, number), (parts, final)):
+        with pytest.raises(ExternalStateAhead):
+            job.start(parts=older, complete=its_number)
+
+
+class Away(MemoryState):
+    """A store that is gone as soon as it has been taken over."""
+
+    def open(self, owner):
+        session = super().open(owner)
+
+        def apply(checkpoint, changes):
+            raise StorageError(self.where, "apply", "it is away")
+
+        session.apply = apply
+        return session
+
+
+def test_a_subtask_that_dies_half_way_through_its_start_leaves_the_way_back_to_the_savepoint(job):
+    number, savepoint = stopped(job)
+    store, job.store = job.store, Away(job.store.name)
+    with pytest.raises(StorageError, match="it is away"):
+        job.start()
+    job.store = store
+    job.start(parts=savepoint, complete=number)
+    assert job.visible() == {"a": 2}
+
+
+def test_an_operator_that_never_stored_anything_can_go_back_to_the_savepoint_of_a_stop(job):
+    savepoint = job.checkpoint(complete=False)
+    job.checkpoint()
+    job.start()
+    job.start(parts=savepoint, complete=1)
+    job.add("a")
+    job.checkpoint()
+    assert job.visible() == {"a": 1}
+
+
+def test_a_snapshot_of_an_earlier_version_marks_the_store_with_its_own_number(job):
+    assert Told(7, 3, ["count"]).as_of == 7
+    assert Told(7, 3, ["count"], changed=5).as_of == 5
 
 
 def test_a_store_that_lost_what_the_checkpoint_builds_on_is_refused(job):

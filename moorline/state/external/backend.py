@@ -10,7 +10,11 @@ checkpoint that covers them is complete, and are then applied to the store. Two 
                      not known to be applied, so that it is enough whatever has become of the confirmations
     confirmed(n)     layers up to n are applied in one go, the mark moves to n (``api/state/external.py``)
     barrier m > n    says that n has completed: the same, if the confirmation got lost
+    nothing changed  a layer is empty: the mark stays where it is, for the store is as of that barrier and of this one
     restore of n     take over (``state/external/marks.py``), apply what the snapshot holds, read
+
+So the final checkpoint after a savepoint that the job was stopped with leaves the mark at the savepoint, and the job
+can go on from either of them.
 
 The snapshot also says for each key group how far the store had come when it was taken (``state/external/progress.py``).
 With it a restore can tell that the store has lost something, which a database that was put back to a backup or a Redis
@@ -193,6 +197,7 @@ class ExternalBackend:
         restored = self._restored_from
         if self._told or (self._to_apply and restored is None):
             restored = max((t.checkpoint for t in self._told.values()), default=0)
+        as_of = max((t.as_of for t in self._told.values()), default=restored)
         start = Start(
             self._owner,
             self._store.where,
@@ -201,11 +206,12 @@ class ExternalBackend:
             restored,
             {group: told.reached for group, told in self._told.items()},
             self._allow_dropped,
+            as_of,
         )
         session.take_over(partial(take_over, start=start))
-        if restored is not None:
-            session.apply(restored, self._to_apply)
-            self._reached, self._to_apply = restored, []
+        if as_of is not None:
+            session.apply(as_of, self._to_apply)
+            self._reached, self._to_apply = as_of, []
         self._entries = session.count(COUNT_UP_TO)
 
     # --- while records are processed ------------------------------------------------------------
@@ -322,7 +328,9 @@ class ExternalBackend:
             rows, gone_here = table.cut(checkpoint)
             taken.parts.append(Rows(name, table.form.kind, table.form.type, rows))
             gone += gone_here
-        told = Told(checkpoint, self._reached, list(self._tables))
+        # At least 1: where nothing was ever stored, the first checkpoint has all there is.
+        changed = self._changed(checkpoint) or self._reached or 1
+        told = Told(checkpoint, self._reached, list(self._tables), changed=changed)
         tables = partial(tell, told, gone, self._key_groups, self._max_parallelism)
         taken.parts.append(Rows(STORE + self._store.label, STORE_KIND, "bytes", tables))
         heap_done = taken.done
@@ -330,16 +338,18 @@ class ExternalBackend:
         return taken
 
     def confirmed(self, checkpoint: int) -> None:
-        barriers = [number for table in self._tables.values() for number, _ in table.layers if number <= checkpoint]
-        if not barriers:
-            return
-        checkpoint = max(barriers)
-        changes = [c for t in self._tables.values() for c in t.changes(checkpoint, self._store.wants_text)]
-        if changes:
-            self._start().apply(checkpoint, changes)
-            self._reached = checkpoint
+        changed = self._changed(checkpoint)
+        if changed:
+            changes = [c for t in self._tables.values() for c in t.changes(changed, self._store.wants_text)]
+            self._start().apply(changed, changes)
+            self._reached = changed
         for table in self._tables.values():
             table.applied(checkpoint)
+
+    def _changed(self, checkpoint: int) -> int:
+        """The last barrier up to ``checkpoint`` before which something changed that is not applied; 0: none."""
+        layers = (layer for table in self._tables.values() for layer in table.layers)
+        return max((number for number, written in layers if written and number <= checkpoint), default=0)
 
 
 def _of_heap(handles: list[KeyedHandle] | None) -> list[KeyedHandle] | None:

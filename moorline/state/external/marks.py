@@ -45,6 +45,9 @@ class Start:
     built_on: Mapping[int, int] | None = None
     #: States that may be given up; None: any.
     allow_dropped: frozenset[str] | None = frozenset()
+    #: The number that the mark gets when the restored checkpoint is applied: its own, or a lower one if nothing has
+    #: changed since. None: its own.
+    as_of: int | None = None
 
 
 def take_over(marks: Sequence[Mark], start: Start) -> TakeOver:
@@ -94,7 +97,8 @@ def _go_on(others: list[Mark], marks: Sequence[Mark], start: Start) -> TakeOver:
         m for m in others if not any(newest.get(g) is m for g in range(m.first, m.end)) and m.attempt < owner.attempt
     )
     types = tuple(start.types.items())
-    mark = Mark(owner.attempt, owner.first, owner.end, owner.token, restored, NOT_YET, types)
+    as_of = restored if start.as_of is None else start.as_of
+    mark = Mark(owner.attempt, owner.first, owner.end, owner.token, as_of, NOT_YET, types)
     return TakeOver(mark, drop, dropped)
 
 

@@ -34,6 +34,14 @@ class Told(msgspec.Struct, frozen=True):
     states: list[str]
     #: Documents that are gone and that the store may still have: state and encoded key.
     gone: list[tuple[str, bytes]] = []
+    #: The last barrier before which something changed: what the store is as of when it has this snapshot. 0: written by
+    #: an earlier version, which did not say.
+    changed: int = 0
+
+    @property
+    def as_of(self) -> int:
+        """The number that a store's mark gets when it has all of this snapshot: the lowest that is true."""
+        return self.changed or self.checkpoint
 
 
 def told_in(restored: Restored) -> dict[int, Told]:
@@ -58,7 +66,7 @@ def tell(told: Told, gone: list[Place], key_groups: KeyGroupRange, max_paralleli
     same = msgspec.msgpack.encode(told)
     values = [same] * len(groups)
     for group, found in by_group.items():
-        more = Told(told.checkpoint, told.reached, told.states, found)
+        more = msgspec.structs.replace(told, gone=found)
         values[group - key_groups.first] = msgspec.msgpack.encode(more)
     columns = {"key_group": pa.array(groups, pa.int32()), "key": pa.array(_some_keys(max_parallelism)[groups])}
     yield pa.table(columns | {"value": pa.array(values, pa.binary())})

@@ -106,8 +106,10 @@ class ExternalRun:
         step = self._chance.random()
         if step < 0.5:
             self._process()
-        elif step < 0.8:
+        elif step < 0.75:
             self._checkpoint(fails=self._chance.random() < 0.2, heard=0.7)
+        elif step < 0.8:
+            self._stop(heard=0.7)
         elif step < 0.9:
             self.start()
         else:
@@ -166,6 +168,16 @@ class ExternalRun:
             begun = following
         if not fails:
             self._completed(begun, heard)
+
+    def _stop(self, heard: float) -> None:
+        """A stop with a savepoint; a start from its final checkpoint or, if that is of no use, from the savepoint."""
+        savepoint = self._barrier()
+        self._completed(self._barrier(), heard)
+        self.look()
+        if self._chance.random() < 0.5:
+            self._complete, self._complete_position, counts, self._parts = savepoint
+            self._truth[self._complete] = counts
+        self.start()
 
     def _barrier(self) -> tuple[int, int, Counts, list[Part]]:
         self._number += 1

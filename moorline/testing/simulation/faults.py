@@ -31,7 +31,8 @@ class Faults:
     #: A worker stops answering and does not die: at any step; and before it has done anything.
     hang: float = 0.00015
     hang_at_start: float = 0.002
-    #: When a driver dies: one file of its newest checkpoint is damaged, if there is an older checkpoint.
+    #: When a driver dies: one file of its newest checkpoint is damaged, if there is an older checkpoint, or if it is
+    #: the final one of a stop with a savepoint.
     damage: float = 0.3
     #: It is its entry in the history instead: lost, cut short, replaced by another; or another is copied on top.
     history: float = 0.4
@@ -40,6 +41,8 @@ class Faults:
     rescale: float = 0.0006
     savepoint: float = 0.0004
     stop: float = 0.0003
+    #: It goes on from its newest checkpoint instead, which is the final one of the stop; that may be damaged by then.
+    latest_after_stop: float = 0.5
     #: Somebody from outside sweeps the job's folder.
     sweep: float = 0.002
     #: Whoever takes over, or rescales, also wants another number of key groups.

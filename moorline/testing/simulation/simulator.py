@@ -40,7 +40,7 @@ from moorline.model.manifest import Claim, Manifest
 from moorline.model.wire.messages import Failed
 from moorline.protocol import pacing
 from moorline.protocol.lifecycle import JobStatus
-from moorline.protocol.recovery import lineage
+from moorline.protocol.recovery import ended_with_a_savepoint, lineage
 from moorline.snapshots import fsck
 from moorline.state.heap import backend as heap
 from moorline.storage.history import History
@@ -321,8 +321,7 @@ class Simulation:
             self.injected["zombie drivers"] += 1
             self.zombie_drivers.append(old)
             self.zombie_steps += self.chance.randrange(400)
-        elif self.happens(self.faults.damage) and not self.has_outside_state:
-            # The job would refuse to go back, and rightly.
+        elif self.happens(self.faults.damage):
             self._damage_newest()
         self._stop = None  # the wish has died with the driver
         self._take_over("latest")
@@ -364,8 +363,13 @@ class Simulation:
         if stop is None or not is_finished or not stop.answer.done() or stop.answer.exception() is not None:
             return False
         self._note(self.driver)
-        # A store outside has gone on to the last checkpoint, and no savepoint takes it back.
-        self._take_over("latest" if self.has_outside_state else stop.savepoint)
+        restore = stop.savepoint
+        if self._outside.random() < self.faults.latest_after_stop:
+            # From the final checkpoint, or from the savepoint after all.
+            restore = "latest"
+            if self._outside.random() < self.faults.damage:
+                self._damage_newest()
+        self._take_over(restore)
         return True
 
     def _damage_newest(self) -> None:
@@ -381,8 +385,12 @@ class Simulation:
         shared = {file.path for manifest in manifests[:-1] for file in manifest.files()}
         there = {blob.path for blob in self.store.list("data/")}  # some may be gone since another driver died
         own = [f.path for f in manifests[-1].files() if f.path in there - shared] if manifests else []
-        if len(manifests) < 2:
+        # The final checkpoint of a stop: then there is its savepoint. Elsewhere a store outside cannot go back at all.
+        is_final = ended_with_a_savepoint([r.found for r in records], mine) is not None and bool(manifests)
+        if not is_final and (self.has_outside_state or len(manifests) < 2):
             return
+        if is_final and (own or self.faults.history):
+            self.injected["final checkpoint of a stop"] += 1
         if self.chance.random() < self.faults.history:
             newest = next(r for r in records if r.entry is manifests[-1])
             way = spoil_history(self.store, self.chance, records, newest)
