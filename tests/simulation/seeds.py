@@ -64,6 +64,7 @@ def _run_chunk(first: int) -> Part:
             continue
         seen += simulation.injected
         seen["checkpoints"] += simulation.checkpoints
+        seen["full checkpoints"] += simulation.full_checkpoints
         seen["restored"] += len(simulation.restored)
         seen["restored with records in flight"] += len(set(simulation.restored) & set(simulation.unaligned))
         seen["runs that restored a checkpoint"] += bool(simulation.restored)

@@ -27,6 +27,7 @@ def test_thousands_of_seeds_lose_and_double_nothing(seeds: Seeds):
     assert seen["zombie workers"] > SEEDS / 4
     assert seen["zombie drivers"] > SEEDS / 20
     assert seen["checkpoints"] > SEEDS
+    assert seen["full checkpoints"] > SEEDS / 4
     assert seen["final checkpoint of a stop"] > SEEDS / 200
     assert sum(n for fault, n in seen.items() if fault.startswith("damaged")) > SEEDS / 60
     assert seen["runs that restored a checkpoint"] > SEEDS / 3

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from moorline.driver.stats import CheckpointStats
+from moorline.model.config.checkpoints import Checkpoints
 from moorline.model.manifest import Claim, Manifest
 from moorline.protocol.lifecycle import JobStatus
 from moorline.protocol.recovery import lineage
@@ -39,6 +43,17 @@ def audit_ending(world: Simulation) -> None:
     if status is not JobStatus.FINISHED:
         raise AssertionError(f"seed {world.seed}: ended as {status}: {world.driver.supervision.error}")
     _audit_files(world)
+
+
+def audit_full(seed: int, config: Checkpoints | None, completed: Sequence[CheckpointStats]) -> int:
+    """How many checkpoints are full by ``full_every``. Raises if one of them names a file of another."""
+    full = 0
+    for before, after in pairwise(completed):
+        if config is not None and config.is_full(after.checkpoint, before.checkpoint):
+            full += 1
+            if after.uploaded != after.size:
+                raise AssertionError(f"seed {seed}: {after} is to be whole, and builds on an earlier one")
+    return full
 
 
 def _audit_part(world: Simulation) -> None:

@@ -43,6 +43,7 @@ class SimulatedDriver:
         graph = simulated.graph()
         self.expected, self.audits = simulated.expected, simulated.audits
         self.is_poisoned = simulated.is_poisoned
+        self.checkpoints = config.checkpoints
         self.retained = config.checkpoints.retained if config.checkpoints else 0
         self.operators = list(graph.operators)
         self.attempt: Attempt | None = None

@@ -47,7 +47,7 @@ from moorline.storage.history import History
 from moorline.storage.stores.memory import MemoryStore
 from moorline.storage.stores.open import open_store
 from moorline.subtask.failure_report import describe_failure
-from moorline.testing.simulation.audit import audit
+from moorline.testing.simulation.audit import audit, audit_full
 from moorline.testing.simulation.cluster import Attempt, Worker
 from moorline.testing.simulation.driver import SimulatedDriver
 from moorline.testing.simulation.faults import Faults, WorkerDied
@@ -133,6 +133,7 @@ class Simulation:
         self.seed, self.records = seed, records
         self.chance, self.settings = random.Random(seed), random.Random(~seed)
         self._outside = random.Random(f"outside-{seed}")
+        self._full = random.Random(f"full-{seed}")
         self.faults = faults or Faults()
         self.now_ms = 0.0
         self.steps = 0
@@ -155,6 +156,8 @@ class Simulation:
         self.uses_rocksdb = self.settings.random() < rocksdb
         self.folder = tempfile.mkdtemp(prefix=f"moorline-sim-{seed}-") if self.uses_rocksdb else None
         self.checkpoints = 0
+        #: How many of them were written whole although others are increments.
+        self.full_checkpoints = 0
         #: How many of them had records in flight, and how many of those were restored.
         self.unaligned: Counter[int] = Counter()
         self.restored: list[int] = []
@@ -180,6 +183,7 @@ class Simulation:
 
     def checkpoints_wanted(self) -> Checkpoints:
         """How the next driver is to take them."""
+        full_every = self._full.choice([None, 2, 3])
         return Checkpoints(
             "memory://",
             interval=0.04,
@@ -187,7 +191,8 @@ class Simulation:
             timeout=self.settings.choice([1.0, 4.0]),
             tolerable_failures=3,
             retained=self.settings.choice([1, 2, 3]),
-            incremental=is_incremental(self.settings),
+            incremental=(incremental := is_incremental(self.settings)),
+            full_every=full_every if incremental else None,
             grace=0.1,
             **mode_of(self.seed, self.settings),
         )
@@ -430,5 +435,6 @@ class Simulation:
 
     def _note(self, driver: SimulatedDriver) -> None:
         self.checkpoints += len(driver.supervision.checkpoints)
+        self.full_checkpoints += audit_full(self.seed, driver.checkpoints, driver.supervision.checkpoints)
         self.unaligned.update(c.checkpoint for c in driver.supervision.checkpoints if c.in_flight)
         self.restored += [n for n in driver.supervision.restored_from if n]
