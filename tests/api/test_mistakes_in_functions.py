@@ -111,6 +111,29 @@ def test_a_tag_with_several_values_is_refused():
         OperatorHarness(split, kind="process").process(1)
 
 
+@pytest.mark.parametrize("tag", [late, LateTag("late")])
+def test_a_tag_with_a_value_from_map_or_flat_map_is_refused_with_the_record_that_it_was_made_of(tag):
+    def of_map(value):
+        return (tag, value) if value == 3 else (value, value)
+
+    def of_flat_map(value):
+        yield value
+        if value == 3:
+            yield tag, value
+
+    for function, kind in ((of_map, "map"), (of_flat_map, "flat_map")):
+        harness = OperatorHarness(function, kind=kind, uid="split")
+        with pytest.raises(InvalidOutput, match=f"{kind} of operator 'split' returned .*use process") as refused:
+            harness.process_batch([1, 2, 3, 4])
+        assert "record 2 of this attempt: 3" in refused.value.__notes__[0]
+
+
+def test_a_tag_inside_of_a_record_is_as_good_as_anything_else():
+    assert OperatorHarness(lambda value: (value, late), kind="map").process(1) == [(1, late)]
+    assert OperatorHarness(lambda value: [[late, value]], kind="flat_map").process(1) == [[late, 1]]
+    assert OperatorHarness(lambda value: True, kind="filter").process(("a", late)) == [("a", late)]
+
+
 def test_what_is_yielded_with_a_tag_at_the_end_goes_to_the_side_output():
     class Ends(mo.ProcessFunction):
         def process_element(self, value, ctx):

@@ -5,12 +5,13 @@ Nothing here costs anything per record but the user's function and the loop arou
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import compress, repeat
+from itertools import compress, islice, repeat
 from typing import Any
 
-from moorline.api.functions.base import FilterFunction, FlatMapFunction, Function, MapFunction
-from moorline.errors import MoorlineError
+from moorline.api.functions.base import FilterFunction, FlatMapFunction, Function, MapFunction, OutputTag
+from moorline.errors import InvalidOutput, MoorlineError
 from moorline.model.closed_functions import keeps_nothing
 from moorline.model.immutable import IMMUTABLE
 from moorline.state.backend import NO_KEY
@@ -106,6 +107,7 @@ class MapOperator(FunctionOperator):
         iterator: Any = iter(records)
         own = None if self._keeps_nothing else self.own
         call = self._call if self.backend is None else self._keyed(records, timestamps)
+        counts: list[int] = []
         try:
             match self.operator.kind:
                 case "filter":
@@ -118,7 +120,7 @@ class MapOperator(FunctionOperator):
                 case "map":
                     out = [call(r) for r in iterator] if own is None else self._mapped(call, iterator, own)
                 case _:
-                    out, counts = [], []
+                    out = []
                     for record in iterator:
                         before = len(out)
                         take(call(record), out, own)
@@ -132,8 +134,24 @@ class MapOperator(FunctionOperator):
                 self.backend.current.key, self.moment.timestamp = NO_KEY, None
         if self.backend is not None:
             self.backend.settle()
+        if OutputTag.exists and self.operator.kind != "filter":
+            self._refuse_tags(out, records, counts)
         self.records_in += len(records)
         self.emit(out, timestamps)
+
+    def _refuse_tags(self, out: list[Any], records: list[Any], counts: list[int]) -> None:
+        """Raise for ``tag, value``: here it would go on as a pair. Asked only where a tag exists, by the batch."""
+        if not any(issubclass(kind, OutputTag) for kind in {type(v[0]) for v in out if type(v) is tuple and v}):
+            return
+        made_by = [n for n, count in enumerate(counts) for _ in range(count)] or range(len(out))
+        pairs = ((n, v) for n, v in zip(made_by, out) if type(v) is tuple and v)
+        number, value = next((n, v) for n, v in pairs if isinstance(v[0], OutputTag))
+        kind = self.operator.kind
+        advice = f"A {kind} has no side outputs: use process(), whose function yields tag, value."
+        error = InvalidOutput(self.operator.uid, kind, f"an OutputTag and a value: {value!r:.200}", advice)
+        passed: Any = iter(records)
+        deque(islice(passed, number + 1), maxlen=0)
+        raise self.failure(error, records, passed)
 
     @staticmethod
     def _mapped(call: Callable[[Any], Any], records: Iterator[Any], own: Callable[[Any, Any], Any]) -> list[Any]:
