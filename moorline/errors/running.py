@@ -203,12 +203,13 @@ class StateTypeMismatch(StateError):
     type: str
     cause: str
     uid: str = ""
-    #: Under which key it was put.
+    #: Under which key it was put; empty for a state without keys.
     key: str = ""
     what: str = "value"
 
     def __str__(self) -> str:
-        where = f"operator {self.uid!r}, key {self.key}: " if self.uid else ""
+        key = f", key {self.key}" if self.key else ""
+        where = f"operator {self.uid!r}{key}: " if self.uid else ""
         return (
             f"{where}a {self.what} in state {self.state!r} does not fit its declared type {self.type}: {self.cause}. "
             f"Store values of that type, or declare the type that is stored."

@@ -8,7 +8,9 @@ checkpoints. What is asked, and what it costs:
     entries), and all of undeclared types    one that is missed is refused by the next snapshot, as before
 
 ``None`` is no int: it is refused where it is not declared (``int | None``). In a value state it clears, as in Flink.
-Called by ``subtask/operators/runtime_context.py``, which gives every state of a function its life.
+Called by ``subtask/operators/runtime_context.py``, which gives every state of a function its life, by
+``subtask/operators/operator_state.py`` for states without a key, and by ``subtask/windows/operator.py`` for what
+windows keep if its type is declared.
 """
 
 from __future__ import annotations
@@ -35,9 +37,9 @@ SAMPLED = 100
 
 
 class Guard:
-    """Looks at the values that are put into one state, or at the keys of a map."""
+    """Looks at the values that are put into one state, or at the keys of a map. ``current``: None if it has no key."""
 
-    def __init__(self, uid: str, state: str, annotation: Any, current: CurrentKey, what: str = "value") -> None:
+    def __init__(self, uid: str, state: str, annotation: Any, current: CurrentKey | None, what: str = "value") -> None:
         self._uid, self._state, self._current, self._what = uid, state, current, what
         self._type = stored(annotation, f"state {state!r} of operator {uid!r}")
         inner = self._type.inner if isinstance(self._type, OptionalType) else self._type
@@ -72,8 +74,18 @@ class Guard:
             raise self._mismatch(f"{error}") from error
 
     def _mismatch(self, cause: str) -> StateTypeMismatch:
-        key = f"{self._current.key!r:.200}"
+        key = "" if self._current is None else f"{self._current.key!r:.200}"
         return StateTypeMismatch(self._state, self._type.name, f"{cause}", self._uid, key, self._what)
+
+
+def bound(descriptor: StateDescriptor, uid: str, current: CurrentKey, bind: Callable[[StateDescriptor], Any]) -> Any:
+    """The live state that ``bind`` makes of a descriptor, its writes looked at. Undeclared types are left alone."""
+    if descriptor.type is object:  # type: ignore[attr-defined]
+        return bind(descriptor)
+    descriptor, guard = guarded(descriptor, uid, current)
+    live = bind(descriptor)
+    guard_writes(live, descriptor, guard, uid, current)
+    return live
 
 
 def guarded(descriptor: StateDescriptor, uid: str, current: CurrentKey) -> tuple[StateDescriptor, Guard]:

@@ -165,7 +165,7 @@ class Wrong(Buffering):
 
 
 def test_an_element_of_another_type_is_an_error_that_names_the_state():
-    with pytest.raises(StateTypeMismatch, match="seen of operator"):
+    with pytest.raises(StateTypeMismatch, match="operator 'function': a value in state 'seen'"):
         OperatorHarness(Wrong()).snapshot()
 
 

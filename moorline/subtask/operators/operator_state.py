@@ -1,7 +1,8 @@
 """The states of one operator in one subtask that belong to no key: lists, broadcast maps, raw bytes.
 
 They live in memory and are encoded at the barrier, in the synchronous part: that is the copy. An element travels as
-msgpack of its declared type; after a restore ``protocol/redistribution.py`` has dealt the elements out.
+msgpack of its declared type, which ``state/guards.py`` looks at when it is put there. After a restore
+``protocol/redistribution.py`` has dealt the elements out.
 
     mode        elements
     split       of a list state: dealt out evenly
@@ -27,6 +28,7 @@ from moorline.errors import (
 )
 from moorline.model.key_groups import KeyGroupRange
 from moorline.state.evolution import plan as evolution
+from moorline.state.guards import Guard
 from moorline.state.types.annotations import StoredType, stored
 
 #: The name of the state behind ListCheckpointed, and of raw operator state. No name of a user's begins like these.
@@ -43,21 +45,28 @@ RestoredElements = dict[str, list[tuple[str, list[bytes]]]]
 class OperatorList(ListState[Any]):
     """A list that belongs to the subtask."""
 
-    def __init__(self, descriptor: ListStateDescriptor, values: list[Any]) -> None:
+    def __init__(self, descriptor: ListStateDescriptor, values: list[Any], guard: Guard) -> None:
         super().__init__(descriptor.type, name=descriptor.name)
-        self._values = values
+        self._values, self._check = values, guard.check
 
     def get(self) -> list[Any]:
         return list(self._values)
 
     def add(self, value: Any, *, ttl: Any = None) -> None:
+        self._check(value)
         self._values.append(value)
 
     def add_all(self, values: Iterable[Any]) -> None:
-        self._values.extend(values)
+        self._values.extend(self._checked(values))
 
     def update(self, values: Iterable[Any]) -> None:
-        self._values = list(values)
+        self._values = self._checked(values)
+
+    def _checked(self, values: Iterable[Any]) -> list[Any]:
+        values = list(values)
+        for value in values:
+            self._check(value)
+        return values
 
     def clear(self) -> None:
         self._values = []
@@ -66,17 +75,23 @@ class OperatorList(ListState[Any]):
 class BroadcastMap(MapState[Any, Any]):
     """A map of which every subtask has a copy."""
 
-    def __init__(self, descriptor: MapStateDescriptor, entries: dict[Any, Any]) -> None:
+    def __init__(self, descriptor: MapStateDescriptor, entries: dict[Any, Any], keys: Guard, values: Guard) -> None:
         super().__init__(descriptor.key_type, descriptor.type, name=descriptor.name)
-        self._entries = entries
+        self._entries, self._check_key, self._check = entries, keys.check, values.check
 
     def get(self, key: Any, default: Any = None) -> Any:
         return self._entries.get(key, default)
 
     def put(self, key: Any, value: Any, *, ttl: Any = None) -> None:
+        self._check_key(key)
+        self._check(value)
         self._entries[key] = value
 
     def put_all(self, entries: dict[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
+        entries = dict(entries)
+        for key, value in entries.items():
+            self._check_key(key)
+            self._check(value)
         self._entries.update(entries)
 
     def contains(self, key: Any) -> bool:
@@ -163,7 +178,9 @@ class OperatorState:
             pair = tuple[descriptor.key_type, descriptor.type]  # type: ignore[name-defined]
             entries = dict(self._take(name, pair, descriptor.migrate))
             where = f"broadcast state {name!r} of operator {self._uid!r}"
-            self._maps[name] = BroadcastMap(descriptor, entries), stored(pair, where)
+            keys = Guard(self._uid, name, descriptor.key_type, None, "key of the map")
+            values = Guard(self._uid, name, descriptor.type, None)
+            self._maps[name] = BroadcastMap(descriptor, entries, keys, values), stored(pair, where)
         return self._maps[name][0]
 
     def _list(self, descriptor: ListStateDescriptor, mode: str) -> ListState[Any]:
@@ -176,7 +193,8 @@ class OperatorState:
         self._check(name, self._maps)
         kind = stored(descriptor.type, f"state {name!r} of operator {self._uid!r}")
         values = self._take(name, descriptor.type, descriptor.migrate)
-        self._lists[name] = OperatorList(descriptor, values), mode, kind
+        guard = Guard(self._uid, name, descriptor.type, None)
+        self._lists[name] = OperatorList(descriptor, values, guard), mode, kind
         return self._lists[name][0]
 
     def _check(self, name: str, others: dict[str, Any]) -> None:

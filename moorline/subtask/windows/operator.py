@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -39,6 +40,7 @@ from moorline.model.copies import copy_of
 from moorline.model.times import MAX_TIME
 from moorline.protocol.merging import Merge, merge
 from moorline.state.backend import NO_KEY, CurrentKey, Namespace
+from moorline.state.guards import bound
 from moorline.subtask.operators.base import ChainedOperator, Place, user_code_failed
 from moorline.subtask.operators.function import FunctionOperator
 from moorline.subtask.operators.interval_join import IntervalJoinOperator
@@ -88,11 +90,18 @@ class WindowOperator(FunctionOperator):
             # States of triggers and of functions must not meet each other, nor those per key.
             return backend.bind(replace(descriptor, name=prefix + descriptor.name), self._scope)
 
-        self._contents = contents_of(spec, self.function, lambda d: backend.bind(d, self._contents_scope))
+        def guarded_in_window(descriptor: StateDescriptor) -> State:
+            return bound(descriptor, uid, self._scope, partial(in_window, prefix="window."))  # type: ignore[no-any-return]
+
+        def bind_contents(descriptor: StateDescriptor) -> State:
+            scope = self._contents_scope
+            return bound(descriptor, uid, scope, partial(backend.bind, scope=scope))  # type: ignore[no-any-return]
+
+        self._contents = contents_of(spec, self.function, bind_contents)
         self._sets = WindowSets(backend) if self._assigner.is_merging else None
         trigger_states = {n: in_window(d, "trigger.") for n, d in self._trigger.states().items()}
         self._trigger_scope = TriggerScope(uid, self._timers, self._scope, trigger_states)
-        per_window = {d.name: in_window(d, "window.") for d in getattr(self.function, "window_states", ())}
+        per_window = {d.name: guarded_in_window(d) for d in getattr(self.function, "window_states", ())}
         per_key = {d.name: self._runtime_context.bind(d) for d in getattr(self.function, "global_states", ())}
         self._function_scope = FunctionScope(
             self._timers, StateStore(uid, per_window), StateStore(uid, per_key), self._results.divert
