@@ -6,13 +6,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test test-fast sim chaos bench lint types format clean java
+# Two lines of Spark tests, which often wait, and one for everything else: good for two processors and for more.
+WORKERS ?= 3
+# What shares a Spark or a server stays on one worker, and the order of tests/conftest.py is kept.
+SPREAD := --dist loadgroup --no-loadscope-reorder
+
+.PHONY: help setup demo test test-fast sim simulate coverage chaos bench lint types format clean java
 
 help:
 	@echo "make demo       a job that loses a worker half-way and proves that nothing was lost"
 	@echo "make test       everything: style, types, tests, simulation, Spark with real kills"
-	@echo "make test-fast  what needs no Java"
+	@echo "make test-fast  what needs neither Java nor a server and is quick"
 	@echo "make sim SEED=7 one seed of the simulator"
+	@echo "make simulate   100,000 seeds; interrupt it, and the next one goes on (SEEDS=5000 for fewer)"
+	@echo "make coverage   all tests once more, and the lines and branches that none of them runs"
 	@echo "make chaos      the full matrix of kills on real Spark"
 	@echo "make bench      all benchmarks, quick form"
 	@echo "make setup      just the virtual environment .venv"
@@ -36,13 +43,22 @@ demo: setup java
 
 test: setup java lint types
 	$(BIN)/python -m pytest --doctest-modules moorline
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) $(SPREAD)
 
 test-fast: setup
-	$(BIN)/python -m pytest -m "not spark and not chaos"
+	$(BIN)/python -m pytest -n auto $(SPREAD) -m "not spark and not server and not slow and not chaos"
 
 sim: setup
 	$(BIN)/python -m moorline.testing.simulation $(or $(SEED),0)
+
+simulate: setup
+	$(BIN)/python -m moorline.testing.simulation.many_seeds --seeds $(or $(SEEDS),100000) --file simulation.jsonl
+
+# The report also comes after tests that failed.
+coverage: setup java
+	rm -rf .coverage && mkdir .coverage
+	status=0; $(BIN)/coverage run -m pytest -n $(WORKERS) $(SPREAD) || status=$$?; \
+	  $(BIN)/coverage combine -q && $(BIN)/coverage report && exit $$status
 
 chaos: setup java
 	$(BIN)/python -m pytest tests/spark -m chaos
@@ -63,4 +79,4 @@ format: setup
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage spark-warehouse

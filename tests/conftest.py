@@ -1,7 +1,10 @@
-"""What all tests share: one Spark, and thousands of simulated jobs that run beside everything else.
+"""What all tests share: one Spark, the settings of property tests, and the order that several workers take tests in.
 
-Property tests find the same cases on every run, so a red build stays red until it is mended.
+Property tests find the same cases on every run, so a red build stays red until it is mended. ``MOORLINE_THOROUGH=10``
+gives each ten times as many.
 """
+
+import os
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -13,10 +16,13 @@ settings.register_profile(
     derandomize=True,
     database=None,
     deadline=None,
-    max_examples=100,
+    max_examples=100 * int(os.environ.get("MOORLINE_THOROUGH", "1")),
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("moorline")
+
+#: Fixtures that start a server for all tests that one worker runs.
+SERVERS = ("postgres_server", "redis_server", "redis_cluster", "s3_server", "zookeeper_server")
 
 
 @pytest.fixture(scope="session")
@@ -41,31 +47,37 @@ def spark():
     session.stop()
 
 
-_seeds = pytest.StashKey()
-
-
-def wants_seeds(item):
-    return "seeds" in getattr(item, "fixturenames", ())
-
-
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by markers, and before xdist looks for groups
 def pytest_collection_modifyitems(items):
-    """Who asks for the simulated jobs comes last: by then most of them are done."""
-    items.sort(key=wants_seeds)
+    """Tests that share a Spark or a server go to one worker, and what takes long comes first.
+
+    With a worker for each of the two lines of Spark tests and one for the rest, none waits for the others at the end.
+    """
+    for item in items:
+        for server in SERVERS:
+            if server in fixtures_of(item):
+                item.add_marker(pytest.mark.server(server))
+        if group := shared_by(item):
+            item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=rank)
 
 
-def pytest_collection_finish(session):
-    if not session.config.option.collectonly and any(map(wants_seeds, session.items)):
-        from seeds import Seeds  # noqa: PLC0415
-
-        session.config.stash[_seeds] = Seeds()
+def fixtures_of(item):
+    return getattr(item, "fixturenames", ())
 
 
-def pytest_sessionfinish(session):
-    if _seeds in session.config.stash:
-        session.config.stash[_seeds].stop()
+def shared_by(item):
+    """The group of tests that must not be spread over several workers."""
+    if item.get_closest_marker("spark"):
+        return "spark" if "spark" in fixtures_of(item) else "spark-processes"
+    server = item.get_closest_marker("server")
+    return server.args[0] if server else None
 
 
-@pytest.fixture
-def seeds(request):
-    """The simulated jobs, which have been running since the tests began."""
-    return request.config.stash[_seeds]
+def rank(item):
+    group = shared_by(item)
+    if group in ("spark", "spark-processes"):
+        return 0, group
+    if item.get_closest_marker("slow"):
+        return 1, ""
+    return (2, group) if group else (3, "")

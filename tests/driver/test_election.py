@@ -68,7 +68,7 @@ def drivers() -> Iterator[Callable[..., Driver]]:
 LEASE = mo.StorageLease(ttl="2s")
 
 
-@pytest.fixture(params=["files", "zookeeper"])
+@pytest.fixture(params=["files", pytest.param("zookeeper", marks=pytest.mark.server("zookeeper_server"))])
 def ha(request: pytest.FixtureRequest) -> mo.StorageLease | mo.ZooKeeper:
     if request.param == "files":
         return LEASE

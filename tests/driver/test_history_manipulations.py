@@ -33,7 +33,7 @@ S = mo.JobStatus
 UNNAMED = "data/chk-9/count/sum-0-1-c0ffee.parquet"
 
 
-@pytest.fixture(params=["memory", "local", "fsspec", "s3"])
+@pytest.fixture(params=["memory", "local", "fsspec", pytest.param("s3", marks=pytest.mark.server("s3_server"))])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
     if request.param == "memory":
         return MemoryStore(uuid.uuid4().hex)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
-_tally = pytest.StashKey[Counter]()
-
 
 @pytest.fixture
-def tally(request: pytest.FixtureRequest) -> Counter:
-    return request.config.stash.setdefault(_tally, Counter())
+def tally(request: pytest.FixtureRequest) -> Iterator[Counter]:
+    counted: Counter = Counter()
+    yield counted
+    # A property of the report: it reaches the summary also from a worker of xdist.
+    request.node.user_properties.append(("chaos", dict(counted)))
 
 
-def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
-    tally = config.stash.get(_tally, Counter())
+def pytest_terminal_summary(terminalreporter) -> None:
+    tally: Counter = Counter()
+    for report in terminalreporter.getreports(""):
+        if report.when == "teardown":
+            tally.update(dict(report.user_properties).get("chaos", {}))
     if tally:
         terminalreporter.section("chaos")
         for what, count in sorted(tally.items()):

@@ -209,7 +209,7 @@ mo.run(job, mode="batch")
 
 def test_spark_runs_failed_tasks_again_and_each_line_is_there_once(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
-    subprocess.run([sys.executable, tmp_path / "script.py", tmp_path], check=True, timeout=110, capture_output=True)
+    subprocess.run([sys.executable, tmp_path / "script.py", tmp_path], check=True, timeout=600, capture_output=True)
     assert (tmp_path / "raised").exists() and (tmp_path / "killed").exists()
     lines = [json.loads(line) for f in (tmp_path / "out").glob("part-*") for line in f.read_text().splitlines()]
     found = Counter((line["key"], line["count"]) for line in lines)

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from waiting import eventually
@@ -32,21 +33,25 @@ SCRIPT = """
         return job
 
     def short():
-        return build(count=4_000)
+        with open("COUNT") as file:
+            return build(count=int(file.read()))
 """
+
+#: Seconds until a command is taken for one that hangs; on a loaded machine a start of Spark alone takes many.
+PATIENCE = 600
 
 
 def moorline(*arguments: object, code: int = 0) -> dict:
     done = subprocess.run(
-        [*MOORLINE, *map(str, arguments), "--json"], capture_output=True, text=True, timeout=120, check=False
+        [*MOORLINE, *map(str, arguments), "--json"], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert done.returncode == code, done.stderr
     return json.loads(done.stdout)
 
 
 def test_a_job_lives_by_the_command_line_alone(tmp_path):
-    script, out, token = tmp_path / "job.py", tmp_path / "out", tmp_path / "token"
-    script.write_text(textwrap.dedent(SCRIPT.replace("OUT", str(out))))
+    script, out, token, count = (tmp_path / name for name in ("job.py", "out", "token", "count"))
+    script.write_text(textwrap.dedent(SCRIPT.replace("OUT", str(out)).replace("COUNT", str(count))))
     where = ["--checkpoints", tmp_path / "chk", "--interval", "300ms"]
     run = [
         *MOORLINE,
@@ -68,7 +73,7 @@ def test_a_job_lives_by_the_command_line_alone(tmp_path):
         moorline("savepoint", tmp_path / "sp" / "first", *at)
         assert moorline("rescale", "2", *at)["status"] == "running"
         assert moorline("stop", "--savepoint", tmp_path / "sp" / "second", *at)["status"] in ("finished", "ended")
-        assert running.wait(60) == 0
+        assert running.wait(PATIENCE) == 0
     finally:
         running.kill()
         running.stderr.close()
@@ -76,8 +81,15 @@ def test_a_job_lives_by_the_command_line_alone(tmp_path):
     changed = moorline("diff", tmp_path / "sp" / "first", tmp_path / "sp" / "second", code=1)["changes"]
     assert {c["state"] for c in changed if c["uid"] == "count"} == {"seen"}
     assert moorline("plan", script, "--restore", tmp_path / "sp" / "second")["is_safe"]
+    # How far it came until it was stopped is up to the machine. It goes on for some thousand more.
+    end = (max(row["n"] for row in rows(out)) // 1_000 + 2) * 1_000
+    count.write_text(str(end))
     told = moorline("run", f"{script}:short", *where, "--restore", tmp_path / "sp" / "second", "--parallelism", "2")
     assert told["failures"] == []
-    rows = [json.loads(line) for part in out.glob("part-*.jsonl") for line in part.read_text().splitlines()]
-    assert sorted(row["n"] for row in rows) == list(range(4_000))
-    assert max(row["seen"] for row in rows) == 800
+    assert sorted(row["n"] for row in rows(out)) == list(range(end))
+    assert max(row["seen"] for row in rows(out)) == end // 5
+
+
+def rows(out: Path) -> list[dict]:
+    """What is visible in the folder."""
+    return [json.loads(line) for part in out.glob("part-*.jsonl") for line in part.read_text().splitlines()]

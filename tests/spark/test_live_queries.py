@@ -68,7 +68,7 @@ def test_live_state_grows_and_a_checkpoint_stands_still(spark, tmp_path, backend
             env=os.environ | {"MOORLINE_URL": handle.console.url, "MOORLINE_TOKEN_FILE": handle.console.token_file},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
         )
         assert done.returncode == 0, done.stderr
         value = json.loads(done.stdout)["value"]
@@ -148,7 +148,7 @@ def test_the_command_runs_a_script_to_its_end(tmp_path):
         [*MOORLINE, "run", tmp_path / "job.py", "--json", "--checkpoints", tmp_path / "chk", "--master", "local[4]"],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -70,7 +70,7 @@ def test_2_to_4_to_3_to_8_under_load_with_kills_in_between_ends_exactly_once(spa
     eventually(lambda: len(handle.checkpoints) >= 1, "a checkpoint")
     kills = 0
     for width in (4, 3, 8):
-        handle.rescale(width, timeout=120)
+        handle.rescale(width, timeout=600)
         assert len(handle.worker_pids) == 2 * width
         if width == 8:
             continue

@@ -99,8 +99,8 @@ def test_what_goes_round_is_in_a_savepoint_and_goes_on_at_another_parallelism(sp
     collatz(job, 900, rate=300).sink(mo.write_files(out, format="jsonl"), uid="out")
     handle = mo.start(job, spark, checkpoints=checkpoints(tmp_path), restart=RESTART)
     eventually(lambda: any(c.in_flight for c in handle.checkpoints), "something in the loop")
-    handle.rescale(3, timeout=90)
-    handle.stop(savepoint=place, timeout=90)
+    handle.rescale(3, timeout=600)
+    handle.stop(savepoint=place, timeout=600)
     mo.run(job, spark, restore=place, parallelism=1, checkpoints=checkpoints(tmp_path / "other"))
     assert Counter(published(out)) == expected(900)
 

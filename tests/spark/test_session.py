@@ -143,7 +143,7 @@ def test_a_job_without_java_fails_with_that_message_and_nothing_else(tmp_path):
     environment = {**os.environ, "PATH": str(tmp_path), "PYTHONPATH": str(Path(mo.__file__).parents[1])}
     environment.pop("JAVA_HOME", None)
     done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.stdout.startswith("SparkUnsuitable Spark cannot run this job:"), done.stderr
     assert "no Java was found" in done.stdout

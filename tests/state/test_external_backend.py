@@ -128,7 +128,7 @@ class TestExternalBackend(KeyedBackendContract):
         assert named == [*((d.name, d.kind) for d in ALL), ("store:world", "store")]
 
     def test_rows_of_a_large_state_come_in_tables_cut_between_key_groups(self):
-        """They are made by the heap backend's own function."""
+        pytest.skip("the rows are made by the heap backend's own function, which is tested there")
 
     @pytest.mark.parametrize("incremental", [False, True], ids=["full", "incremental"])
     def test_all_windows_of_a_key_go_where_the_key_goes(self, incremental):
@@ -136,7 +136,8 @@ class TestExternalBackend(KeyedBackendContract):
         super().test_all_windows_of_a_key_go_where_the_key_goes(incremental)
 
     def test_full_snapshots_can_leave_out_what_is_expired(self):
-        """There are no full snapshots; and what the store has would come back if its removal were left out."""
+        # What the store has would come back if its removal were left out.
+        pytest.skip("this backend has no full snapshots")
 
 
 # --- what others see ------------------------------------------------------------------------------
