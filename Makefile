@@ -52,7 +52,7 @@ sim: setup
 	$(BIN)/python -m moorline.testing.simulation $(or $(SEED),0)
 
 simulate: setup
-	$(BIN)/python -m moorline.testing.simulation.many_seeds --seeds $(or $(SEEDS),100000) --file simulation.jsonl
+	nice $(BIN)/python -m moorline.testing.simulation.many_seeds --seeds $(or $(SEEDS),100000) --file simulation.jsonl
 
 # The report also comes after tests that failed.
 coverage: setup java

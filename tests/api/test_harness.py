@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass
 
 import pytest
+from stable_ids import shown
 
 import moorline as mo
 from moorline.errors import (
@@ -406,7 +407,7 @@ def test_no_declared_state_can_be_used_unbound(touch):
         touch()
 
 
-@pytest.mark.parametrize("key", [None, [1], float("nan"), object()], ids=repr)
+@pytest.mark.parametrize("key", [None, [1], float("nan"), object()], ids=shown)
 def test_a_record_without_a_usable_key_is_refused(key):
     harness = OperatorHarness(EveryKind(), key=lambda record: key, uid="pages")
     with pytest.raises(InvalidKey, match="operator 'pages' was given the key"):

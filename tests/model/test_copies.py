@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 import pytest
+from stable_ids import shown
 
 from moorline.errors import RecordNotCopied
 from moorline.model.closed_functions import keeps_nothing
@@ -112,7 +113,7 @@ CHANGEABLE = (
 )
 
 
-@pytest.mark.parametrize("make", [lambda v=v: copy.deepcopy(v) for v in CHANGEABLE], ids=map(repr, CHANGEABLE))
+@pytest.mark.parametrize("make", [lambda v=v: copy.deepcopy(v) for v in CHANGEABLE], ids=map(shown, CHANGEABLE))
 def test_what_can_change_is_copied_if_something_else_holds_it_and_only_then(make):
     held = make()
     holder = [held]

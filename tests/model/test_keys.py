@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from stable_ids import shown
 
 from moorline.model import keys
 from moorline.model.keys import NotAKey, UnknownClass, decode, encode, key_group
@@ -281,7 +282,7 @@ def nested(depth: int):
         (10**5000, "too many digits"),
         (nested(100_000), "nested too deeply"),
     ],
-    ids=lambda v: f"{v!r:.30}" if not isinstance(v, (int, tuple)) else "",
+    ids=lambda v: shown(v)[:30] if not isinstance(v, (int, tuple)) else "",
 )
 def test_what_cannot_be_found_again_is_refused_with_the_reason(key, why):
     with pytest.raises(NotAKey, match=why):

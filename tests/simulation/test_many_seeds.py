@@ -14,6 +14,9 @@ import pytest
 from moorline.testing.simulation.many_seeds import Chunk, Summary, simulate_chunk, simulate_many
 from moorline.testing.simulation.simulator import Simulation
 
+#: Each starts several processes.
+pytestmark = pytest.mark.slow
+
 
 def fail_at_three(seed: int) -> Simulation:
     if seed == 3:

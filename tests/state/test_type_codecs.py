@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stable_ids import shown
 
 from moorline.errors import PickleRefused, StateTypeMismatch
 from moorline.state.types.annotations import Pickled, stored, to_bytes, to_column
@@ -115,7 +116,7 @@ def test_an_array_of_what_arrow_has_no_column_for_is_stored_as_any_array_is():
         (npt.NDArray[np.int64], np.array([object()])),
         (npt.NDArray[np.int64], [1]),
     ],
-    ids=str,
+    ids=shown,
 )
 def test_an_array_that_does_not_fit_is_refused(annotation, wrong):
     with pytest.raises(StateTypeMismatch):
@@ -273,7 +274,7 @@ def test_slots_are_pickled_too():
         (collections.defaultdict(list), "builtins.list"),
         (type(None), "NoneType"),
     ],
-    ids=str,
+    ids=shown,
 )
 def test_what_could_not_be_read_is_refused_when_it_is_written(value, refused):
     with pytest.raises(StateTypeMismatch, match=refused) as caught:

@@ -152,7 +152,7 @@ def _missing(seeds: int, known: list[Chunk], most: int) -> list[tuple[int, int]]
 
 def _finished(left: list[tuple[int, int]], processes: int, run: RunSeed | None) -> Iterator[Chunk]:
     # Not by a fork: a caller may have threads, and a lock that one of them holds would be held for ever.
-    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), initializer=_be_modest)
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), initializer=_prepare)
     waiting = iter(left)
     running: dict[Future[Chunk], tuple[int, int]] = {}
     try:
@@ -177,9 +177,8 @@ def _finished(left: list[tuple[int, int]], processes: int, run: RunSeed | None) 
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _be_modest() -> None:
-    """Work when nothing else wants to, end with who asked for it, and leave the garbage collector little to do."""
-    os.nice(19)
+def _prepare() -> None:
+    """End with the process that asked for seeds, and leave the garbage collector little to do."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # an interrupt is no failure of a seed
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -114,6 +114,16 @@ BASKET_MAP = MapStateDescriptor("basket_map", str, Basket)
 #: Two moments, an hour apart, that Python calls equal: the clock was put back in between.
 BEFORE, AFTER = (datetime(2024, 10, 27, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=fold) for fold in (0, 1))
 
+
+def key_id(key: Any) -> str:
+    """The name of a key in the name of a test: the same in every process, whatever order its sets are in.
+
+    >>> key_id(frozenset({"b", "a"}))
+    "frozenset('a', 'b')"
+    """
+    return f"frozenset({', '.join(sorted(map(repr, key)))})" if isinstance(key, frozenset) else repr(key)
+
+
 #: One of each kind of key. No two of them are one key.
 KEYS: list[Any] = [
     0,

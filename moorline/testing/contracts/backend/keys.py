@@ -37,6 +37,7 @@ from moorline.testing.contracts.backend.base import (
     Colour,
     Size,
     at,
+    key_id,
     saved,
 )
 
@@ -141,7 +142,7 @@ class Keys(BackendTests):
         with pytest.raises(KeyClassesClash, match=r"operator 'op'.*'elsewhere'.*Rename one"):
             at(backend, twin or other["Account"]("north", 1))
 
-    @pytest.mark.parametrize("key", KEYS, ids=repr)
+    @pytest.mark.parametrize("key", KEYS, ids=key_id)
     def test_every_kind_of_key_survives_a_restart(self, backend: KeyedBackend, key: Any) -> None:
         state: Any = backend.bind(VALUE)
         at(backend, key)

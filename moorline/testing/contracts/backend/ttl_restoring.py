@@ -17,6 +17,7 @@ from moorline.testing.contracts.backend.base import (
     MAP,
     VALUE,
     Subtask,
+    key_id,
     saved,
     shown,
 )
@@ -102,7 +103,7 @@ class TtlRestoring(TtlTests):
         again = self.under(moment, living(plain, "1h"), restored=subtask.complete(snapshot))
         assert shown(again.states[0]) == after_one_write(plain)
 
-    @pytest.mark.parametrize("key", KEYS, ids=repr)
+    @pytest.mark.parametrize("key", KEYS, ids=key_id)
     def test_every_kind_of_key_expires_after_a_restart(self, key: Any, moment: Moment) -> None:
         subtask = self.under(moment, living(VALUE), living(MAP))
         subtask.at(key)
