@@ -23,7 +23,7 @@ import msgspec
 
 from moorline.errors import BlobMissing, InvalidArgument, SnapshotCorrupt, SnapshotNotFound, StorageError
 from moorline.model.manifest import Manifest
-from moorline.protocol.recovery import RestoreFrom, choose
+from moorline.protocol.recovery import RestoreFrom, StartEmpty, choose
 from moorline.storage import entries
 from moorline.storage.blobs import BlobStore
 from moorline.storage.layout import DATA, HISTORY
@@ -136,6 +136,8 @@ def newest(store: BlobStore) -> Manifest:
     for record in records:
         if record.damage:
             raise SnapshotCorrupt(f"{store.url}/{record.path}", record.damage)
+    if isinstance(decision, StartEmpty) and decision.savepoint:
+        raise SnapshotNotFound(store.url, f"a restart of the job begins with {decision.savepoint}: name that")
     raise SnapshotNotFound(store.url, "the job has no complete checkpoint yet")
 
 

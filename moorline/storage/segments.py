@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
-from moorline.errors import BlobMissing, SnapshotCorrupt
+from moorline.errors import BlobMissing, SnapshotCorrupt, StorageError
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import Segment, SnapshotFile
 from moorline.storage import parquet_bounds
@@ -176,10 +176,13 @@ def verified_bytes(store: BlobStore, file: SnapshotFile) -> Iterator[memoryview]
 def fetch_file(store: BlobStore, file: SnapshotFile, target: Path) -> None:
     """Bring a file back, verified piece by piece before it gets its name. Raises SnapshotCorrupt."""
     partial = target.with_name(target.name + ".partial")
-    with partial.open("wb") as out:
-        for data in verified_bytes(store, file):
-            out.write(data)
-    partial.rename(target)
+    try:
+        with partial.open("wb") as out:
+            for data in verified_bytes(store, file):
+                out.write(data)
+        partial.rename(target)
+    except OSError as error:
+        raise StorageError.of(str(target), "write", error) from error
 
 
 def read_elements(store: BlobStore, file: SnapshotFile) -> list[bytes]:

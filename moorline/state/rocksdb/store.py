@@ -20,6 +20,8 @@ disk (docs/decisions/0009).
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +31,10 @@ from moorline.errors import SnapshotCorrupt, StorageError
 
 #: Files of a checkpoint that a database cannot be opened without. The rest is logs and copies of our options.
 _NEEDED = (".sst", "CURRENT", "MANIFEST-")
+
+#: What the operating system says when it is not the fault of a file, as RocksDB repeats it.
+_LIMITS = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EROFS, errno.EACCES, errno.EIO)
+_OF_THIS_MACHINE = tuple(os.strerror(number) for number in _LIMITS)
 
 Row = tuple[bytes, bytes]
 
@@ -137,9 +143,19 @@ class Store:
 
     def _translated(self, operation: str, error: Exception) -> Exception:
         cause = str(error)
-        if self.is_restoring and (cause.startswith("Corruption") or operation == "open"):
+        is_damage = cause.startswith("Corruption") or (operation == "open" and not _is_of_this_machine(cause))
+        if self.is_restoring and is_damage:
             return SnapshotCorrupt(str(self.folder), cause)
         return StorageError(str(self.folder), operation, cause)
+
+
+def _is_of_this_machine(cause: str) -> bool:
+    """Has the disk or the process come to a limit? Then the files may be as good as they were.
+
+    >>> _is_of_this_machine("IO error: No space left on device: While appending to file: /tmp/db/OPTIONS-000010.dbtmp")
+    True
+    """
+    return any(text in cause for text in _OF_THIS_MACHINE)
 
 
 class View:
