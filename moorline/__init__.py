@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from moorline.api import foreign_names
+from moorline.api.connected_streams import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
 from moorline.api.foreign_names import unknown_name
 from moorline.api.functions.base import (
     AggregateFunction,
@@ -29,6 +30,7 @@ from moorline.api.functions.source_function import SinkFunction, SourceFunction
 from moorline.api.job import Job
 from moorline.api.sinks import DeliveryGuarantee, Sink, SinkContext, SinkWriter
 from moorline.api.sources import Source, SourceContext, SourceReader
+from moorline.api.state.combining import AggregatingState, FoldingState, ReducingState
 from moorline.api.state.descriptors import (
     AggregatingStateDescriptor,
     FoldingStateDescriptor,
@@ -40,15 +42,9 @@ from moorline.api.state.descriptors import (
 from moorline.api.state.external import ExternalStore
 from moorline.api.state.operator_state import CheckpointedFunction, CheckpointListener, ListCheckpointed
 from moorline.api.state.rekey import Rekey
-from moorline.api.state.states import AggregatingState, FoldingState, ListState, MapState, ReducingState, ValueState
+from moorline.api.state.states import ListState, MapState, ValueState
 from moorline.api.state.ttl import StateTtlConfig
-from moorline.api.streams import (
-    BroadcastConnectedStream,
-    BroadcastStream,
-    ConnectedStreams,
-    KeyedStream,
-    Stream,
-)
+from moorline.api.streams import KeyedStream, Stream
 from moorline.api.watermarks import WatermarkGenerator, WatermarkStrategy
 from moorline.api.windows.assigners import (
     EventTimeSessionWindows,

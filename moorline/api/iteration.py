@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from moorline.api.type_parameters import U
 from moorline.errors import InvalidLoop
 from moorline.model.graph import Graph, Input, Operator, Partitioning
 
@@ -18,10 +19,12 @@ if TYPE_CHECKING:
     from moorline.api.job import Job
     from moorline.api.streams import Stream
 
+S = TypeVar("S", bound="Stream[Any]")
+
 ADVICE = "return two streams of the job from it: what goes back, and what comes out of the loop"
 
 
-def iterate(stream: Stream, step: Callable[[Any], tuple[Stream, Stream]], pickled: bool) -> Stream:
+def iterate(stream: S, step: Callable[[S], tuple[Stream[Any], Stream[U]]], pickled: bool) -> Stream[U]:
     """See :meth:`Stream.iterate <moorline.api.streams.Stream.iterate>`."""
     job = stream._job
     # Stands for the loop's stream until it is known who reads it. No uid can be this.
@@ -62,7 +65,7 @@ def _head(job: Job, entrance: str) -> Operator:
     return head
 
 
-def _closed(head: Operator, entrance: str, stream: Stream, feedback: Stream, pickled: bool) -> Operator:
+def _closed(head: Operator, entrance: str, stream: Stream[Any], feedback: Stream[Any], pickled: bool) -> Operator:
     """The head with its real inputs."""
     (edge,) = [i for i in head.inputs if i.upstream == entrance]
     inputs: list[Input] = []

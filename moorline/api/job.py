@@ -18,6 +18,7 @@ from moorline.api.state.declarations import check_states
 from moorline.api.state.rekey import Rekey
 from moorline.api.state.states import declared_states
 from moorline.api.streams import Stream, describe
+from moorline.api.type_parameters import A
 from moorline.api.watermarks import WatermarkStrategy
 from moorline.errors import (
     DuplicateUid,
@@ -76,13 +77,13 @@ class Job(AnswersForeignNames):
     @checks_options()
     def source(
         self,
-        source: Source | SourceFunction,
+        source: Source[A] | SourceFunction[A],
         *,
         uid: str | None = None,
         name: str | None = None,
         parallelism: int | None = None,
         watermarks: WatermarkStrategy | None = None,
-    ) -> Stream:
+    ) -> Stream[A]:
         """Begin a stream with the records of ``source``. ``watermarks`` are kept for each of its splits."""
         if not isinstance(source, (Source, SourceFunction)):
             raise InvalidArgument("source", source, "Give a Source, such as mo.from_items([...]).")

@@ -22,7 +22,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Generic
+
+from moorline.api.type_parameters import T_contra
 
 
 class DeliveryGuarantee(Enum):
@@ -46,14 +48,14 @@ class SinkContext:
     restored: tuple[Any, ...] = ()
 
 
-class SinkWriter:
+class SinkWriter(Generic[T_contra]):
     """The writer of the records of one subtask."""
 
-    def write(self, records: list[Any]) -> None:
+    def write(self, records: list[T_contra], /) -> None:
         """Take a batch. Nothing may become visible yet."""
         raise NotImplementedError
 
-    def prepare(self, checkpoint: int) -> list[Any]:
+    def prepare(self, checkpoint: int, /) -> list[Any]:
         """Stage durably all that was written since the last call; return its committables."""
         return []
 
@@ -69,7 +71,7 @@ class SinkWriter:
         """Called once, at the end or after a failure. What was not prepared is given up."""
 
 
-class Sink:
+class Sink(Generic[T_contra]):
     """The end of a stream: a system that takes records."""
 
     guarantee: DeliveryGuarantee = DeliveryGuarantee.EXACTLY_ONCE
@@ -85,18 +87,18 @@ class Sink:
         nothing.
         """
 
-    def open(self, ctx: SinkContext) -> SinkWriter:
+    def open(self, ctx: SinkContext, /) -> SinkWriter[T_contra]:
         """Make the writer of one subtask. Called in the worker."""
         raise NotImplementedError
 
-    def commit(self, committables: list[Any]) -> None:
+    def commit(self, committables: list[Any], /) -> None:
         """Make them visible. Called in the worker; repeating it is harmless."""
 
-    def roll_back(self, job: str, uid: str, checkpoint: int) -> None:
+    def roll_back(self, job: str, uid: str, checkpoint: int, /) -> None:
         """Called on the driver before ``checkpoint`` is restored: undo what was committed for those after it.
 
         There is nothing to undo unless newer checkpoints were lost or damaged and the job goes back past them.
         """
 
-    def clean_up(self, job: str, uid: str) -> None:
+    def clean_up(self, job: str, uid: str, /) -> None:
         """Called once on the driver when the job has ended well: remove what is staged and not committed."""

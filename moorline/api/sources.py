@@ -32,8 +32,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic
 
+from moorline.api.type_parameters import T_co
 from moorline.model import keys
 
 log = logging.getLogger("moorline")
@@ -65,7 +66,7 @@ class SourceContext:
         return number % self.parallelism == self.subtask
 
 
-class SourceReader:
+class SourceReader(Generic[T_co]):
     """The reader of the splits of one subtask."""
 
     #: After :meth:`read`: the split that its records came from, all of them. Watermarks are kept for each split, so
@@ -76,7 +77,7 @@ class SourceReader:
     #: After :meth:`read`: what goes to side outputs, by the names of their tags. Emptied by whoever called it.
     side_outputs: dict[str, list[Any]] | None = None
 
-    def read(self, limit: int) -> list[Any] | None:
+    def read(self, limit: int, /) -> list[T_co] | None:
         """Up to ``limit`` records; an empty list if there are none just now; ``None`` at the end.
 
         It must not block: the subtask has checkpoints to take in between.
@@ -97,14 +98,14 @@ class SourceReader:
         """
         raise NotImplementedError
 
-    def notify_checkpoint_complete(self, checkpoint: int) -> None:
+    def notify_checkpoint_complete(self, checkpoint: int, /) -> None:
         """The positions handed out for ``checkpoint`` are safe: what lies before them may be acknowledged."""
 
     def close(self) -> None:
         """Called once, at the end or after a failure."""
 
 
-class Source:
+class Source(Generic[T_co]):
     """The beginning of a stream: a system that records come from."""
 
     #: Does it end by itself? ``mode="auto"`` asks; None: nobody knows.
@@ -117,6 +118,6 @@ class Source:
         raised refuses the start. The default finds nothing.
         """
 
-    def open(self, ctx: SourceContext) -> SourceReader:
+    def open(self, ctx: SourceContext, /) -> SourceReader[T_co]:
         """Make the reader of one subtask. Called in the worker."""
         raise NotImplementedError

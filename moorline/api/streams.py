@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, cast, overload
 
 from moorline.api import foreign_names
+from moorline.api.connected_streams import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
 from moorline.api.foreign_names import AnswersForeignNames
 from moorline.api.functions.base import (
+    Context,
+    Diverted,
     FilterFunction,
     FlatMapFunction,
     Function,
+    KeyedContext,
     KeyedProcessFunction,
     MapFunction,
     OutputTag,
     ProcessFunction,
     ReduceFunction,
 )
-from moorline.api.functions.connected import (
-    BroadcastProcessFunction,
-    CoFlatMapFunction,
-    CoMapFunction,
-    CoProcessFunction,
-    KeyedBroadcastProcessFunction,
-    KeyedCoProcessFunction,
-)
 from moorline.api.functions.overrides import check_methods
 from moorline.api.functions.reduce import reduction
 from moorline.api.functions.source_function import SinkFunction
 from moorline.api.iteration import iterate
+from moorline.api.options import StepOptions
 from moorline.api.sinks import Sink
 from moorline.api.state.descriptors import MapStateDescriptor
+from moorline.api.type_parameters import A, B, K_co, T_co, U, W_co
 from moorline.api.watermarks import WatermarkStrategy
-from moorline.api.windows.assigners import WindowAssigner
-from moorline.api.windows.joins import IntervalJoin, JoinedStreams
+from moorline.api.windows.assigners import GlobalWindow, WindowAssigner
+from moorline.api.windows.joins import CoGroupedStreams, IntervalJoin, JoinedStreams
 from moorline.api.windows.streams import WindowedStream, counted, windowed
 from moorline.errors import InvalidArgument, KeyedStateWithoutKey
 from moorline.model.graph import Input, Partitioning
@@ -42,11 +40,9 @@ from moorline.model.options import STEP_OPTIONS, checks_options
 if TYPE_CHECKING:
     from moorline.api.job import Job
 
-_Self = TypeVar("_Self", bound="Stream")
 
-
-class Stream(AnswersForeignNames):
-    """Records on their way from one or more operators."""
+class Stream(AnswersForeignNames, Generic[T_co]):
+    """Records on their way from one or more operators. ``Stream[Order]`` is a stream of orders."""
 
     _foreign_names = foreign_names.STREAM
 
@@ -67,7 +63,7 @@ class Stream(AnswersForeignNames):
         return f"<{type(self).__name__} of job {self._job.name!r} from {origins}{how}>"
 
     @checks_options(also=STEP_OPTIONS)
-    def map(self, function: MapFunction | Callable[[Any], Any], **options: Any) -> Stream:
+    def map(self, function: MapFunction[T_co, U] | Callable[[T_co], U], **options: Unpack[StepOptions]) -> Stream[U]:
         """One record in, one out.
 
         Options here and below: ``uid``, ``name``, ``parallelism``; for steps with state also ``rekey`` (an
@@ -77,28 +73,34 @@ class Stream(AnswersForeignNames):
         return self._step("map", _checked(function, MapFunction), **options)
 
     @checks_options(also=STEP_OPTIONS)
-    def filter(self, function: FilterFunction | Callable[[Any], bool], **options: Any) -> Stream:
+    def filter(
+        self, function: FilterFunction[T_co] | Callable[[T_co], object], **options: Unpack[StepOptions]
+    ) -> Stream[T_co]:
         """Keep the records for which the function says true."""
         return self._step("filter", _checked(function, FilterFunction), **options)
 
     @checks_options(also=STEP_OPTIONS)
-    def flat_map(self, function: FlatMapFunction | Callable[[Any], Iterable[Any] | None], **options: Any) -> Stream:
+    def flat_map(
+        self,
+        function: FlatMapFunction[T_co, U] | Callable[[T_co], Iterable[U] | None],
+        **options: Unpack[StepOptions],
+    ) -> Stream[U]:
         """One record in, any number out."""
         return self._step("flat_map", _checked(function, FlatMapFunction), **options)
 
     @checks_options(also=STEP_OPTIONS)
     def process(
         self,
-        function: ProcessFunction | KeyedProcessFunction | Callable[[Any, Any], Iterable[Any] | None],
-        **options: Any,
-    ) -> Stream:
+        function: ProcessFunction[T_co, U] | Callable[[T_co, Context], Iterable[U | Diverted] | None],
+        **options: Unpack[StepOptions],
+    ) -> Stream[U]:
         """One record in, any number out, with a context: side outputs, and state on a keyed stream."""
         if isinstance(function, KeyedProcessFunction) and self._key is None:
             raise KeyedStateWithoutKey(options.get("uid") or describe(function), ())
         return self._step("process", _checked(function, ProcessFunction, KeyedProcessFunction), **options)
 
     @checks_options()
-    def key_by(self, key: Callable[[Any], Any], *, key_type: Any = None) -> KeyedStream:
+    def key_by(self, key: Callable[[T_co], A], *, key_type: Any = None) -> KeyedStream[T_co, A]:
         """Send each record to the subtask that owns its key. ``key`` is a function of the record.
 
         ``key_type`` is wanted only where keys are of classes of your own (Enum, frozen dataclass) and there are
@@ -109,13 +111,19 @@ class Stream(AnswersForeignNames):
         return KeyedStream(self._job, self._origins, Partitioning.HASH, key, key_type)
 
     @checks_options(also=STEP_OPTIONS)
-    def assign_timestamps_and_watermarks(self, strategy: WatermarkStrategy, **options: Any) -> Stream:
+    def assign_timestamps_and_watermarks(
+        self, strategy: WatermarkStrategy, **options: Unpack[StepOptions]
+    ) -> Stream[T_co]:
         """Give records a time, and the stream a notion of how far it has come."""
         if not isinstance(strategy, WatermarkStrategy):
             raise InvalidArgument("strategy", strategy, "Give a WatermarkStrategy.")
         return self._step("timestamps", strategy, **options)
 
-    def connect(self, other: Stream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
+    @overload
+    def connect(self, other: BroadcastStream[U]) -> BroadcastConnectedStream[T_co, U, Any]: ...
+    @overload
+    def connect(self, other: Stream[U]) -> ConnectedStreams[T_co, U, Any]: ...
+    def connect(self, other: Any) -> Any:
         """Two streams side by side, for one function that sees both and may share state between them."""
         if isinstance(other, BroadcastStream):
             return BroadcastConnectedStream(self, other)
@@ -125,7 +133,13 @@ class Stream(AnswersForeignNames):
             raise InvalidArgument("connect", other, "Streams of different jobs cannot be connected.")
         return ConnectedStreams(self, other)
 
-    def broadcast(self, *descriptors: MapStateDescriptor) -> Any:
+    @overload
+    def broadcast(self) -> Stream[T_co]: ...
+    @overload
+    def broadcast(
+        self, descriptor: MapStateDescriptor[Any, Any], /, *descriptors: MapStateDescriptor[Any, Any]
+    ) -> BroadcastStream[T_co]: ...
+    def broadcast(self, *descriptors: MapStateDescriptor[Any, Any]) -> Stream[T_co] | BroadcastStream[T_co]:
         """Every record to every subtask of the next operator.
 
         With descriptors: to be connected with another stream, for a function that keeps what it is told in broadcast
@@ -134,14 +148,14 @@ class Stream(AnswersForeignNames):
         for descriptor in descriptors:
             if not isinstance(descriptor, MapStateDescriptor):
                 raise InvalidArgument("broadcast", descriptor, "Give a MapStateDescriptor: broadcast state is a map.")
-        stream = Stream(self._job, self._origins, Partitioning.BROADCAST)
+        stream: Stream[T_co] = Stream(self._job, self._origins, Partitioning.BROADCAST)
         return BroadcastStream(stream, descriptors) if descriptors else stream
 
-    def rebalance(self) -> Stream:
+    def rebalance(self) -> Stream[T_co]:
         """Deal the records out to the next operator's subtasks in turn."""
         return Stream(self._job, self._origins, Partitioning.REBALANCE)
 
-    def union(self, *others: Stream) -> Stream:
+    def union(self, *others: Stream[U]) -> Stream[T_co | U]:
         """The records of all of these streams, in no particular order among them."""
         for stream in (self, *others):
             if not isinstance(stream, Stream):
@@ -153,7 +167,7 @@ class Stream(AnswersForeignNames):
         return Stream(self._job, tuple(origin for stream in (self, *others) for origin in stream._origins))
 
     @checks_options()
-    def iterate(self, step: Callable[[Any], tuple[Stream, Stream]], *, pickled: bool = False) -> Stream:
+    def iterate(self, step: Callable[[Self], tuple[Stream[Any], Stream[U]]], *, pickled: bool = False) -> Stream[U]:
         """A loop: records may flow back to an earlier step. Returns what comes out of it.
 
         ``step`` gets the stream that goes round, keyed as this one is, and returns two streams: what goes back, and
@@ -177,7 +191,7 @@ class Stream(AnswersForeignNames):
         """
         return iterate(self, step, pickled)
 
-    def side_output(self, tag: OutputTag) -> Stream:
+    def side_output(self, tag: OutputTag[A]) -> Stream[A]:
         """What the operator before sent to ``tag``."""
         if not isinstance(tag, OutputTag):
             raise InvalidArgument("side_output", tag, 'Give the OutputTag that the function uses: OutputTag("late").')
@@ -186,7 +200,7 @@ class Stream(AnswersForeignNames):
     get_side_output = side_output
 
     @checks_options(also=STEP_OPTIONS)
-    def sink(self, sink: Sink | SinkFunction, **options: Any) -> None:
+    def sink(self, sink: Sink[T_co] | SinkFunction[T_co], **options: Unpack[StepOptions]) -> None:
         """End the stream in ``sink``."""
         if not isinstance(sink, (Sink, SinkFunction)):
             raise InvalidArgument("sink", sink, 'Give a Sink, such as mo.collect("out").')
@@ -200,8 +214,22 @@ class Stream(AnswersForeignNames):
         name: str | None = None,
         parallelism: int | None = None,
         **options: Any,
-    ) -> Stream:
+    ) -> Stream[Any]:
         inputs = self._inputs(0)
+        return Stream(self._job, ((self._job._add(kind, function, inputs, uid, name, parallelism, options), None),))
+
+    def _step_with(
+        self,
+        second: Stream[Any],
+        kind: str,
+        function: Any,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+        **options: Any,
+    ) -> Stream[Any]:
+        """Add an operator whose second input is another stream."""
+        inputs = self._inputs(0) + second._inputs(1)
         return Stream(self._job, ((self._job._add(kind, function, inputs, uid, name, parallelism, options), None),))
 
     def _inputs(self, side: int) -> tuple[Input, ...]:
@@ -209,26 +237,54 @@ class Stream(AnswersForeignNames):
             Input(upstream, tag, self._partitioning, self._key, side, self._key_type) for upstream, tag in self._origins
         )
 
-    def window_all(self, assigner: WindowAssigner) -> WindowedStream:
+    def window_all(self, assigner: WindowAssigner[W_co]) -> WindowedStream[T_co, str, W_co]:
         """All records cut into windows, whatever their keys: as if keyed by a constant, so in one subtask alone."""
         return windowed(self.key_by(_everything), assigner, parallelism=1)
 
-    def join(self, other: Stream) -> JoinedStreams:
+    def join(self, other: Stream[U]) -> JoinedStreams[T_co, U]:
         """Pairs of records with equal keys that are in the same window: ``.where().equal_to().window().apply()``."""
-        return JoinedStreams(self, other, _two_inputs, is_join=True)
+        return JoinedStreams(self, other)
 
-    def co_group(self, other: Stream) -> JoinedStreams:
+    def co_group(self, other: Stream[U]) -> CoGroupedStreams[T_co, U]:
         """The records of both with equal keys in the same window, as two lists. Otherwise as :meth:`join`."""
-        return JoinedStreams(self, other, _two_inputs, is_join=False)
+        return CoGroupedStreams(self, other)
 
 
-class KeyedStream(Stream):
-    """A stream whose records each have a key. The step that comes next may keep state per key."""
+class KeyedStream(Stream[T_co], Generic[T_co, K_co]):
+    """A stream whose records each have a key. The step that comes next may keep state per key.
+
+    ``KeyedStream[Order, str]`` is a stream of orders with texts as keys.
+    """
+
+    @checks_options(also=STEP_OPTIONS)
+    def process(
+        self,
+        function: KeyedProcessFunction[K_co, T_co, U]
+        | ProcessFunction[T_co, U]
+        | Callable[[T_co, KeyedContext[K_co]], Iterable[U | Diverted] | None],
+        **options: Unpack[StepOptions],
+    ) -> Stream[U]:
+        """One record in, any number out, with a context: side outputs, state and timers of the record's key."""
+        return super().process(cast(Any, function), **options)
+
+    @overload  # type: ignore[override]  # of the same shape, and more precise: mypy does not see through the key
+    def connect(self, other: BroadcastStream[U]) -> BroadcastConnectedStream[T_co, U, K_co]: ...
+    @overload
+    def connect(self: KeyedStream[A, B], other: KeyedStream[U, B]) -> ConnectedStreams[A, U, B]: ...
+    @overload
+    def connect(self, other: Stream[U]) -> ConnectedStreams[T_co, U, Any]: ...
+    def connect(self, other: Any) -> Any:
+        """As for any stream. Two that are keyed share the state and timers of equal keys."""
+        return super().connect(other)
 
     @checks_options(also=STEP_OPTIONS)
     def reduce(
-        self, function: ReduceFunction | Callable[[Any, Any], Any], *, type: Any = None, **options: Any
-    ) -> Stream:
+        self,
+        function: ReduceFunction[T_co] | Callable[[T_co, T_co], object],
+        *,
+        type: Any = None,
+        **options: Unpack[StepOptions],
+    ) -> Stream[T_co]:
         """For each record, the reduction of all records of its key so far; in a batch job, the last one of each key.
 
         ``type`` is how it is stored, as that of any state: plain data needs none, a class of your own does. Without
@@ -241,113 +297,20 @@ class KeyedStream(Stream):
         """
         function = _checked(function, ReduceFunction)
         check_methods(function, "reduce")
-        return self._step("process", reduction(function, type), **{"name": f"reduce {describe(function)}", **options})
+        options.setdefault("name", f"reduce {describe(function)}")
+        return self._step("process", reduction(function, type), **options)
 
-    def window(self, assigner: WindowAssigner) -> WindowedStream:
+    def window(self, assigner: WindowAssigner[W_co]) -> WindowedStream[T_co, K_co, W_co]:
         """The records of each key cut into windows, such as ``mo.TumblingEventTimeWindows("5s")``."""
         return windowed(self, assigner)
 
-    def count_window(self, size: int, slide: int | None = None) -> WindowedStream:
+    def count_window(self, size: int, slide: int | None = None) -> WindowedStream[T_co, K_co, GlobalWindow]:
         """A window for every ``size`` records of a key; with ``slide``, every so often one of the last ``size``."""
         return counted(self, size, slide)
 
-    def interval_join(self, other: KeyedStream) -> IntervalJoin:
+    def interval_join(self: KeyedStream[A, B], other: KeyedStream[U, B]) -> IntervalJoin[A, U, B]:
         """Pairs of records with equal keys that are near in time: ``.between("-5s", "5s").process(...)``."""
-        return IntervalJoin(self, other, _two_inputs)
-
-
-class ConnectedStreams(AnswersForeignNames):
-    """Two streams side by side. With :meth:`key_by` (or both keyed before) they share keyed state."""
-
-    _foreign_names = foreign_names.STREAM
-
-    def __init__(self, first: Stream, second: Stream) -> None:
-        self._first, self._second = first, second
-
-    def __repr__(self) -> str:
-        return f"<ConnectedStreams {self._first!r} and {self._second!r}>"
-
-    @checks_options()
-    def key_by(
-        self, first: Callable[[Any], Any], second: Callable[[Any], Any], *, key_type: Any = None
-    ) -> ConnectedStreams:
-        """Key both: equal keys meet in the same subtask and share state."""
-        return ConnectedStreams(
-            self._first.key_by(first, key_type=key_type), self._second.key_by(second, key_type=key_type)
-        )
-
-    @checks_options(also=STEP_OPTIONS)
-    def map(self, function: CoMapFunction, **options: Any) -> Stream:
-        """One record of either in, one out."""
-        return self._step(function, CoMapFunction, **options)
-
-    @checks_options(also=STEP_OPTIONS)
-    def flat_map(self, function: CoFlatMapFunction, **options: Any) -> Stream:
-        """One record of either in, any number out."""
-        return self._step(function, CoFlatMapFunction, **options)
-
-    @checks_options(also=STEP_OPTIONS)
-    def process(self, function: CoProcessFunction | KeyedCoProcessFunction, **options: Any) -> Stream:
-        """One record of either in, any number out, with a context, side outputs, and on keyed streams state."""
-        if isinstance(function, KeyedCoProcessFunction) and None in (self._first._key, self._second._key):
-            raise KeyedStateWithoutKey(options.get("uid") or describe(function), ())
-        return self._step(function, CoProcessFunction, KeyedCoProcessFunction, **options)
-
-    def _step(self, function: Any, *wanted: type, **options: Any) -> Stream:
-        if not isinstance(function, wanted):
-            names = " or ".join(w.__name__ for w in wanted)
-            raise InvalidArgument("function", function, f"Give an instance of {names}.")
-        if (self._first._key is None) != (self._second._key is None):
-            raise InvalidArgument("connect", "one keyed stream and one without a key", "Key both, or neither.")
-        return _two_inputs("co_process", function, self._first, self._second, **options)
-
-
-class BroadcastStream:
-    """A stream that reaches every subtask, with the states it is kept in. To be connected with another stream."""
-
-    def __init__(self, stream: Stream, descriptors: tuple[MapStateDescriptor, ...]) -> None:
-        self._stream, self._descriptors = stream, descriptors
-
-    def __repr__(self) -> str:
-        return f"<BroadcastStream {self._stream!r} with {', '.join(d.name for d in self._descriptors)}>"
-
-
-class BroadcastConnectedStream:
-    """A stream beside a broadcast one."""
-
-    def __init__(self, stream: Stream, broadcast: BroadcastStream) -> None:
-        if broadcast._stream._job is not stream._job:
-            raise InvalidArgument("connect", broadcast, "Streams of different jobs cannot be connected.")
-        self._first, self._broadcast = stream, broadcast
-
-    def __repr__(self) -> str:
-        return f"<BroadcastConnectedStream {self._first!r} and {self._broadcast!r}>"
-
-    @checks_options(also=STEP_OPTIONS)
-    def process(self, function: BroadcastProcessFunction | KeyedBroadcastProcessFunction, **options: Any) -> Stream:
-        """Records of the stream see the broadcast state; broadcast records change it."""
-        keyed = self._first._key is not None
-        wanted = KeyedBroadcastProcessFunction if keyed else BroadcastProcessFunction
-        if not isinstance(function, wanted):
-            which = "keyed" if keyed else "not keyed"
-            advice = f"The stream is {which}: give a {wanted.__name__}."
-            raise InvalidArgument("function", function, advice)
-        options["broadcast"] = self._broadcast._descriptors
-        return _two_inputs("broadcast_process", function, self._first, self._broadcast._stream, **options)
-
-
-def _two_inputs(
-    kind: str,
-    function: Any,
-    first: Stream,
-    second: Stream,
-    uid: str | None = None,
-    name: str | None = None,
-    parallelism: int | None = None,
-    **options: Any,
-) -> Stream:
-    inputs = first._inputs(0) + second._inputs(1)
-    return Stream(first._job, ((first._job._add(kind, function, inputs, uid, name, parallelism, options), None),))
+        return IntervalJoin(self, other)
 
 
 def _everything(record: Any) -> str:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from types import UnionType
+from typing import Any, overload
 from uuid import UUID
 
 import msgspec
 
 from moorline.api.sinks import Sink, SinkContext, SinkWriter
+from moorline.api.type_parameters import A
 from moorline.errors import InvalidArgument, StateTypeMismatch
 from moorline.model.options import checks_options
 
@@ -21,8 +23,12 @@ from moorline.model.options import checks_options
 _PLAIN = (bytes, datetime, date, time, timedelta, Decimal, UUID)
 
 
+@overload
+def collect(name: str, *, type: type[A]) -> Sink[A]: ...
+@overload
+def collect(name: str, *, type: UnionType | None = None) -> Sink[Any]: ...
 @checks_options()
-def collect(name: str, *, type: Any = None) -> Sink:
+def collect(name: str, *, type: Any = None) -> Sink[Any]:
     """Keep the records for ``result.collected(name)``. For tests and small results.
 
     Snapshots hold plain data. Records of a class of your own (dataclasses, ``msgspec.Struct``) are snapshotted

@@ -13,9 +13,10 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, Never, overload
 
 from moorline.api.sources import Source, SourceContext, SourceReader, SplitId
+from moorline.api.type_parameters import A, T_co
 from moorline.errors import InvalidArgument, RestoreError
 from moorline.model.closed_functions import keeps_nothing
 from moorline.model.copies import copies_of
@@ -25,6 +26,31 @@ from moorline.model.options import checks_options
 DEFAULT_SPLITS = 8
 
 
+# For type checkers: a function of which nothing is known; one of dicts, whose values are of several types; any other.
+@overload
+def generate(
+    function: Callable[[int], Never],
+    *,
+    count: int | None = None,
+    splits: int | None = None,
+    rate: float | None = None,
+) -> Source[Any]: ...
+@overload
+def generate(
+    function: Callable[[int], dict[str, Any]],
+    *,
+    count: int | None = None,
+    splits: int | None = None,
+    rate: float | None = None,
+) -> Source[dict[str, Any]]: ...
+@overload
+def generate(
+    function: Callable[[int], A],
+    *,
+    count: int | None = None,
+    splits: int | None = None,
+    rate: float | None = None,
+) -> Source[A]: ...
 @checks_options()
 def generate(
     function: Callable[[int], Any],
@@ -32,7 +58,7 @@ def generate(
     count: int | None = None,
     splits: int | None = None,
     rate: float | None = None,
-) -> Source:
+) -> Source[Any]:
     """Generate ``function(0)``, ``function(1)``, … up to ``count`` records, or without end.
 
     ``splits`` (8 unless told) is how many subtasks can share the work; it must stay the same for the life of
@@ -49,12 +75,12 @@ def generate(
     return Generator(function, count=count, splits=splits, rate=rate)
 
 
-class Generator(Source):
+class Generator(Source[T_co]):
     """See :func:`generate`."""
 
     def __init__(
         self,
-        function: Callable[[int], Any],
+        function: Callable[[int], T_co],
         *,
         count: int | None = None,
         splits: int | None = None,
@@ -76,7 +102,7 @@ class Generator(Source):
         self.rate = rate
         self.clock = clock
 
-    def open(self, ctx: SourceContext) -> SourceReader:
+    def open(self, ctx: SourceContext) -> SourceReader[T_co]:
         """A reader of those splits that are this subtask's."""
         self._check(ctx)
         return _GeneratorReader(self, ctx)
@@ -93,8 +119,8 @@ class Generator(Source):
             )
 
 
-class _GeneratorReader(SourceReader):
-    def __init__(self, source: Generator, ctx: SourceContext) -> None:
+class _GeneratorReader(SourceReader[Any]):
+    def __init__(self, source: Generator[Any], ctx: SourceContext) -> None:
         self._function, self._keeps_nothing = source.function, keeps_nothing(source.function)
         self._step = source.splits
         self._end = source.count

@@ -7,9 +7,10 @@ the next item. It travels with the job, so it is meant for examples, tests and s
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, Never, overload
 
 from moorline.api.sources import Source, SourceContext, SourceReader, SplitId
+from moorline.api.type_parameters import A, T_co
 from moorline.errors import InvalidArgument, RestoreError
 from moorline.model.copies import copies_of
 from moorline.model.options import checks_options
@@ -17,8 +18,15 @@ from moorline.model.options import checks_options
 _SPLIT = 0
 
 
+# For type checkers: a list of which nothing is known; dicts, whose values are mostly of several types; anything else.
+@overload
+def from_items(items: list[Never]) -> Source[Any]: ...
+@overload
+def from_items(items: Iterable[dict[str, Any]]) -> Source[dict[str, Any]]: ...
+@overload
+def from_items(items: Iterable[A]) -> Source[A]: ...
 @checks_options()
-def from_items(items: Iterable[Any]) -> Source:
+def from_items(items: Iterable[Any]) -> Source[Any]:
     """The items, one record each, in their order.
 
     They are listed at once, so an endless iterable is not for here: see ``generate``.
@@ -31,23 +39,23 @@ def from_items(items: Iterable[Any]) -> Source:
     return Items(items)
 
 
-class Items(Source):
+class Items(Source[T_co]):
     """See :func:`from_items`."""
 
     is_bounded = True
 
-    def __init__(self, items: Iterable[Any]) -> None:
+    def __init__(self, items: Iterable[T_co]) -> None:
         try:
             self.items = list(items)
         except TypeError:
             raise InvalidArgument("items", items, "Give a list, or anything else a for loop can go through.") from None
 
-    def open(self, ctx: SourceContext) -> SourceReader:
+    def open(self, ctx: SourceContext) -> SourceReader[T_co]:
         """The subtask that owns the one split reads; for the others it is over at once."""
         return _ItemsReader(self.items, ctx)
 
 
-class _ItemsReader(SourceReader):
+class _ItemsReader(SourceReader[Any]):
     split = _SPLIT
 
     def __init__(self, items: list[Any], ctx: SourceContext) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import random
 import time
 from contextlib import ExitStack
 from os import PathLike
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from pyspark.sql import SparkSession
 
@@ -33,6 +32,7 @@ from moorline.snapshots.compatibility import check_declared
 from moorline.spark import batch, exchange, quiet, session
 from moorline.spark.cluster import SparkCluster
 from moorline.spark.handle import Handle, Result
+from moorline.spark.start_options import StartOptions
 from moorline.storage.history import History
 from moorline.storage.layout import job_url
 from moorline.storage.stores.open import open_for_history, remember_options
@@ -141,17 +141,13 @@ def start(
     return handle
 
 
-#: What both take beside job and session.
-_START_OPTIONS = tuple(inspect.signature(start).parameters)[2:]
-
-
-@checks_options(also=_START_OPTIONS)
+@checks_options(also=StartOptions.__annotations__)
 def run(
     job: Job,
     spark: SparkSession | None = None,
     *,
     mode: Literal["streaming", "batch", "auto"] = "streaming",
-    **options: Any,
+    **options: Unpack[StartOptions],
 ) -> Result:
     """Run a job to its end and return its result. Takes the options of :func:`start`.
 
@@ -165,9 +161,10 @@ def run(
     [2, 4, 6]
     """
     refuse_while_loading("mo.run")
-    if batch.is_batch(job, mode, options):
-        return Result(batch.run(job, spark, **options))
-    handle = start(job, spark, **options)
+    given: dict[str, Any] = {**options}
+    if batch.is_batch(job, mode, given):
+        return Result(batch.run(job, spark, **given))
+    handle = start(job, spark, **given)
     try:
         result = handle.wait()
     except KeyboardInterrupt:

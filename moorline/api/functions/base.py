@@ -10,19 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol
+
+from moorline.api.type_parameters import ACC, IN, OUT, A, B, K_co, K_contra, T
 
 if TYPE_CHECKING:
-    from moorline.api.state import descriptors, states
-
-IN = TypeVar("IN")
-ACC = TypeVar("ACC")
-OUT = TypeVar("OUT")
+    from moorline.api.state import combining, descriptors, states
 
 
 @dataclass(frozen=True)
-class OutputTag:
-    """The name of a side output.
+class OutputTag(Generic[T]):
+    """The name of a side output. ``OutputTag[Order]("late")`` tells type checkers what goes there.
 
     >>> late = OutputTag("late")
     """
@@ -35,10 +33,15 @@ class OutputTag:
         OutputTag.exists = True
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         OutputTag.exists = True  # it may have a __post_init__ of its own
 
-    def __reduce__(self) -> tuple[type[OutputTag], tuple[str]]:
+    def __reduce__(self) -> tuple[type[OutputTag[Any]], tuple[str]]:
         return OutputTag, (self.name,)  # through the constructor, also in the worker
+
+
+#: A value for a side output, among others that are yielded: ``yield tag, value``.
+Diverted = tuple[OutputTag[Any], Any]
 
 
 class RuntimeContext(Protocol):
@@ -63,13 +66,13 @@ class RuntimeContext(Protocol):
         """Same as ``parallelism``, by PyFlink's name."""
         ...
 
-    def get_state(self, descriptor: descriptors.ValueStateDescriptor) -> states.ValueState[Any]: ...
-    def get_list_state(self, descriptor: descriptors.ListStateDescriptor) -> states.ListState[Any]: ...
-    def get_map_state(self, descriptor: descriptors.MapStateDescriptor) -> states.MapState[Any, Any]: ...
-    def get_reducing_state(self, descriptor: descriptors.ReducingStateDescriptor) -> states.ReducingState[Any]: ...
+    def get_state(self, descriptor: descriptors.ValueStateDescriptor[A]) -> states.ValueState[A]: ...
+    def get_list_state(self, descriptor: descriptors.ListStateDescriptor[A]) -> states.ListState[A]: ...
+    def get_map_state(self, descriptor: descriptors.MapStateDescriptor[A, B]) -> states.MapState[A, B]: ...
+    def get_reducing_state(self, descriptor: descriptors.ReducingStateDescriptor[A]) -> combining.ReducingState[A]: ...
     def get_aggregating_state(
-        self, descriptor: descriptors.AggregatingStateDescriptor
-    ) -> states.AggregatingState[Any, Any]: ...
+        self, descriptor: descriptors.AggregatingStateDescriptor[A, B]
+    ) -> combining.AggregatingState[A, B]: ...
 
 
 class TimerService(Protocol):
@@ -104,7 +107,7 @@ class TimerService(Protocol):
 class Context(Protocol):
     """What ``process_element`` can learn and do beside its value."""
 
-    def output(self, tag: OutputTag, value: Any) -> None:
+    def output(self, tag: OutputTag[A], value: A) -> None:
         """Send a value to a side output."""
         ...
 
@@ -115,18 +118,18 @@ class Context(Protocol):
     def timer_service(self) -> TimerService: ...
 
 
-class KeyedContext(Context, Protocol):
+class KeyedContext(Context, Protocol[K_co]):
     """The same on a keyed stream."""
 
     @property
-    def current_key(self) -> Any: ...
+    def current_key(self) -> K_co: ...
 
-    def get_current_key(self) -> Any:
+    def get_current_key(self) -> K_co:
         """Same as ``current_key``, by PyFlink's name."""
         ...
 
 
-class OnTimerContext(KeyedContext, Protocol):
+class OnTimerContext(KeyedContext[K_co], Protocol[K_co]):
     """What ``on_timer`` gets beside the time."""
 
     @property
@@ -145,7 +148,7 @@ class Function:
     ...         return value * (1 + self.rate)
     """
 
-    def open(self, runtime_context: RuntimeContext) -> None:
+    def open(self, runtime_context: RuntimeContext, /) -> None:
         """Called once in each subtask, before its first record."""
 
     def finish(self) -> Iterable[Any] | None:
@@ -159,7 +162,7 @@ class Function:
         """Called once in each subtask, at the end or after a failure."""
 
 
-class MapFunction(Function):
+class MapFunction(Function, Generic[IN, OUT]):
     """One record in, one out.
 
     >>> class Double(MapFunction):
@@ -167,11 +170,11 @@ class MapFunction(Function):
     ...         return 2 * value
     """
 
-    def map(self, value: Any) -> Any:
+    def map(self, value: IN, /) -> OUT:
         raise NotImplementedError
 
 
-class FilterFunction(Function):
+class FilterFunction(Function, Generic[IN]):
     """One record in; it goes on if the answer is true.
 
     >>> class Positive(FilterFunction):
@@ -179,11 +182,11 @@ class FilterFunction(Function):
     ...         return value > 0
     """
 
-    def filter(self, value: Any) -> bool:
+    def filter(self, value: IN, /) -> bool:
         raise NotImplementedError
 
 
-class FlatMapFunction(Function):
+class FlatMapFunction(Function, Generic[IN, OUT]):
     """One record in, any number out.
 
     >>> class Words(FlatMapFunction):
@@ -191,11 +194,11 @@ class FlatMapFunction(Function):
     ...         yield from value.split()
     """
 
-    def flat_map(self, value: Any) -> Iterable[Any] | None:
+    def flat_map(self, value: IN, /) -> Iterable[OUT] | None:
         raise NotImplementedError
 
 
-class ReduceFunction(Function):
+class ReduceFunction(Function, Generic[T]):
     """Two values of a kind into one.
 
     >>> class Sum(ReduceFunction):
@@ -203,7 +206,7 @@ class ReduceFunction(Function):
     ...         return value1 + value2
     """
 
-    def reduce(self, value1: Any, value2: Any) -> Any:
+    def reduce(self, value1: T, value2: T, /) -> T:
         raise NotImplementedError
 
 
@@ -224,17 +227,17 @@ class AggregateFunction(Function, Generic[IN, ACC, OUT]):
     def create_accumulator(self) -> ACC:
         raise NotImplementedError
 
-    def add(self, value: IN, accumulator: ACC) -> ACC:
+    def add(self, value: IN, accumulator: ACC, /) -> ACC:
         raise NotImplementedError
 
-    def get_result(self, accumulator: ACC) -> OUT:
+    def get_result(self, accumulator: ACC, /) -> OUT:
         raise NotImplementedError
 
-    def merge(self, a: ACC, b: ACC) -> ACC:
+    def merge(self, a: ACC, b: ACC, /) -> ACC:
         raise NotImplementedError
 
 
-class ProcessFunction(Function):
+class ProcessFunction(Function, Generic[IN, OUT]):
     """One record in, any number out, with side outputs.
 
     >>> refused = OutputTag("refused")
@@ -246,11 +249,11 @@ class ProcessFunction(Function):
     ...             ctx.output(refused, value)
     """
 
-    def process_element(self, value: Any, ctx: Context) -> Iterable[Any] | None:
+    def process_element(self, value: IN, ctx: Context, /) -> Iterable[OUT | Diverted] | None:
         raise NotImplementedError
 
 
-class KeyedProcessFunction(Function):
+class KeyedProcessFunction(Function, Generic[K_contra, IN, OUT]):
     """One record of a keyed stream in, any number out, with state and timers per key.
 
     >>> class Count(KeyedProcessFunction):
@@ -258,8 +261,8 @@ class KeyedProcessFunction(Function):
     ...         yield ctx.current_key, value
     """
 
-    def process_element(self, value: Any, ctx: KeyedContext) -> Iterable[Any] | None:
+    def process_element(self, value: IN, ctx: KeyedContext[K_contra], /) -> Iterable[OUT | Diverted] | None:
         raise NotImplementedError
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterable[Any] | None:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[K_contra], /) -> Iterable[OUT | Diverted] | None:
         """A timer of the current key is due. Outputs are yielded."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol
 
-from moorline.api.functions.base import Context, Function, KeyedContext, OnTimerContext
+from moorline.api.functions.base import Context, Diverted, Function, KeyedContext, OnTimerContext
 from moorline.api.state.descriptors import MapStateDescriptor, StateDescriptor
-from moorline.api.state.states import MapState, State
+from moorline.api.state.states import MapState
+from moorline.api.type_parameters import IN1, IN2, OUT, A, B, K_co, K_contra
 
 
-class CoMapFunction(Function):
+class CoMapFunction(Function, Generic[IN1, IN2, OUT]):
     """One record of either input in, one out.
 
     >>> class Label(CoMapFunction):
@@ -18,14 +19,14 @@ class CoMapFunction(Function):
     ...     def map2(self, value): return "right", value
     """
 
-    def map1(self, value: Any) -> Any:
+    def map1(self, value: IN1, /) -> OUT:
         raise NotImplementedError
 
-    def map2(self, value: Any) -> Any:
+    def map2(self, value: IN2, /) -> OUT:
         raise NotImplementedError
 
 
-class CoFlatMapFunction(Function):
+class CoFlatMapFunction(Function, Generic[IN1, IN2, OUT]):
     """One record of either input in, any number out.
 
     >>> class Words(CoFlatMapFunction):
@@ -33,14 +34,14 @@ class CoFlatMapFunction(Function):
     ...     def flat_map2(self, value): yield value
     """
 
-    def flat_map1(self, value: Any) -> Iterable[Any] | None:
+    def flat_map1(self, value: IN1, /) -> Iterable[OUT] | None:
         raise NotImplementedError
 
-    def flat_map2(self, value: Any) -> Iterable[Any] | None:
+    def flat_map2(self, value: IN2, /) -> Iterable[OUT] | None:
         raise NotImplementedError
 
 
-class CoProcessFunction(Function):
+class CoProcessFunction(Function, Generic[IN1, IN2, OUT]):
     """Two inputs, any number of records out, with side outputs.
 
     >>> class Both(CoProcessFunction):
@@ -48,14 +49,14 @@ class CoProcessFunction(Function):
     ...     def process_element2(self, value, ctx): yield "right", value
     """
 
-    def process_element1(self, value: Any, ctx: Context) -> Iterable[Any] | None:
+    def process_element1(self, value: IN1, ctx: Context, /) -> Iterable[OUT | Diverted] | None:
         raise NotImplementedError
 
-    def process_element2(self, value: Any, ctx: Context) -> Iterable[Any] | None:
+    def process_element2(self, value: IN2, ctx: Context, /) -> Iterable[OUT | Diverted] | None:
         raise NotImplementedError
 
 
-class KeyedCoProcessFunction(Function):
+class KeyedCoProcessFunction(Function, Generic[K_contra, IN1, IN2, OUT]):
     """Two keyed inputs that share state and timers per key.
 
     >>> import moorline as mo
@@ -67,33 +68,41 @@ class KeyedCoProcessFunction(Function):
     ...         self.price.update(price)
     """
 
-    def process_element1(self, value: Any, ctx: KeyedContext) -> Iterable[Any] | None:
+    def process_element1(self, value: IN1, ctx: KeyedContext[K_contra], /) -> Iterable[OUT | Diverted] | None:
         raise NotImplementedError
 
-    def process_element2(self, value: Any, ctx: KeyedContext) -> Iterable[Any] | None:
+    def process_element2(self, value: IN2, ctx: KeyedContext[K_contra], /) -> Iterable[OUT | Diverted] | None:
         raise NotImplementedError
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterable[Any] | None:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[K_contra], /) -> Iterable[OUT | Diverted] | None:
         """A timer of the current key is due. Outputs are yielded."""
 
 
 class ReadOnlyBroadcastContext(Context, Protocol):
     """The context of the side that may look at broadcast state and not change it."""
 
-    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]: ...
+    def get_broadcast_state(self, descriptor: MapStateDescriptor[A, B]) -> MapState[A, B]: ...
+
+
+class KeyedReadOnlyBroadcastContext(KeyedContext[K_co], ReadOnlyBroadcastContext, Protocol[K_co]):
+    """The same on a keyed stream."""
+
+
+class BroadcastOnTimerContext(OnTimerContext[K_co], ReadOnlyBroadcastContext, Protocol[K_co]):
+    """The same when a timer is due."""
 
 
 class BroadcastContext(Context, Protocol):
     """The context of the broadcast side. Every subtask must make the same change for the same record."""
 
-    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]: ...
+    def get_broadcast_state(self, descriptor: MapStateDescriptor[A, B]) -> MapState[A, B]: ...
 
-    def apply_to_keyed_state(self, descriptor: StateDescriptor, function: Callable[[Any, State], None]) -> None:
+    def apply_to_keyed_state(self, descriptor: StateDescriptor, function: Callable[[Any, Any], object]) -> None:
         """Call ``function(key, state)`` for every key of this subtask that has something in a keyed state."""
         ...
 
 
-class BroadcastProcessFunction(Function):
+class BroadcastProcessFunction(Function, Generic[IN1, IN2, OUT]):
     """A stream beside a broadcast one: rules for all subtasks, kept in broadcast state.
 
     >>> import moorline as mo
@@ -106,14 +115,14 @@ class BroadcastProcessFunction(Function):
     ...             yield value
     """
 
-    def process_element(self, value: Any, ctx: ReadOnlyBroadcastContext) -> Iterable[Any] | None:
+    def process_element(self, value: IN1, ctx: ReadOnlyBroadcastContext, /) -> Iterable[OUT | Diverted] | None:
         raise NotImplementedError
 
-    def process_broadcast_element(self, value: Any, ctx: BroadcastContext) -> Iterable[Any] | None:
+    def process_broadcast_element(self, value: IN2, ctx: BroadcastContext, /) -> Iterable[OUT | Diverted] | None:
         raise NotImplementedError
 
 
-class KeyedBroadcastProcessFunction(Function):
+class KeyedBroadcastProcessFunction(Function, Generic[K_contra, IN1, IN2, OUT]):
     """A keyed stream beside a broadcast one: the keyed side has state and timers per key as well.
 
     >>> class Alarms(KeyedBroadcastProcessFunction):
@@ -121,11 +130,13 @@ class KeyedBroadcastProcessFunction(Function):
     ...     def process_element(self, value, ctx): yield ctx.get_current_key(), value
     """
 
-    def process_element(self, value: Any, ctx: Any) -> Iterable[Any] | None:
+    def process_element(
+        self, value: IN1, ctx: KeyedReadOnlyBroadcastContext[K_contra], /
+    ) -> Iterable[OUT | Diverted] | None:
         raise NotImplementedError
 
-    def process_broadcast_element(self, value: Any, ctx: BroadcastContext) -> Iterable[Any] | None:
+    def process_broadcast_element(self, value: IN2, ctx: BroadcastContext, /) -> Iterable[OUT | Diverted] | None:
         raise NotImplementedError
 
-    def on_timer(self, timestamp: int, ctx: Any) -> Iterable[Any] | None:
+    def on_timer(self, timestamp: int, ctx: BroadcastOnTimerContext[K_contra], /) -> Iterable[OUT | Diverted] | None:
         """A timer of the current key is due. Outputs are yielded."""

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol
 
 from moorline.api.functions.base import Function
+from moorline.api.type_parameters import IN, OUT, T_contra
 
 
-class RunContext(Protocol):
+class RunContext(Protocol[T_contra]):
     """What :meth:`SourceFunction.run` emits through."""
 
-    def collect(self, value: Any) -> None:
+    def collect(self, value: T_contra) -> None:
         """Emit a record. Do it, and change what your snapshot is made from, while holding the lock.
 
         It waits while too many records are queued. When the source is closed it ends the thread that it is called on.
         """
         ...
 
-    def collect_with_timestamp(self, value: Any, timestamp: int) -> None:
+    def collect_with_timestamp(self, value: T_contra, timestamp: int) -> None:
         """Emit a record that happened at ``timestamp``, in milliseconds since 1970."""
         ...
 
@@ -32,7 +33,7 @@ class RunContext(Protocol):
         ...
 
 
-class SourceFunction(Function):
+class SourceFunction(Function, Generic[OUT]):
     """A source that runs until it is cancelled, in every subtask.
 
     Either ``run`` is a generator that yields records; then nothing happens between two ``yield``, and no lock is
@@ -45,7 +46,7 @@ class SourceFunction(Function):
     ...         yield from range(3)
     """
 
-    def run(self, ctx: RunContext) -> Iterator[Any] | None:
+    def run(self, ctx: RunContext[OUT], /) -> Iterator[OUT] | None:
         """Emit records until there are no more, or :meth:`cancel` was called."""
         raise NotImplementedError
 
@@ -53,7 +54,7 @@ class SourceFunction(Function):
         """End :meth:`run` soon. Called when the source is closed, from another thread than ``run`` is on."""
 
 
-class SinkFunction(Function):
+class SinkFunction(Function, Generic[IN]):
     """A sink that gets one record at a time, and acts on it at once.
 
     What it does is done when a failure comes, and is done again after the restart: at least once. On a keyed stream it
@@ -64,6 +65,6 @@ class SinkFunction(Function):
     ...         print(value)
     """
 
-    def invoke(self, value: Any, context: Any) -> None:
+    def invoke(self, value: IN, context: Any, /) -> None:
         """Take one record. ``context`` has ``timestamp()``, ``current_watermark()``, ``current_processing_time()``."""
         raise NotImplementedError

@@ -10,11 +10,13 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from types import BuiltinFunctionType, FunctionType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Unpack, overload
 
 from moorline.api.functions.base import AggregateFunction, Function, ReduceFunction
 from moorline.api.functions.overrides import check_methods
+from moorline.api.options import StateOptions
 from moorline.api.state.ttl import StateTtlConfig, as_ttl
+from moorline.api.type_parameters import A, B, K, T, V
 from moorline.errors import InvalidArgument
 from moorline.model.durations import Duration
 from moorline.model.options import checks_options
@@ -73,7 +75,7 @@ def _refuse_function(descriptor: StateDescriptor, given: Any, wanted: str) -> No
 
 @checks_options()
 @dataclass(frozen=True)
-class ValueStateDescriptor(StateDescriptor):
+class ValueStateDescriptor(StateDescriptor, Generic[T]):
     """One value per key.
 
     >>> ValueStateDescriptor("last", float).kind
@@ -84,10 +86,36 @@ class ValueStateDescriptor(StateDescriptor):
     type: Any = object
     default: Any = None
 
+    if TYPE_CHECKING:  # as the dataclass makes it, with the types that follow from the arguments
+
+        @overload
+        def __init__(
+            self: ValueStateDescriptor[A],
+            name: str,
+            type: builtins.type[A],
+            default: A,
+            **options: Unpack[StateOptions],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ValueStateDescriptor[A | None], name: str, type: builtins.type[A], **options: Unpack[StateOptions]
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ValueStateDescriptor[Any],
+            name: str,
+            type: Any = object,
+            default: Any = None,
+            **options: Unpack[StateOptions],
+        ) -> None: ...
+        def __init__(
+            self, name: str, type: Any = object, default: Any = None, **options: Unpack[StateOptions]
+        ) -> None: ...
+
 
 @checks_options()
 @dataclass(frozen=True)
-class ListStateDescriptor(StateDescriptor):
+class ListStateDescriptor(StateDescriptor, Generic[T]):
     """A list per key.
 
     >>> ListStateDescriptor("events", str).kind
@@ -97,10 +125,22 @@ class ListStateDescriptor(StateDescriptor):
     kind: ClassVar[str] = "list"
     type: Any = object
 
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: ListStateDescriptor[A], name: str, type: builtins.type[A], **options: Unpack[StateOptions]
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ListStateDescriptor[Any], name: str, type: Any = object, **options: Unpack[StateOptions]
+        ) -> None: ...
+        def __init__(self, name: str, type: Any = object, **options: Unpack[StateOptions]) -> None: ...
+
 
 @checks_options()
 @dataclass(frozen=True)
-class MapStateDescriptor(StateDescriptor):
+class MapStateDescriptor(StateDescriptor, Generic[K, V]):
     """A map per key.
 
     >>> MapStateDescriptor("counts", str, int).kind
@@ -111,10 +151,40 @@ class MapStateDescriptor(StateDescriptor):
     key_type: Any = object
     type: Any = object
 
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: MapStateDescriptor[A, B],
+            name: str,
+            key_type: builtins.type[A],
+            type: builtins.type[B],
+            **options: Unpack[StateOptions],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: MapStateDescriptor[A, Any],
+            name: str,
+            key_type: builtins.type[A],
+            type: Any = object,
+            **options: Unpack[StateOptions],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: MapStateDescriptor[Any, Any],
+            name: str,
+            key_type: Any = object,
+            type: Any = object,
+            **options: Unpack[StateOptions],
+        ) -> None: ...
+        def __init__(
+            self, name: str, key_type: Any = object, type: Any = object, **options: Unpack[StateOptions]
+        ) -> None: ...
+
 
 @checks_options()
 @dataclass(frozen=True)
-class ReducingStateDescriptor(StateDescriptor):
+class ReducingStateDescriptor(StateDescriptor, Generic[T]):
     """One value per key, made from all that were added by a function of two.
 
     >>> ReducingStateDescriptor("max", max, int).kind
@@ -122,8 +192,34 @@ class ReducingStateDescriptor(StateDescriptor):
     """
 
     kind: ClassVar[str] = "reducing"
-    reduce: ReduceFunction | Callable[[Any, Any], Any] = max
+    reduce: ReduceFunction[Any] | Callable[[Any, Any], Any] = max
     type: Any = object
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: ReducingStateDescriptor[A],
+            name: str,
+            reduce: ReduceFunction[A] | Callable[[A, A], A],
+            type: builtins.type[A],
+            **options: Unpack[StateOptions],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: ReducingStateDescriptor[Any],
+            name: str,
+            reduce: ReduceFunction[Any] | Callable[[Any, Any], Any] = max,
+            type: Any = object,
+            **options: Unpack[StateOptions],
+        ) -> None: ...
+        def __init__(
+            self,
+            name: str,
+            reduce: ReduceFunction[Any] | Callable[[Any, Any], Any] = max,
+            type: Any = object,
+            **options: Unpack[StateOptions],
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         if isinstance(self.reduce, builtins.type) or not callable(getattr(self.reduce, "reduce", self.reduce)):
@@ -134,11 +230,11 @@ class ReducingStateDescriptor(StateDescriptor):
 
 @checks_options()
 @dataclass(frozen=True)
-class AggregatingStateDescriptor(StateDescriptor):
+class AggregatingStateDescriptor(StateDescriptor, Generic[T, V]):
     """One accumulator per key, made from all that were added by an :class:`AggregateFunction`."""
 
     kind: ClassVar[str] = "aggregating"
-    aggregate: AggregateFunction[Any, Any, Any] | None = None
+    aggregate: AggregateFunction[T, Any, V] | None = None
     #: The type of the accumulator.
     type: Any = object
 
@@ -167,8 +263,8 @@ class Folding(AggregateFunction[Any, Any, Any]):
 
 @checks_options(also=STATE_OPTIONS)
 def FoldingStateDescriptor(
-    name: str, initial: Any, fold: Callable[[Any, Any], Any], type: Any = object, **options: Any
-) -> AggregatingStateDescriptor:
+    name: str, initial: V, fold: Callable[[V, T], V], type: Any = object, **options: Unpack[StateOptions]
+) -> AggregatingStateDescriptor[T, V]:
     """All that was added to ``initial`` by ``fold(accumulator, value)``: an aggregating state in short.
 
     >>> FoldingStateDescriptor("words", "", lambda text, word: text + word, str).kind

@@ -19,20 +19,21 @@ from typing import IO, Any, Protocol
 
 from moorline.api.state.descriptors import ListStateDescriptor, MapStateDescriptor
 from moorline.api.state.states import ListState, MapState
+from moorline.api.type_parameters import A, B
 
 
 class OperatorStateStore(Protocol):
     """Where a function gets its operator states from."""
 
-    def list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+    def list_state(self, descriptor: ListStateDescriptor[A]) -> ListState[A]:
         """Elements that are dealt out evenly when the parallelism changes, and stay where they are when it does not."""
         ...
 
-    def union_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+    def union_list_state(self, descriptor: ListStateDescriptor[A]) -> ListState[A]:
         """Elements of which every subtask gets all, of all subtasks, at every restore. Keep what is yours."""
         ...
 
-    def broadcast_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+    def broadcast_state(self, descriptor: MapStateDescriptor[A, B]) -> MapState[A, B]:
         """A map of which every subtask has the same copy."""
         ...
 
@@ -112,11 +113,11 @@ class CheckpointedFunction:
     ...         self.saved.update([self.total])
     """
 
-    def initialize_state(self, ctx: InitializationContext) -> None:
+    def initialize_state(self, ctx: InitializationContext, /) -> None:
         """Called before ``open``, at the first start too: ask for every state here."""
         raise NotImplementedError
 
-    def snapshot_state(self, ctx: SnapshotContext) -> None:
+    def snapshot_state(self, ctx: SnapshotContext, /) -> None:
         """Called at every barrier: put into the states what is to come back."""
         raise NotImplementedError
 
@@ -132,11 +133,11 @@ class ListCheckpointed:
     ...         self.total = sum(state)
     """
 
-    def snapshot_state(self, checkpoint: int, timestamp: int) -> list[Any]:
+    def snapshot_state(self, checkpoint: int, timestamp: int, /) -> list[Any]:
         """What is to come back. Return several elements if it can be shared by several subtasks."""
         raise NotImplementedError
 
-    def restore_state(self, state: list[Any]) -> None:
+    def restore_state(self, state: list[Any], /) -> None:
         """Called before ``open`` after a restore, with what is this subtask's now."""
         raise NotImplementedError
 
@@ -153,8 +154,8 @@ class CheckpointListener:
     ...         print("safe up to", checkpoint)
     """
 
-    def notify_checkpoint_complete(self, checkpoint: int) -> None:
+    def notify_checkpoint_complete(self, checkpoint: int, /) -> None:
         """The checkpoint is complete. What is raised here fails the attempt, never the checkpoint."""
 
-    def notify_checkpoint_aborted(self, checkpoint: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint: int, /) -> None:
         """The checkpoint will never be complete."""

@@ -1,4 +1,4 @@
-"""The five kinds of keyed state, as a user declares and uses them.
+"""Keyed state as a user declares and uses it: one value, a list, a map. ``combining.py`` has the kinds that add up.
 
 Declared on the class, or asked for in ``open`` by a descriptor; both give the same object::
 
@@ -14,32 +14,24 @@ are made from it by ``state/heap/states.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Unpack, cast, overload
 
 from moorline.api import foreign_names
 from moorline.api.foreign_names import AnswersForeignNames
-from moorline.api.functions.base import AggregateFunction, ReduceFunction
+from moorline.api.options import StateOptions
 from moorline.api.state.descriptors import (
     STATE_OPTIONS,
-    AggregatingStateDescriptor,
-    Folding,
     ListStateDescriptor,
     MapStateDescriptor,
-    ReducingStateDescriptor,
     StateDescriptor,
     ValueStateDescriptor,
 )
+from moorline.api.type_parameters import A, B, K, T, V
 from moorline.errors import StateMisused, StateNotBound
 from moorline.model.durations import Duration
 from moorline.model.options import checks_options
-
-T = TypeVar("T")
-K = TypeVar("K")
-V = TypeVar("V")
-IN = TypeVar("IN")
-OUT = TypeVar("OUT")
 
 
 class State(AnswersForeignNames):
@@ -48,8 +40,8 @@ class State(AnswersForeignNames):
     #: How its content is asked for.
     _content: ClassVar[str] = "get()"
 
-    def __init__(self, name: str | None, options: dict[str, Any] | None = None) -> None:
-        self._name, self._options = name, options or {}
+    def __init__(self, name: str | None, options: StateOptions | None = None) -> None:
+        self._name, self._options = name, options or StateOptions()
         self.descriptor  # noqa: B018  what is wrong with it is said where it stands
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -59,7 +51,7 @@ class State(AnswersForeignNames):
     @property
     def descriptor(self) -> StateDescriptor:
         """What a running operator makes the live state from."""
-        return replace(self._plain_descriptor(), **self._options)
+        return replace(self._plain_descriptor(), **cast(dict[str, Any], self._options))
 
     def _plain_descriptor(self) -> StateDescriptor:
         raise NotImplementedError
@@ -98,8 +90,25 @@ class ValueState(State, Generic[T]):
     _foreign_names = foreign_names.VALUE
     _content = "value()"
 
+    @overload
     def __init__(
-        self, type: Any = object, *, default: T | None = None, name: str | None = None, **options: Any
+        self: ValueState[A], type: type[A], *, default: A, name: str | None = None, **options: Unpack[StateOptions]
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ValueState[A | None], type: type[A], *, name: str | None = None, **options: Unpack[StateOptions]
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ValueState[Any],
+        type: Any = object,
+        *,
+        default: Any = None,
+        name: str | None = None,
+        **options: Unpack[StateOptions],
+    ) -> None: ...
+    def __init__(
+        self, type: Any = object, *, default: Any = None, name: str | None = None, **options: Unpack[StateOptions]
     ) -> None:
         self._type, self._default = type, default
         super().__init__(name, options)
@@ -111,7 +120,7 @@ class ValueState(State, Generic[T]):
         """The current key's value, or the default."""
         raise self._unbound()
 
-    def update(self, value: T, *, ttl: Duration | None = None) -> None:
+    def update(self, value: T | None, *, ttl: Duration | None = None) -> None:
         """Replace the current key's value. ``None`` clears it. ``ttl``: this one lives so long, not as the others."""
         raise self._unbound()
 
@@ -129,7 +138,15 @@ class ListState(State, Generic[T]):
 
     _foreign_names = foreign_names.LIST
 
-    def __init__(self, type: Any = object, *, name: str | None = None, **options: Any) -> None:
+    @overload
+    def __init__(
+        self: ListState[A], type: type[A], *, name: str | None = None, **options: Unpack[StateOptions]
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ListState[Any], type: Any = object, *, name: str | None = None, **options: Unpack[StateOptions]
+    ) -> None: ...
+    def __init__(self, type: Any = object, *, name: str | None = None, **options: Unpack[StateOptions]) -> None:
         self._type = type
         super().__init__(name, options)
 
@@ -169,8 +186,40 @@ class MapState(State, Generic[K, V]):
 
     _foreign_names = foreign_names.MAP
 
+    @overload
     def __init__(
-        self, key_type: Any = object, value_type: Any = object, *, name: str | None = None, **options: Any
+        self: MapState[A, B],
+        key_type: type[A],
+        value_type: type[B],
+        *,
+        name: str | None = None,
+        **options: Unpack[StateOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: MapState[A, Any],
+        key_type: type[A],
+        value_type: Any = object,
+        *,
+        name: str | None = None,
+        **options: Unpack[StateOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: MapState[Any, Any],
+        key_type: Any = object,
+        value_type: Any = object,
+        *,
+        name: str | None = None,
+        **options: Unpack[StateOptions],
+    ) -> None: ...
+    def __init__(
+        self,
+        key_type: Any = object,
+        value_type: Any = object,
+        *,
+        name: str | None = None,
+        **options: Unpack[StateOptions],
     ) -> None:
         self._key_type, self._type = key_type, value_type
         super().__init__(name, options)
@@ -178,7 +227,13 @@ class MapState(State, Generic[K, V]):
     def _plain_descriptor(self) -> StateDescriptor:
         return MapStateDescriptor(self._name or "?", self._key_type, self._type)
 
-    def get(self, key: K, default: V | None = None) -> V | None:
+    @overload
+    def get(self, key: K) -> V | None: ...
+    @overload
+    def get(self, key: K, default: V) -> V: ...
+    @overload
+    def get(self, key: K, default: A) -> V | A: ...
+    def get(self, key: K, default: Any = None) -> Any:
         """The value under ``key``, or ``default``."""
         raise self._unbound()
 
@@ -186,7 +241,7 @@ class MapState(State, Generic[K, V]):
         """Set the value under ``key``."""
         raise self._unbound()
 
-    def put_all(self, entries: dict[K, V] | Iterable[tuple[K, V]]) -> None:
+    def put_all(self, entries: Mapping[K, V] | Iterable[tuple[K, V]]) -> None:
         """Set several values."""
         raise self._unbound()
 
@@ -238,99 +293,6 @@ class MapState(State, Generic[K, V]):
 
     def __contains__(self, key: object) -> bool:
         return self.contains(key)  # type: ignore[arg-type]
-
-
-@checks_options(also=STATE_OPTIONS)
-class ReducingState(State, Generic[T]):
-    """One value per key: all that were added, reduced by a function of two.
-
-    >>> import moorline as mo
-    >>> class Best(mo.KeyedProcessFunction):
-    ...     best = mo.ReducingState(int, max)
-    >>> Best.best.descriptor.kind
-    'reducing'
-    """
-
-    _foreign_names = foreign_names.REDUCED
-
-    def __init__(
-        self, type: Any, reduce: ReduceFunction | Callable[[T, T], T], *, name: str | None = None, **options: Any
-    ) -> None:
-        self._type, self._reduce = type, reduce
-        super().__init__(name, options)
-
-    def _plain_descriptor(self) -> StateDescriptor:
-        return ReducingStateDescriptor(self._name or "?", self._reduce, self._type)
-
-    def get(self) -> T | None:
-        """The reduced value, or ``None`` if nothing was added."""
-        raise self._unbound()
-
-    def add(self, value: T, *, ttl: Duration | None = None) -> None:
-        """Reduce one more value into it."""
-        raise self._unbound()
-
-
-@checks_options(also=STATE_OPTIONS)
-class AggregatingState(State, Generic[IN, OUT]):
-    """One result per key: all that were added, through an :class:`AggregateFunction`.
-
-    ``type`` is the type of the accumulator, which is what is stored.
-
-    >>> import moorline as mo
-    >>> class Mean(mo.AggregateFunction):
-    ...     def create_accumulator(self): return (0, 0.0)
-    ...     def add(self, value, acc): return acc[0] + 1, acc[1] + value
-    ...     def get_result(self, acc): return acc[1] / acc[0]
-    >>> class Means(mo.KeyedProcessFunction):
-    ...     mean = mo.AggregatingState(tuple[int, float], Mean())
-    >>> Means.mean.descriptor.kind
-    'aggregating'
-    """
-
-    _foreign_names = foreign_names.REDUCED
-
-    def __init__(
-        self, type: Any, aggregate: AggregateFunction[IN, Any, OUT], *, name: str | None = None, **options: Any
-    ) -> None:
-        self._type, self._aggregate = type, aggregate
-        super().__init__(name, options)
-
-    def _plain_descriptor(self) -> StateDescriptor:
-        return AggregatingStateDescriptor(self._name or "?", self._aggregate, self._type)
-
-    def get(self) -> OUT | None:
-        """The result, or ``None`` if nothing was added."""
-        raise self._unbound()
-
-    def add(self, value: IN, *, ttl: Duration | None = None) -> None:
-        """Aggregate one more value into it."""
-        raise self._unbound()
-
-
-@checks_options(also=STATE_OPTIONS)
-class FoldingState(AggregatingState[IN, OUT]):
-    """One value per key: all that were added, folded into ``initial``; for code that still uses it.
-
-    It is an :class:`AggregatingState` whose accumulator is its result, stored as one and interchangeable with one.
-
-    >>> import moorline as mo
-    >>> class Longest(mo.KeyedProcessFunction):
-    ...     text = mo.FoldingState("", lambda text, word: text + word, str)
-    >>> Longest.text.descriptor.kind
-    'aggregating'
-    """
-
-    def __init__(
-        self,
-        initial: OUT,
-        fold: Callable[[OUT, IN], OUT],
-        type: Any = object,
-        *,
-        name: str | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(type, Folding(initial, fold), name=name, **options)
 
 
 def declared_states(function: object) -> dict[str, State]:

@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic
 
+from moorline.api.type_parameters import W_co
 from moorline.api.windows.triggers import (
     EndOfStreamTrigger,
     EventTimeTrigger,
@@ -99,7 +100,7 @@ def signed_milliseconds(duration: Duration, what: str) -> int:
     return milliseconds(duration, what)
 
 
-class WindowAssigner:
+class WindowAssigner(Generic[W_co]):
     """The rule that assigns a record to windows. Subclass it for windows of your own.
 
     >>> class Odd(WindowAssigner):
@@ -114,7 +115,7 @@ class WindowAssigner:
     #: Do windows that touch become one?
     is_merging: ClassVar[bool] = False
 
-    def assign_windows(self, element: Any, timestamp: int) -> Iterable[TimeWindow]:
+    def assign_windows(self, element: Any, timestamp: int, /) -> Iterable[TimeWindow]:
         """The windows of a record. ``timestamp`` is its own, or the clock's if that is the time that counts."""
         raise NotImplementedError
 
@@ -127,7 +128,7 @@ class WindowAssigner:
         return [(window.start, window.end) for window in self.assign_windows(element, timestamp)]
 
 
-class AlignedWindows(WindowAssigner):
+class AlignedWindows(WindowAssigner[W_co]):
     """Windows that follow from the time alone, so that they need not be found out for every record."""
 
     def pane(self, time: int) -> Pane:
@@ -141,7 +142,7 @@ class AlignedWindows(WindowAssigner):
         return self.pane(timestamp)[2]
 
 
-class _Tumbling(AlignedWindows):
+class _Tumbling(AlignedWindows[TimeWindow]):
     def __init__(self, size: Duration, offset: Duration = 0) -> None:
         self.size_ms = _length("size", size)
         self.offset_ms = _offset(offset, self.size_ms, "size")
@@ -187,7 +188,7 @@ class TumblingProcessingTimeWindows(_Tumbling):
         return cls(size, offset)
 
 
-class _Sliding(AlignedWindows):
+class _Sliding(AlignedWindows[TimeWindow]):
     def __init__(self, size: Duration, slide: Duration, offset: Duration = 0) -> None:
         self.size_ms, self.slide_ms = _length("size", size), _length("slide", slide)
         self.offset_ms = _offset(offset, self.slide_ms, "slide")
@@ -237,7 +238,7 @@ class SlidingProcessingTimeWindows(_Sliding):
         return cls(size, slide, offset)
 
 
-class _Sessions(WindowAssigner):
+class _Sessions(WindowAssigner[TimeWindow]):
     is_merging = True
 
     def __init__(self, gap: Duration | Callable[[Any], Duration]) -> None:
@@ -301,7 +302,7 @@ class ProcessingTimeSessionWindows(_Sessions):
 
 
 @checks_options()
-class GlobalWindows(AlignedWindows):
+class GlobalWindows(AlignedWindows[GlobalWindow]):
     """One window for all records of a key. It never ends, so give it a trigger; ``fire_at_end`` is one.
 
     >>> GlobalWindows(fire_at_end=True)

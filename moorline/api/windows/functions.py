@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Generic, Protocol
 
-from moorline.api.functions.base import Function, OutputTag
-from moorline.api.state import descriptors, states
+from moorline.api.functions.base import Diverted, Function, OutputTag
+from moorline.api.state import combining, descriptors, states
 from moorline.api.state.descriptors import StateDescriptor
-
-if TYPE_CHECKING:
-    from moorline.api.windows.assigners import Window
+from moorline.api.type_parameters import IN, IN1, IN2, OUT, A, B, K_co, K_contra, W, W_co
 
 
 class KeyedStateStore(Protocol):
     """States that were declared beforehand, found by their descriptors."""
 
-    def get_state(self, descriptor: descriptors.ValueStateDescriptor) -> states.ValueState[Any]: ...
-    def get_list_state(self, descriptor: descriptors.ListStateDescriptor) -> states.ListState[Any]: ...
-    def get_map_state(self, descriptor: descriptors.MapStateDescriptor) -> states.MapState[Any, Any]: ...
-    def get_reducing_state(self, descriptor: descriptors.ReducingStateDescriptor) -> states.ReducingState[Any]: ...
+    def get_state(self, descriptor: descriptors.ValueStateDescriptor[A]) -> states.ValueState[A]: ...
+    def get_list_state(self, descriptor: descriptors.ListStateDescriptor[A]) -> states.ListState[A]: ...
+    def get_map_state(self, descriptor: descriptors.MapStateDescriptor[A, B]) -> states.MapState[A, B]: ...
+    def get_reducing_state(self, descriptor: descriptors.ReducingStateDescriptor[A]) -> combining.ReducingState[A]: ...
     def get_aggregating_state(
-        self, descriptor: descriptors.AggregatingStateDescriptor
-    ) -> states.AggregatingState[Any, Any]: ...
+        self, descriptor: descriptors.AggregatingStateDescriptor[A, B]
+    ) -> combining.AggregatingState[A, B]: ...
 
 
-class WindowContext(Protocol):
+class WindowContext(Protocol[W_co]):
     """What a window function can learn and do beside its elements."""
 
-    def window(self) -> Window:
+    def window(self) -> W_co:
         """Which window it is about."""
         ...
 
@@ -43,12 +41,12 @@ class WindowContext(Protocol):
         """What is kept for this key in all windows: the states in ``global_states``."""
         ...
 
-    def output(self, tag: OutputTag, value: Any) -> None:
+    def output(self, tag: OutputTag[A], value: A) -> None:
         """Send a value to a side output."""
         ...
 
 
-class ProcessWindowFunction(Function):
+class ProcessWindowFunction(Function, Generic[IN, OUT, K_contra, W]):
     """The contents of a window into results, with state, timers' clocks and side outputs.
 
     Under ``reduce`` and ``aggregate`` there is one element: the reduction or the result. A function may be called
@@ -73,14 +71,16 @@ class ProcessWindowFunction(Function):
     #: States per key, for ``context.global_state()``.
     global_states: ClassVar[tuple[StateDescriptor, ...]] = ()
 
-    def process(self, key: Any, context: WindowContext, elements: list[Any]) -> Iterable[Any] | None:
+    def process(
+        self, key: K_contra, context: WindowContext[W], elements: list[IN], /
+    ) -> Iterable[OUT | Diverted] | None:
         raise NotImplementedError
 
-    def clear(self, context: WindowContext) -> None:
+    def clear(self, context: WindowContext[W], /) -> None:
         """The window is gone for good: clear its states."""
 
 
-class WindowFunction(Function):
+class WindowFunction(Function, Generic[IN, OUT, K_contra, W]):
     """The contents of a window into results, with the key and the window.
 
     >>> class Latest(WindowFunction):
@@ -88,11 +88,11 @@ class WindowFunction(Function):
     ...         yield key, window.end, elements[-1]
     """
 
-    def apply(self, key: Any, window: Window, elements: list[Any]) -> Iterable[Any] | None:
+    def apply(self, key: K_contra, window: W, elements: list[IN], /) -> Iterable[OUT] | None:
         raise NotImplementedError
 
 
-class CoGroupFunction(Function):
+class CoGroupFunction(Function, Generic[IN1, IN2, OUT]):
     """The records that two streams have in a window with the same key into results. One side may be empty.
 
     >>> class Unanswered(CoGroupFunction):
@@ -101,11 +101,11 @@ class CoGroupFunction(Function):
     ...             yield from questions
     """
 
-    def co_group(self, lefts: list[Any], rights: list[Any]) -> Iterable[Any] | None:
+    def co_group(self, lefts: list[IN1], rights: list[IN2], /) -> Iterable[OUT] | None:
         raise NotImplementedError
 
 
-class JoinFunction(Function):
+class JoinFunction(Function, Generic[IN1, IN2, OUT]):
     """Each pair of records that two streams have in a window with the same key into one result.
 
     >>> class Price(JoinFunction):
@@ -113,11 +113,11 @@ class JoinFunction(Function):
     ...         return order["amount"] * rate["factor"]
     """
 
-    def join(self, left: Any, right: Any) -> Any:
+    def join(self, left: IN1, right: IN2, /) -> OUT:
         raise NotImplementedError
 
 
-class ProcessJoinContext(Protocol):
+class ProcessJoinContext(Protocol[K_co]):
     """What a function of an interval join can learn beside the pair."""
 
     @property
@@ -130,14 +130,14 @@ class ProcessJoinContext(Protocol):
         ...
 
     @property
-    def current_key(self) -> Any: ...
+    def current_key(self) -> K_co: ...
 
-    def output(self, tag: OutputTag, value: Any) -> None:
+    def output(self, tag: OutputTag[A], value: A) -> None:
         """Send a value to a side output."""
         ...
 
 
-class ProcessJoinFunction(Function):
+class ProcessJoinFunction(Function, Generic[IN1, IN2, OUT]):
     """Each pair of records that are near enough in time into results.
 
     >>> class Delay(ProcessJoinFunction):
@@ -145,5 +145,7 @@ class ProcessJoinFunction(Function):
     ...         yield left, right, ctx.right_timestamp - ctx.left_timestamp
     """
 
-    def process_element(self, left: Any, right: Any, ctx: ProcessJoinContext) -> Iterable[Any] | None:
+    def process_element(
+        self, left: IN1, right: IN2, ctx: ProcessJoinContext[Any], /
+    ) -> Iterable[OUT | Diverted] | None:
         raise NotImplementedError

@@ -12,14 +12,17 @@ still come.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
 
-from moorline.api.functions.base import Function, OutputTag
+from moorline.api.functions.base import Diverted, Function, OutputTag
 from moorline.api.functions.connected import KeyedCoProcessFunction
 from moorline.api.functions.overrides import check_methods
+from moorline.api.options import StepOptions
 from moorline.api.state.descriptors import MapStateDescriptor
 from moorline.api.state.states import MapState, declared_states
+from moorline.api.type_parameters import K_co, T2_co, T_co, U
 from moorline.api.windows.assigners import WindowAssigner, signed_milliseconds
 from moorline.api.windows.functions import CoGroupFunction, JoinFunction, ProcessJoinContext, ProcessJoinFunction
 from moorline.api.windows.streams import WindowSpec, checked_assigner
@@ -33,35 +36,30 @@ from moorline.model.times import MAX_TIME, MIN_TIME
 if TYPE_CHECKING:
     from moorline.api.streams import Stream
 
-#: Adds an operator with two inputs: kind, function, first, second, options.
-TwoInputs = Callable[..., "Stream"]
-Key = Callable[[Any], Any]
 
+class _Meeting(Generic[T_co, T2_co]):
+    """Two streams of which records with equal keys are to meet in windows."""
 
-class JoinedStreams:
-    """Two streams of which records with equal keys are to meet in windows: ``where``, ``equal_to``, ``window``."""
-
-    def __init__(self, first: Stream, second: Any, two_inputs: TwoInputs, is_join: bool) -> None:
+    def __init__(self, first: Stream[T_co], second: Stream[T2_co]) -> None:
         if getattr(second, "_job", None) is not first._job:
             raise InvalidArgument("join", second, "Give another stream of the same job.")
-        self._first, self._second, self._two_inputs, self._is_join = first, second, two_inputs, is_join
-        self._where: tuple[Key, Any] | None = None
-        self._equal_to: Key | None = None
+        self._first, self._second = first, second
+        self._where: tuple[Callable[[Any], Any], Any] | None = None
+        self._equal_to: Callable[[Any], Any] | None = None
 
-    def where(self, key: Key, *, key_type: Any = None) -> JoinedStreams:
+    def where(self, key: Callable[[T_co], Any], *, key_type: Any = None) -> Self:
         """The key of the first stream's records. ``key_type`` as in ``key_by``."""
-        changed = JoinedStreams(self._first, self._second, self._two_inputs, self._is_join)
-        changed._where, changed._equal_to = (key, key_type), self._equal_to
+        changed = copy(self)
+        changed._where = (key, key_type)
         return changed
 
-    def equal_to(self, key: Key) -> JoinedStreams:
+    def equal_to(self, key: Callable[[T2_co], Any]) -> Self:
         """The key of the second stream's records."""
-        changed = JoinedStreams(self._first, self._second, self._two_inputs, self._is_join)
-        changed._where, changed._equal_to = self._where, key
+        changed = copy(self)
+        changed._equal_to = key
         return changed
 
-    def window(self, assigner: WindowAssigner) -> WindowedJoin:
-        """In which windows they meet. A session window is made of the records of both."""
+    def _keyed(self, assigner: WindowAssigner) -> tuple[Stream[T_co], Stream[T2_co], WindowSpec]:
         if self._where is None or self._equal_to is None:
             missing = "where(...)" if self._where is None else "equal_to(...)"
             raise InvalidArgument("window", assigner, f"Say first what the records meet by: {missing} is missing.")
@@ -69,50 +67,95 @@ class JoinedStreams:
         first = self._first.key_by(key, key_type=key_type)
         second = self._second.key_by(self._equal_to, key_type=key_type)
         spec = WindowSpec(checked_assigner(assigner), assigner.default_trigger(), contents="sides")
-        return WindowedJoin(first, second, self._two_inputs, self._is_join, spec)
+        return first, second, spec
 
 
-class WindowedJoin:
+class JoinedStreams(_Meeting[T_co, T2_co]):
+    """Two streams of which pairs of records with equal keys are to meet: ``where``, ``equal_to``, ``window``."""
+
+    def window(self, assigner: WindowAssigner) -> WindowedJoin[T_co, T2_co]:
+        """In which windows they meet. A session window is made of the records of both."""
+        return WindowedJoin(*self._keyed(assigner))
+
+
+class CoGroupedStreams(_Meeting[T_co, T2_co]):
+    """Two streams whose records with equal keys are to meet as two lists: ``where``, ``equal_to``, ``window``."""
+
+    def window(self, assigner: WindowAssigner) -> WindowedCoGroup[T_co, T2_co]:
+        """In which windows they meet. A session window is made of the records of both."""
+        return WindowedCoGroup(*self._keyed(assigner))
+
+
+class _WindowedMeeting(Generic[T_co, T2_co]):
     """Two streams whose records meet in windows. Records that are too late are dropped and counted."""
 
-    def __init__(self, first: Stream, second: Stream, two_inputs: TwoInputs, is_join: bool, spec: WindowSpec) -> None:
-        self._first, self._second, self._two_inputs, self._is_join = first, second, two_inputs, is_join
-        self._spec = spec
+    def __init__(self, first: Stream[T_co], second: Stream[T2_co], spec: WindowSpec) -> None:
+        self._first, self._second, self._spec = first, second, spec
 
-    def trigger(self, trigger: Trigger) -> WindowedJoin:
+    def trigger(self, trigger: Trigger) -> Self:
         """Fire when this says so, instead of at the end of the window."""
         if not isinstance(trigger, Trigger) or (self._spec.assigner.is_merging and not trigger.can_merge()):
             raise InvalidArgument("trigger", trigger, "Give a Trigger; with sessions, one that has on_merge.")
         return self._with(trigger=trigger)
 
-    def allowed_lateness(self, lateness: Duration) -> WindowedJoin:
+    def allowed_lateness(self, lateness: Duration) -> Self:
         """Keep windows for so long after the watermark has passed their end. A late record fires its window again."""
         return self._with(lateness_ms=milliseconds(lateness, "allowed lateness"))
+
+    def _step(self, function: Any, left_type: Any, right_type: Any, options: StepOptions) -> Stream[Any]:
+        spec = replace(self._spec, types=(left_type, right_type))
+        return self._first._step_with(self._second, "window", function, **options, window=spec)
+
+    def _with(self, **changes: Any) -> Self:
+        return type(self)(self._first, self._second, replace(self._spec, **changes))
+
+
+class WindowedJoin(_WindowedMeeting[T_co, T2_co]):
+    """Two streams of which pairs of records meet in windows. Records that are too late are dropped and counted."""
 
     @checks_options(also=STEP_OPTIONS)
     def apply(
         self,
-        function: JoinFunction | CoGroupFunction | Callable[[Any, Any], Any],
+        function: JoinFunction[T_co, T2_co, U] | Callable[[T_co, T2_co], U],
         *,
         left_type: Any = object,
         right_type: Any = object,
-        **options: Any,
-    ) -> Stream:
-        """What the function makes from them. The types are how records are stored until then.
+        **options: Unpack[StepOptions],
+    ) -> Stream[U]:
+        """One result for each pair, from a callable of left and right or a :class:`JoinFunction`.
 
-        ``join``: one result for each pair, from a callable of left and right or a :class:`JoinFunction`.
-        ``co_group``: any number for each window, from a callable of two lists or a :class:`CoGroupFunction`.
+        The types are how records are stored until then.
         """
-        wanted = JoinFunction if self._is_join else CoGroupFunction
-        if not isinstance(function, wanted):
-            if isinstance(function, (type, Function)) or not callable(function):
-                raise InvalidArgument("apply", function, f"Give a callable or an instance of {wanted.__name__}.")
-            function = _Joining(function) if self._is_join else _CoGrouping(function)
-        spec = replace(self._spec, types=(left_type, right_type))
-        return self._two_inputs("window", function, self._first, self._second, **options, window=spec)
+        if not isinstance(function, JoinFunction):
+            function = _Joining(_called(function, JoinFunction))
+        return self._step(function, left_type, right_type, options)
 
-    def _with(self, **changes: Any) -> WindowedJoin:
-        return WindowedJoin(self._first, self._second, self._two_inputs, self._is_join, replace(self._spec, **changes))
+
+class WindowedCoGroup(_WindowedMeeting[T_co, T2_co]):
+    """Two streams whose records meet in windows as two lists. Records that are too late are dropped and counted."""
+
+    @checks_options(also=STEP_OPTIONS)
+    def apply(
+        self,
+        function: CoGroupFunction[T_co, T2_co, U] | Callable[[list[T_co], list[T2_co]], Iterable[U] | None],
+        *,
+        left_type: Any = object,
+        right_type: Any = object,
+        **options: Unpack[StepOptions],
+    ) -> Stream[U]:
+        """Any number of results for each window, from a callable of two lists or a :class:`CoGroupFunction`.
+
+        The types are how records are stored until then.
+        """
+        if not isinstance(function, CoGroupFunction):
+            function = _CoGrouping(_called(function, CoGroupFunction))
+        return self._step(function, left_type, right_type, options)
+
+
+def _called(function: Any, wanted: type) -> Any:
+    if isinstance(function, (type, Function)) or not callable(function):
+        raise InvalidArgument("apply", function, f"Give a callable or an instance of {wanted.__name__}.")
+    return function
 
 
 class _Joining(JoinFunction):
@@ -148,7 +191,7 @@ class IntervalSpec:
     right_late: OutputTag | None = None
 
 
-class IntervalJoin:
+class IntervalJoin(Generic[T_co, T2_co, K_co]):
     """Two keyed streams whose records meet if they are near in time: say how near with :meth:`between`.
 
     >>> import moorline as mo
@@ -159,10 +202,10 @@ class IntervalJoin:
     >>> pairs = joined.process(lambda ad, click, ctx: [(ad["id"], ctx.right_timestamp - ctx.left_timestamp)])
     """
 
-    def __init__(self, first: Stream, second: Any, two_inputs: TwoInputs, spec: IntervalSpec | None = None) -> None:
+    def __init__(self, first: Stream[T_co], second: Stream[T2_co], spec: IntervalSpec | None = None) -> None:
+        self._first, self._second, self._spec = first, second, spec
         if not isinstance(second, type(first)) or second._job is not first._job:
             raise InvalidArgument("interval_join", second, "Give another keyed stream of the same job.")
-        self._first, self._second, self._two_inputs, self._spec = first, second, two_inputs, spec
 
     def between(
         self,
@@ -171,31 +214,32 @@ class IntervalJoin:
         *,
         lower_exclusive: bool = False,
         upper_exclusive: bool = False,
-    ) -> IntervalJoin:
+    ) -> IntervalJoin[T_co, T2_co, K_co]:
         """A pair meets if ``left + lower <= right <= left + upper``, by their timestamps."""
         lower_ms = signed_milliseconds(lower, "lower bound") + lower_exclusive
         upper_ms = signed_milliseconds(upper, "upper bound") - upper_exclusive
         if lower_ms > upper_ms:
             raise InvalidArgument("between", (lower, upper), "The lower bound is not above the upper one.")
-        return IntervalJoin(self._first, self._second, self._two_inputs, IntervalSpec(lower_ms, upper_ms))
+        return IntervalJoin(self._first, self._second, IntervalSpec(lower_ms, upper_ms))
 
-    def side_output_left_late_data(self, tag: OutputTag) -> IntervalJoin:
+    def side_output_left_late_data(self, tag: OutputTag[Any]) -> IntervalJoin[T_co, T2_co, K_co]:
         """Send late records of the first stream to a side output, instead of dropping them."""
         return self._with("side_output_left_late_data", left_late=tag)
 
-    def side_output_right_late_data(self, tag: OutputTag) -> IntervalJoin:
+    def side_output_right_late_data(self, tag: OutputTag[Any]) -> IntervalJoin[T_co, T2_co, K_co]:
         """Send late records of the second stream to a side output, instead of dropping them."""
         return self._with("side_output_right_late_data", right_late=tag)
 
     @checks_options(also=STEP_OPTIONS)
     def process(
         self,
-        function: ProcessJoinFunction | Callable[[Any, Any, ProcessJoinContext], Iterable[Any] | None],
+        function: ProcessJoinFunction[T_co, T2_co, U]
+        | Callable[[T_co, T2_co, ProcessJoinContext[K_co]], Iterable[U | Diverted] | None],
         *,
         left_type: Any = object,
         right_type: Any = object,
-        **options: Any,
-    ) -> Stream:
+        **options: Unpack[StepOptions],
+    ) -> Stream[U]:
         """What the function makes from each pair (or a callable of left, right and context).
 
         Results carry the later of the two timestamps. The types are how records are stored until then.
@@ -206,18 +250,18 @@ class IntervalJoin:
         check_methods(function, "interval join")
         spec = self._known("process")
         wrapped = IntervalJoinFunction(function, spec, left_type, right_type)
-        return self._two_inputs("window", wrapped, self._first, self._second, **options, window=spec)
+        return self._first._step_with(self._second, "window", wrapped, **options, window=spec)
 
     def _known(self, what: str) -> IntervalSpec:
         if self._spec is None:
             raise InvalidArgument(what, "no interval", 'Say first how near records are to be: .between("-5s", "5s").')
         return self._spec
 
-    def _with(self, what: str, **tags: Any) -> IntervalJoin:
+    def _with(self, what: str, **tags: Any) -> IntervalJoin[T_co, T2_co, K_co]:
         for tag in tags.values():
             if not isinstance(tag, OutputTag):
                 raise InvalidArgument(what, tag, 'Give an OutputTag, such as OutputTag("late").')
-        return IntervalJoin(self._first, self._second, self._two_inputs, replace(self._known(what), **tags))
+        return IntervalJoin(self._first, self._second, replace(self._known(what), **tags))
 
 
 class PairContext:

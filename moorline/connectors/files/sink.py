@@ -65,7 +65,7 @@ def write_files(
     >>> sink = write_files(folder, format="jsonl")
     >>> writer = sink.open(SinkContext("job", "out", subtask=0, parallelism=1, attempt=1))
     >>> writer.write([{"word": "to"}, {"word": "be"}])
-    >>> staged = writer.prepare(checkpoint=1)
+    >>> staged = writer.prepare(1)
     >>> list(folder.glob("part-*"))
     []
     >>> sink.commit(staged)

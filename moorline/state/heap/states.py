@@ -12,13 +12,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from moorline.api.functions.base import ReduceFunction
+from moorline.api.state.combining import AggregatingState, ReducingState
 from moorline.api.state.descriptors import (
     AggregatingStateDescriptor,
     ReducingStateDescriptor,
     StateDescriptor,
     ValueStateDescriptor,
 )
-from moorline.api.state.states import AggregatingState, ListState, MapState, ReducingState, State, ValueState
+from moorline.api.state.states import ListState, MapState, State, ValueState
 from moorline.errors import TtlNotEnabled
 from moorline.model.copies import copy_of
 from moorline.model.durations import Duration

@@ -10,13 +10,14 @@ import copy
 from typing import Any, NoReturn
 
 from moorline.api.functions.base import ReduceFunction
+from moorline.api.state.combining import AggregatingState, ReducingState
 from moorline.api.state.descriptors import (
     AggregatingStateDescriptor,
     ReducingStateDescriptor,
     StateDescriptor,
     ValueStateDescriptor,
 )
-from moorline.api.state.states import AggregatingState, ReducingState, State, ValueState
+from moorline.api.state.states import State, ValueState
 from moorline.errors import TtlNotEnabled
 from moorline.model.copies import copy_of
 from moorline.model.durations import Duration

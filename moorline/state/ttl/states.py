@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from moorline.api.functions.base import ReduceFunction
+from moorline.api.state.combining import AggregatingState, ReducingState
 from moorline.api.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -24,7 +25,7 @@ from moorline.api.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from moorline.api.state.states import AggregatingState, ReducingState, State, ValueState
+from moorline.api.state.states import State, ValueState
 from moorline.model.copies import copy_of
 from moorline.model.durations import Duration
 from moorline.protocol.expiry import after_read, is_expired, later

@@ -44,8 +44,9 @@ class PacedSource(Source):
 
     def __init__(self, source: Source, pace: Pace) -> None:
         if isinstance(source, Generator) and source.rate is not None:
-            source = copy.copy(source)
-            source.rate = None
+            unpaced = copy.copy(source)
+            unpaced.rate = None
+            source = unpaced
         self._source, self._pace = source, pace
         self.is_bounded = source.is_bounded
 

@@ -15,7 +15,8 @@ from typing import Any
 from moorline.api.functions.base import AggregateFunction, KeyedProcessFunction, OutputTag
 from moorline.api.job import Job
 from moorline.api.sources import Source, SourceContext, SourceReader
-from moorline.api.state.states import AggregatingState, ListState, MapState, ReducingState, ValueState
+from moorline.api.state.combining import AggregatingState, ReducingState
+from moorline.api.state.states import ListState, MapState, ValueState
 from moorline.model.graph import Graph
 from moorline.testing.simulation.ledger import LedgerSink
 
@@ -78,12 +79,12 @@ class CountEverything(KeyedProcessFunction):
     """Counts the records of a key in every kind of state, and checks that none is missing, doubled or early."""
 
     value = ValueState(int, default=0)
-    elements: ListState[int] = ListState(int)
-    per_split: MapState[str, int] = MapState(str, int)
+    elements = ListState(int)
+    per_split = MapState(str, int)
     reduced = ReducingState(int, lambda a, b: a + b)
     aggregated = AggregatingState(int, _Ones())
     loose: ValueState[Any] = ValueState()
-    odd: ValueState[int] = ValueState(int)
+    odd = ValueState(int)
 
     def process_element(self, value: SimRecord, ctx: Any) -> Any:
         key, split, number = value

@@ -217,13 +217,13 @@ class FollowsTheModel(KeyedProcessFunction):
     In event time the model knows the records' timestamps and nothing of watermarks.
     """
 
-    mortal: ValueState[int] = ValueState(int, ttl=StateTtlConfig("30ms"))
-    read_alive: ValueState[int] = ValueState(int, ttl=StateTtlConfig("20ms", update="on_read_and_write"))
-    recent: ValueState[int] = ValueState(int, default=-1, ttl=StateTtlConfig("10ms", time="event"))
+    mortal = ValueState(int, ttl=StateTtlConfig("30ms"))
+    read_alive = ValueState(int, ttl=StateTtlConfig("20ms", update="on_read_and_write"))
+    recent = ValueState(int, default=-1, ttl=StateTtlConfig("10ms", time="event"))
     #: When it was touched, and what was written.
-    recent_model: ValueState[tuple[int, int]] = ValueState(tuple[int, int])
-    written_ms: ValueState[int] = ValueState(int)
-    touched_ms: ValueState[int] = ValueState(int)
+    recent_model = ValueState(tuple[int, int])
+    written_ms = ValueState(int)
+    touched_ms = ValueState(int)
     seen = ValueState(int, default=0)
 
     def process_element(self, value: Timed, ctx: Any) -> Any:

@@ -15,10 +15,11 @@ from typing import Any
 from moorline.api.functions.base import KeyedProcessFunction
 from moorline.api.functions.source_function import SourceFunction
 from moorline.api.job import Job
+from moorline.api.state.combining import ReducingState
 from moorline.api.state.descriptors import ListStateDescriptor
 from moorline.api.state.operator_state import CheckpointedFunction
 from moorline.api.state.rekey import Rekey
-from moorline.api.state.states import ListState, ReducingState, ValueState
+from moorline.api.state.states import ListState, ValueState
 from moorline.testing.simulation.jobs.counting import LostOrDoubled, SimulatedJob
 from moorline.testing.simulation.jobs.features import AT_THE_END, Timed, timed_input, timed_stream
 from moorline.testing.simulation.ledger import LedgerSink

@@ -74,8 +74,8 @@ def outside_job(seed: int, chance: random.Random, parallelism: int, records: int
     class Counts(KeyedProcessFunction):
         here = ValueState(int, default=0)
         there = ValueState(int, default=0, store=store)
-        entries: MapState[int, int] = MapState(int, int, store=store)
-        fleeting: ValueState[int] = ValueState(int, store=store)
+        entries = MapState(int, int, store=store)
+        fleeting = ValueState(int, store=store)
 
         def process_element(self, value: Timed, ctx: Any) -> Any:
             count = self.here.value()

@@ -1,0 +1,75 @@
+"""Types as a user meets them: right programs are silent, and each mistake in a wrong one is found where it stands."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from checkers import Complaint, copy_into, run_mypy, run_pyright
+
+import moorline as mo
+from moorline.api.options import StateOptions, StepOptions
+from moorline.api.state.descriptors import STATE_OPTIONS
+from moorline.model.options import STEP_OPTIONS
+from moorline.spark.run import start
+from moorline.spark.start_options import StartOptions
+
+HERE = Path(__file__).parent
+RIGHT = sorted(path.name for path in HERE.glob("right_*.py"))
+WRONG = sorted(path.name for path in HERE.glob("wrong_*.py"))
+EXPECTED = re.compile(r"# error: ([\w-]+) \| (\w+)$")
+
+
+@pytest.fixture(scope="module")
+def complaints(tmp_path_factory) -> dict[str, list[Complaint]]:
+    folder = tmp_path_factory.mktemp("programs")
+    copy_into(folder, {name: HERE / name for name in [*RIGHT, *WRONG]})
+    return {"mypy": run_mypy(folder, HERE.parents[1] / ".mypy_cache/programs"), "pyright": run_pyright(folder)}
+
+
+def expected(name: str, checker: str) -> dict[int, str]:
+    """By line: the mistake that is announced there."""
+    lines = enumerate((HERE / name).read_text().splitlines(), 1)
+    found = {number: match for number, line in lines if (match := EXPECTED.search(line))}
+    return {number: match[1 if checker == "mypy" else 2] for number, match in found.items()}
+
+
+@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_program_is_silent(complaints, checker, name):
+    assert [complaint for complaint in complaints[checker] if complaint.file == name] == []
+
+
+@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+@pytest.mark.parametrize("name", WRONG)
+def test_every_mistake_is_found_and_nothing_else(complaints, checker, name):
+    found: dict[int, set[str]] = defaultdict(set)
+    for complaint in complaints[checker]:
+        if complaint.file == name:
+            found[complaint.line].add(complaint.code)
+    assert found == {line: {code} for line, code in expected(name, checker).items()}
+
+
+def test_the_options_that_checkers_know_are_those_that_are_taken():
+    assert set(StepOptions.__annotations__) == set(STEP_OPTIONS)
+    assert set(StateOptions.__annotations__) == set(STATE_OPTIONS)
+    assert list(StartOptions.__annotations__) == list(inspect.signature(start).parameters)[2:]
+
+
+def test_public_classes_can_be_given_types_at_run_time():
+    class Typed(mo.KeyedProcessFunction[str, int, tuple[str, int]]):
+        last = mo.ValueState[int](int, default=0)
+
+        def process_element(self, value, ctx):
+            yield ctx.current_key, value
+
+    job = mo.Job("typed")
+    tag = mo.OutputTag[int]("late")
+    stream: mo.Stream[int] = job.source(mo.from_items([1]))
+    out = stream.key_by(str).process(Typed(), uid="typed")
+    out.side_output(tag).sink(mo.discard(), uid="late")
+    assert [operator.uid for operator in job.graph().operators][1:] == ["typed", "late"]
+    assert tag == mo.OutputTag("late")
