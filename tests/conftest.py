@@ -4,10 +4,9 @@ Property tests find the same cases on every run, so a red build stays red until 
 gives each ten times as many.
 """
 
-import os
-
 import pytest
 from hypothesis import HealthCheck, settings
+from thoroughness import examples
 
 pytest.register_assert_rewrite("moorline.testing.contracts")
 
@@ -16,7 +15,7 @@ settings.register_profile(
     derandomize=True,
     database=None,
     deadline=None,
-    max_examples=100 * int(os.environ.get("MOORLINE_THOROUGH", "1")),
+    max_examples=examples(100),
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("moorline")

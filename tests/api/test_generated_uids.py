@@ -7,6 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thoroughness import examples
 
 import moorline as mo
 from moorline.api.generated_uids import advice_on_uids
@@ -72,7 +73,7 @@ class Version:
             stream.sink(mo.discard(), uid=self.uid())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 1 << 32), st.integers(0, 1 << 32), st.sampled_from([None, "words"]))
 def test_what_is_changed_elsewhere_leaves_an_id_as_it_is(one, other, named_source):
     first = made(Version(random.Random(one), named_source))

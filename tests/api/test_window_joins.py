@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thoroughness import examples
 
 import moorline as mo
 from moorline.api.windows.assigners import (
@@ -251,7 +252,7 @@ interval_steps = st.lists(
 
 
 @given(st.integers(-12, 12), st.integers(0, 12), interval_steps)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_an_interval_join_finds_what_a_look_at_all_pairs_finds(lower, width, steps):
     upper = lower + width
     build = near(timedelta(milliseconds=lower), timedelta(milliseconds=upper))

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_list_and_generator_sources import Clock, open_all, read_with_restarts
+from thoroughness import examples
 
 from moorline.api.sources import SourceReader
 from moorline.connectors.files import formats, lines
@@ -56,7 +57,7 @@ def as_csv(rows: list[list[str]], end: str) -> str:
 # --- exactly once, through any restarts -------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.lists(st.integers(), max_size=12), max_size=5), st.booleans(), st.randoms(use_true_random=False))
 def test_json_lines_come_once(files: list[list[int]], ended: bool, chance: random.Random) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -67,7 +68,7 @@ def test_json_lines_come_once(files: list[list[int]], ended: bool, chance: rando
     assert sorted(r["n"] for r in out) == sorted(i for numbers in files for i in numbers)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(st.lists(texts, min_size=2, max_size=2), max_size=12),
     st.sampled_from(["\n", "\r\n"]),
@@ -82,7 +83,7 @@ def test_csv_rows_come_once_and_in_order(rows: list[list[str]], end: str, ended:
         assert read_with_restarts(read_files(folder), chance) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(texts.filter(lambda t: "\n" not in t and not t.endswith("\r")), max_size=12), st.randoms())
 def test_text_lines_come_once_and_in_order(expected: list[str], chance: random.Random) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -90,7 +91,7 @@ def test_text_lines_come_once_and_in_order(expected: list[str], chance: random.R
         assert read_with_restarts(read_files(folder), chance) == expected
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.integers(0, 20), max_size=4), st.integers(1, 7), st.randoms(use_true_random=False))
 def test_parquet_rows_come_once(counts: list[int], group: int, chance: random.Random) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -19,6 +19,7 @@ class TestMemoryStore(ExternalStoreContract):
         return memory_state(f"contract {next(names)}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100))
 def test_each_record_counts_once_when_the_store_fails_before_and_after_it_did_what_it_should(seed):
     store, chance = (
@@ -38,6 +39,7 @@ def test_each_record_counts_once_when_the_store_fails_before_and_after_it_did_wh
     run.finish()
 
 
+@pytest.mark.slow
 def test_the_runs_are_not_vacuous():
     refused = failures = 0
     for seed in range(10):

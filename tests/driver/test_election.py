@@ -27,6 +27,8 @@ from moorline.storage.lease import LeaseFiles
 from moorline.storage.stores.local import LocalStore
 from moorline.storage.stores.memory import MemoryStore
 
+pytestmark = pytest.mark.slow
+
 S = mo.JobStatus
 
 

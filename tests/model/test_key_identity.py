@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_keys import Account, Colour, Level, Name, Point, Purse, all_keys, are_one_in_a_dict, clashing
+from thoroughness import examples
 
 from moorline.errors import KeyClassesClash, KeyClassUnknown
 from moorline.model.keys import ClassKey, NotAKey, decode_identity, encode
@@ -27,7 +28,7 @@ repeated_hour = st.sampled_from(
 keys = clashing | repeated_hour | st.tuples(clashing | repeated_hour, clashing)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(keys, keys)
 def test_what_stands_for_two_keys_is_equal_exactly_when_their_encodings_are(a, b):
     identities = KeyIdentities("op")
@@ -47,7 +48,7 @@ def test_it_has_the_encoding_of_the_key_and_gives_the_key_back(key):
         assert encode(identities.shown(decode_identity(encode(key)))) == encode(key)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(keys, keys)
 def test_in_a_dict_of_keys_that_compare_as_they_are_encoded_no_other_key_is_found(a, b):
     if compares_as_encoded(a) and are_one_in_a_dict(a, b):

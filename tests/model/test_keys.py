@@ -18,6 +18,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from stable_ids import shown
+from thoroughness import examples
 
 from moorline.model import keys
 from moorline.model.keys import NotAKey, UnknownClass, decode, encode, key_group
@@ -196,7 +197,7 @@ def are_one_in_a_dict(a, b):
         assume(False)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(clashing, clashing)
 def test_encodings_are_equal_exactly_when_a_dict_calls_the_keys_equal(a, b):
     assert (encode(a) == encode(b)) == are_one_in_a_dict(a, b)

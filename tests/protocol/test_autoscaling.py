@@ -8,6 +8,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thoroughness import examples
 
 from moorline.errors import InvalidArgument
 from moorline.model.config.run import Autoscale
@@ -65,7 +66,8 @@ def works(chain, offered):
     return [offered * cost / p for cost, p in zip(chain.costs, chain.parallelism)]
 
 
-@settings(max_examples=30)  # each is hours of a job
+@pytest.mark.slow
+@settings(max_examples=examples(10))  # each is hours of a job
 @given(costs, st.floats(0.01, 30.0), configs)
 def test_under_a_steady_load_it_gets_what_it_needs_and_then_nothing_changes_any_more(costs, offered, config):
     chain = Chain(costs, config).run(1500, lambda now: offered)
@@ -79,7 +81,8 @@ def test_under_a_steady_load_it_gets_what_it_needs_and_then_nothing_changes_any_
         assert sum(not up for up in changes) <= 1
 
 
-@settings(max_examples=30)  # each is hours of a job
+@pytest.mark.slow
+@settings(max_examples=examples(10))  # each is hours of a job
 @given(costs, st.lists(st.floats(0.01, 30.0), min_size=2, max_size=5), configs)
 def test_it_follows_a_load_that_goes_up_and_down_and_never_before_the_cool_down_is_over(costs, loads, config):
     chain = Chain(costs, config)

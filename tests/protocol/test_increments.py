@@ -2,6 +2,7 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thoroughness import examples
 
 from moorline.model.manifest import KeyedHandle, Segment, SnapshotFile
 from moorline.protocol.increments import MAX_FILES, MAX_INCREMENTS, is_fold_due
@@ -48,7 +49,7 @@ def test_after_a_rescale_only_the_own_share_of_a_file_counts():
     assert is_fold_due([share], 63)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(size=st.integers(1, 5000), changes=st.lists(st.integers(1, 5000), min_size=1, max_size=120))
 def test_a_checkpoint_writes_little_more_than_what_has_changed(size, changes):
     """The bound of the docstring: four times the changes, and a part of the state per checkpoint."""

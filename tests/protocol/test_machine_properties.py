@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thoroughness import examples
 
 from moorline.errors import FailureReason, InvalidTransition
 from moorline.model.config.restarts import ExponentialDelay, FailureRate, FixedDelay
@@ -262,7 +263,7 @@ events = st.one_of(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.integers(0, 3), st.integers(0, 2**32), st.lists(events, max_size=60))
 def test_coordination_loses_no_file_and_discards_none_that_is_needed(tolerable, seed, story):
     observer = CoordinationObserver(tolerable, random.Random(seed))

@@ -8,6 +8,7 @@ from collections import deque
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thoroughness import examples
 
 from moorline.errors import InvalidTransition
 from moorline.protocol.termination import (
@@ -148,7 +149,7 @@ class World:
         return True
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.integers(0, 10**9), st.integers(1, 4), st.booleans(), st.integers(0, 6))
 def test_a_loop_ends_when_and_only_when_nothing_is_on_its_way(seed, width, all_to_all, records):
     world = World(random.Random(seed), width, all_to_all, records)

@@ -394,6 +394,7 @@ def threads_of_requests() -> int:
     return sum("process_request" in thread.name for thread in threading.enumerate())
 
 
+@pytest.mark.slow
 def test_idle_connections_are_limited_and_forgotten(hasty_world):
     world = hasty_world
     idle = [socket.create_connection(world.address) for _ in range(200)]

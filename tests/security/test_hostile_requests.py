@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_console_endpoint import Job, World, query
+from thoroughness import examples
 
 from moorline.errors import ParallelismTooHigh, SavepointNotPermitted, SparkUnsuitable
 from moorline.http import routes
@@ -138,7 +139,7 @@ def test_any_json_is_a_key_or_a_value_error(key):
     assert isinstance(encoded, bytes)
 
 
-@settings(FUZZ, max_examples=60)
+@settings(FUZZ, max_examples=examples(60))
 @given(
     line=st.binary(max_size=60) | st.sampled_from([b"POST /v1/query HTTP/1.1", b"GET /v1/status", b"HEAD / HTTP/2.7"]),
     headers=st.lists(

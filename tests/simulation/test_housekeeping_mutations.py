@@ -15,6 +15,8 @@ from moorline.testing.simulation.faults import Faults
 from moorline.testing.simulation.jobs.counting import counting_job
 from moorline.testing.simulation.simulator import Simulation
 
+pytestmark = pytest.mark.slow
+
 ROUGH = Faults(worker_death=0.006, driver_death=0.001, damage=0, storage_error=0.05, sweep=0.01)
 
 

@@ -19,6 +19,8 @@ from moorline.testing.simulation.jobs.loops import loop_job
 from moorline.testing.simulation.jobs.modes import at_least_once
 from moorline.testing.simulation.simulator import Simulation
 
+pytestmark = pytest.mark.slow
+
 ROUGH = Faults(worker_death=0.004, driver_death=0.001, damage=0)
 
 

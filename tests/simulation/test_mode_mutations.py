@@ -20,6 +20,8 @@ from moorline.testing.simulation.jobs.features import broadcast_job, timers_job
 from moorline.testing.simulation.jobs.modes import at_least_once_job
 from moorline.testing.simulation.simulator import Simulation
 
+pytestmark = pytest.mark.slow
+
 ROUGH = Faults(worker_death=0.006, driver_death=0.001, damage=0)
 UNALIGNED = {"unaligned": True}
 

@@ -73,6 +73,7 @@ def rough(seed: int) -> None:
         Simulation(seed, records=300, faults=faults, fault_steps=20_000, rocksdb=0).run()
 
 
+@pytest.mark.slow
 def test_rough_runs_lose_and_double_nothing_either():
     for seed in range(12):
         rough(seed)
@@ -89,16 +90,19 @@ def test_jobs_whose_workers_stop_answering_come_to_their_end():
         hanging(seed)
 
 
+@pytest.mark.slow
 def test_it_notices_when_nobody_looks_for_workers_that_have_stopped_answering(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Heartbeats, "overdue", lambda beats, now_ms: None)
     assert notices(hanging)
 
 
+@pytest.mark.slow
 def test_it_notices_when_blocking_is_switched_off(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Gate, "take", lambda gate, channel, frame: gate._pass(channel, frame))
     assert notices(rough)
 
 
+@pytest.mark.slow
 def test_it_notices_when_the_manifest_is_published_early(monkeypatch: pytest.MonkeyPatch):
     def publish_at_the_first(self, subtask, checkpoint, handles):
         pending = self.pending.get(checkpoint)
@@ -112,6 +116,7 @@ def test_it_notices_when_the_manifest_is_published_early(monkeypatch: pytest.Mon
     assert notices(rough)
 
 
+@pytest.mark.slow
 def test_it_notices_when_a_sink_commits_before_the_checkpoint_is_complete(monkeypatch: pytest.MonkeyPatch):
     from moorline.subtask.operators.sink import SinkOperator  # noqa: PLC0415
 

@@ -31,6 +31,8 @@ from moorline.testing.simulation.jobs.features import (
 from moorline.testing.simulation.jobs.values import values_job
 from moorline.testing.simulation.simulator import Simulation
 
+pytestmark = pytest.mark.slow
+
 ROUGH = Faults(worker_death=0.006, driver_death=0.001, damage=0)
 
 

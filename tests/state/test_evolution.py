@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thoroughness import examples
 
 from moorline.errors import PickleRefused, StateIncompatible, UnsupportedType
 from moorline.state.evolution.plan import Where, check_readable, plan
@@ -501,7 +502,7 @@ names = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(names)
 def test_every_name_that_can_be_spelled_can_be_read(name):
     assert parse(spell(name)) == name

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
+from thoroughness import examples
 
 from moorline.api.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from moorline.api.state.ttl import StateTtlConfig
@@ -238,7 +239,7 @@ class Machine(RuleBasedStateMachine):
 def test_a_state_expires_as_a_dict_with_stamps_says(time, update, visibility, sweeps):
     options = {"time": time, "update": update, "visibility": visibility, "sweeps": sweeps}
     case = type("ConfiguredMachine", (Machine,), options).TestCase
-    case.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+    case.settings = settings(max_examples=examples(60), stateful_step_count=50, deadline=None)
     case("runTest").runTest()
 
 

@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thoroughness import examples
 
 from moorline.model import keys
 from moorline.state.folding import fold
@@ -64,7 +65,7 @@ def shown(folded):
 
 @pytest.mark.parametrize("key", [some_key, int_key, str_key], ids=["any", "int", "str"])
 @pytest.mark.parametrize("has_namespace", [False, True], ids=["keys", "windows"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_folding_is_what_applying_key_by_key_would_be(key, has_namespace, data):
     base, increments = data.draw(chains(key, namespace if has_namespace else st.none()))

@@ -6,12 +6,15 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 from rocksdb_worlds import scratch
+from thoroughness import examples
 
 from moorline.model.key_groups import KeyGroupRange
 from moorline.state.rocksdb.backend import RocksDbBackend
 from moorline.testing.contracts.backend.machines import machines
 
-SETTINGS = settings(max_examples=6, stateful_step_count=25, deadline=None)
+pytestmark = pytest.mark.slow
+
+SETTINGS = settings(max_examples=examples(6), stateful_step_count=25, deadline=None)
 
 
 class Factory:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 BUDGET = 24 << 20
 #: The size of a value, and how many there are: five times the budget.
 SIZES = {"small values": (1_000, 120_000), "large values": (100_000, 1_200)}

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rocksdb_worlds import new_world
+from thoroughness import examples
 
 from moorline.api.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from moorline.errors import StateTypeMismatch
@@ -218,7 +219,7 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(operations=OPERATIONS)
 def test_states_are_what_dicts_would_be(operations):
     descriptors = (
@@ -356,7 +357,7 @@ TIMERS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(operations=TIMERS)
 def test_timers_are_what_a_set_would_be_however_small_the_head(operations):
     with pytest.MonkeyPatch.context() as patch, new_world(memory_budget=1 << 20) as world:

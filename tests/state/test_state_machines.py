@@ -3,12 +3,15 @@
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
+from thoroughness import examples
 
 from moorline.state.heap import backend as heap
 from moorline.state.heap.backend import HeapBackend
 from moorline.testing.contracts.backend.machines import machines
 
-SETTINGS = settings(max_examples=20, stateful_step_count=40, deadline=None)
+pytestmark = pytest.mark.slow
+
+SETTINGS = settings(max_examples=examples(20), stateful_step_count=40, deadline=None)
 
 
 @pytest.mark.parametrize("machine", machines(HeapBackend), ids=lambda m: m.__name__)

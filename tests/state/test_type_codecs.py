@@ -353,6 +353,7 @@ def test_the_refusal_says_how_to_allow_it_and_survives_pickling():
     assert f"Pickled(allow=[..., '{__name__}.Other'])" in str(error)
 
 
+@pytest.mark.slow
 def test_mutants_of_a_pickle_reach_only_what_is_allowed():
     chance, good = random.Random(7), Pickled(allow=[Model]).dump(Model([1.0], {"a": (1, 2)}))
     for _ in range(3000):

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thoroughness import examples
 
 from moorline.errors import StateTypeMismatch, UnsupportedType
 from moorline.state.types.annotations import Pickled, RenamedFrom, stored, to_bytes, to_column
@@ -311,7 +312,7 @@ def wrapped(inner):
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(leaves.flatmap(wrapped).flatmap(wrapped), st.data())
 def test_nested_annotations_come_back_as_they_were(annotation_and_values, data):
     annotation, values = annotation_and_values

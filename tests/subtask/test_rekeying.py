@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rekey_worlds import LOWER, VISITS, EveryKind, Mean, every, lower_key, plus, shown
+from thoroughness import examples
 
 import moorline as mo
 from moorline.connectors.memory_state import memory_state
@@ -333,7 +334,7 @@ def test_state_of_windows_stays_under_its_keys():
 # --- against a plain dict -------------------------------------------------------------------------
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     st.lists(st.tuples(st.integers(0, 30), st.sampled_from("abc"), st.integers(0, 9)), max_size=60),
     st.integers(1, 4),

@@ -14,6 +14,7 @@ from itertools import count
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thoroughness import examples
 
 import moorline as mo
 from moorline.api.windows.assigners import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
@@ -268,26 +269,30 @@ def run(shape, lateness, steps, way, state, trigger=None):
     assert operator.timers() == [None] * len(operator.timers())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @given(shapes, st.sampled_from([0, 0, 3, 10]), steps, st.booleans())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_windows_are_what_the_twin_says(way, shape, lateness, steps, incremental):
     run(shape, lateness, steps, way, StateConfig(incremental=incremental))
 
 
+@pytest.mark.slow
 @given(shapes, st.sampled_from([0, 3]), steps)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_a_trigger_that_is_asked_about_every_record_makes_no_difference(shape, lateness, steps):
     run(shape, lateness, steps, "aggregate", StateConfig(), SameAtTheEnd())
 
 
+@pytest.mark.slow
 @given(shapes, st.sampled_from([0, 3]), steps)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_windows_in_rocksdb_are_what_the_twin_says(tmp_path_factory, shape, lateness, steps):
     folder = tmp_path_factory.mktemp("rocksdb")
     run(shape, lateness, steps, "aggregate", StateConfig(RocksDb(folder=str(folder)), incremental=True))
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_windows_that_are_over():
     for assigner in (tumbling(5)[0], sliding(10, 5)[0], sessions(3)[0]):
         operator = Operator(assigner, 2, "process", StateConfig())
