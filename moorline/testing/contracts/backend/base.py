@@ -194,8 +194,8 @@ class InTheAir:
 
     def __init__(self, backend: KeyedBackend, number: int, completed: int, reusable: Sequence[Part], mine: Any) -> None:
         self.number, self._reusable, self._mine = number, reusable, mine
-        #: Backends are called what their files are called.
-        self._name = type(backend).__module__.rpartition(".")[2]
+        # Backends are called what their folders are called; a backend in one file, what the file is called.
+        self._name = type(backend).__module__.removesuffix(".backend").rpartition(".")[2]
         backend.settle()
         self.snapshot: KeyedSnapshot = backend.snapshot(number, completed)
         _go_on(backend)
