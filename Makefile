@@ -11,7 +11,7 @@ WORKERS ?= 3
 # What shares a Spark or a server stays on one worker, and the order of tests/conftest.py is kept.
 SPREAD := --dist loadgroup --no-loadscope-reorder
 
-.PHONY: help setup demo test test-fast sim simulate coverage chaos bench lint types format clean java
+.PHONY: help setup demo test test-fast sim simulate coverage chaos bench lint types format docs clean java
 
 help:
 	@echo "make demo       a job that loses a worker half-way and proves that nothing was lost"
@@ -22,6 +22,7 @@ help:
 	@echo "make coverage   all tests once more, and the lines and branches that none of them runs"
 	@echo "make chaos      the full matrix of kills on real Spark"
 	@echo "make bench      all benchmarks, quick form"
+	@echo "make docs       the documentation as a site, with every link checked, in build/site"
 	@echo "make setup      just the virtual environment .venv"
 	@echo "make lint types format clean"
 
@@ -77,6 +78,9 @@ types: setup
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/python -m mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage spark-warehouse
