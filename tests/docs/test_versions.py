@@ -97,6 +97,16 @@ def test_tools_check_against_the_oldest_python():
     assert PYPROJECT["tool"]["ruff"]["target-version"] == "py" + oldest.replace(".", "")
 
 
+def test_the_support_policy_names_the_same_versions_of_python():
+    oldest, newest = ("{}.{}".format(*python) for python in (min(pythons()), max(pythons())))
+    page = read("docs/reference/support.md")
+    assert re.findall(r"^\| Python \| ([\d.]+) to ([\d.]+),", page, re.MULTILINE) == [(oldest, newest)]
+    minor = range(min(pythons())[1] + 1, max(pythons())[1] + 1)
+    assert [m for m in minor if not re.search(rf"\b3\.{m}\.\d+\b", page)] == [], (
+        "each has been tried, and the page says how"
+    )
+
+
 def test_every_python_between_the_oldest_and_the_newest_is_named():
     named = pythons()
     assert named == [(3, minor) for minor in range(named[0][1], named[-1][1] + 1)]
