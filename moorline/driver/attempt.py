@@ -1,16 +1,31 @@
-"""An attempt that is starting or running: what its subtasks have reported, and why it ends."""
+"""An attempt that is starting or running, and what its subtasks have reported."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from moorline.driver.checkpoints import AttemptCheckpoints
 from moorline.driver.heartbeats import Heartbeats
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.deployment import Deployment
-from moorline.model.wire.messages import Connected, Failed, Order, Progress, Running, SendBackTo
+from moorline.model.wire.messages import (
+    Acknowledged,
+    Connected,
+    Declined,
+    Failed,
+    InputEnded,
+    Order,
+    Progress,
+    Running,
+    SendBackTo,
+)
+from moorline.protocol.job_events import AttemptFailed, AttemptRuns, Cause
+
+#: What a subtask reports of itself.
+SubtaskReport = Connected | Running | Acknowledged | Declined | InputEnded | Progress | Failed
 
 #: What differs between two messages about the same thing: addresses, counters, times.
 _VARYING = re.compile(r"(0x)?[0-9a-fA-F]*[0-9][0-9a-fA-F]*")
@@ -20,18 +35,13 @@ _VARYING = re.compile(r"(0x)?[0-9a-fA-F]*[0-9][0-9a-fA-F]*")
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 
 
-@dataclass(frozen=True)
-class Cause:
-    """The error that ended an attempt, as far as two of them can be compared."""
+def cause_of(text: str, can_pass: bool | None = True) -> Cause:
+    """The cause behind a message for people: its first line, without what varies.
 
-    error: str
-    record: str = ""
-    can_pass: bool | None = True
-
-    @classmethod
-    def of(cls, text: str, can_pass: bool | None = True) -> Cause:
-        """The cause behind a message for people: its first line, without what varies."""
-        return cls(_VARYING.sub("#", text.strip().partition("\n")[0]), can_pass=can_pass)
+    >>> cause_of("Timeout: call 17 failed").error
+    'Timeout: call # failed'
+    """
+    return Cause(_VARYING.sub("#", text.strip().partition("\n")[0]), can_pass=can_pass)
 
 
 @dataclass
@@ -50,11 +60,9 @@ class RunningAttempt:
     snapshot_bytes: int = 0
     read_bytes: dict[SubtaskId, int] = field(default_factory=dict)
     addresses: dict[SubtaskId, tuple[str, int]] = field(default_factory=dict)
-    #: Why it is being cancelled.
-    failure: str | None = None
-    cause: Cause | None = None
-    #: It has been ended for a rescale, and not by a failure.
-    gives_way: bool = False
+    #: Why the checkpoint that it was restored from cannot be read.
+    damage: str = ""
+    has_ended: bool = False
 
     @property
     def is_complete(self) -> bool:
@@ -67,8 +75,31 @@ class RunningAttempt:
         stats = self.checkpoints.stats
         return bool(stats) and stats[-1].final
 
-    def runs(self, subtask: SubtaskId, report: Running) -> None:
-        """A subtask has its state back."""
+    def reported(self, subtask: SubtaskId, report: SubtaskReport, now_ms: int) -> AttemptRuns | AttemptFailed | None:
+        """Take in what a subtask reports of itself, and say what that means for the attempt."""
+        match report:
+            case Connected():
+                self.places[subtask] = report
+            case Running():
+                self._runs(subtask, report)
+                return AttemptRuns(self.number) if self.is_complete else None
+            case Acknowledged():
+                self.checkpoints.acknowledged(subtask, report, now_ms)
+            case Declined():
+                self.checkpoints.declined(subtask, report, now_ms)
+            case InputEnded():
+                self.checkpoints.input_ended(subtask)
+            case Progress():
+                self.progress[subtask] = report
+                self.checkpoints.progressed(subtask, report)
+            case Failed():
+                self.damage = report.error if report.corrupt else self.damage
+                return self._failed(subtask, report)
+            case _:
+                assert_never(report)
+        return None
+
+    def _runs(self, subtask: SubtaskId, report: Running) -> None:
         self.running.add(subtask)
         self.pids[subtask] = report.pid
         self.read_bytes[subtask] = report.read_bytes
@@ -93,12 +124,21 @@ class RunningAttempt:
             if subtask.vertex in senders:
                 yield subtask, order
 
-    def failed(self, subtask: SubtaskId, report: Failed) -> str:
-        """A subtask has failed: why, for people."""
+    @property
+    def number(self) -> int:
+        return self.deployment.attempt
+
+    def _failed(self, subtask: SubtaskId, report: Failed) -> AttemptFailed:
+        """A subtask has failed: why, for people and to compare."""
         where = f" in operator {report.uid!r} ({report.name})" if report.uid else ""
         at = f", record {report.position} of the attempt: {report.record}" if report.position >= 0 else ""
         if not at and report.record:
             at = f", record {report.record}"
         error = f"{report.uid} {_VARYING.sub('#', report.error)}"
-        self.cause = Cause(error, _ADDRESS.sub("#", report.record), report.can_pass)
-        return f"{report.error}{where}, subtask {subtask.index}{at}\n{report.traceback}"
+        cause = Cause(error, _ADDRESS.sub("#", report.record), report.can_pass)
+        why = f"{report.error}{where}, subtask {subtask.index}{at}\n{report.traceback}"
+        return AttemptFailed(self.number, why, cause)
+
+    def lost(self, why: str) -> AttemptFailed:
+        """It cannot go on, for a reason that another attempt may not meet."""
+        return AttemptFailed(self.number, why, cause_of(why))

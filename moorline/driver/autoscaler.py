@@ -8,7 +8,7 @@ asks now and then; the decisions are in ``protocol/autoscaling.py``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from moorline.model.config.run import Autoscale
@@ -16,6 +16,7 @@ from moorline.model.graph import Graph, Plan, Vertex
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.messages import Progress
 from moorline.protocol.autoscaling import Autoscaling, Began, Load, Measured, Refused
+from moorline.protocol.lowering import lower
 
 log = logging.getLogger("moorline")
 
@@ -37,9 +38,19 @@ class Autoscaler:
         self._looked_ms, self._before = None, {}
         self._machine.handle(Began(now_ms, rescaled))
 
-    def refused(self, now_ms: int) -> None:
-        """What was wanted cannot be had."""
+    def wanted(
+        self, plan: Plan, reports: Mapping[SubtaskId, Progress], has_room: Callable[[int], bool], now_ms: int
+    ) -> Graph | None:
+        """The graph to go on with, if it is another one and the cluster has room for it."""
+        graph = self.look(plan, reports, now_ms)
+        if graph is None:
+            return None
+        slots = sum(lower(graph).widths)
+        if has_room(slots):
+            return graph
+        log.warning("there is no room for the %d subtasks that the job should have", slots)
         self._machine.handle(Refused(now_ms))
+        return None
 
     def look(self, plan: Plan, reports: Mapping[SubtaskId, Progress], now_ms: int) -> Graph | None:
         """The graph to go on with, if it is another one."""

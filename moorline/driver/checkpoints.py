@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable
 
 from moorline.driver.journal import Journal
-from moorline.driver.requests import SnapshotRequest
+from moorline.driver.requests import SnapshotOrder
 from moorline.driver.stats import CheckpointStats, stats_of
-from moorline.errors import FailureReason, SavepointFailed, StorageError
+from moorline.errors import FailureReason, StorageError
 from moorline.failpoints import failpoint
 from moorline.model.config.checkpoints import Checkpoints
 from moorline.model.ids import SubtaskId
@@ -33,6 +33,7 @@ from moorline.model.wire.messages import (
 from moorline.protocol import coordination as co
 from moorline.protocol.housekeeping import Housekeeping
 from moorline.protocol.pacing import Pacing
+from moorline.protocol.requests import SnapshotFailed, SnapshotTaken
 from moorline.protocol.retention import superfluous
 from moorline.protocol.triggering import Triggering
 from moorline.snapshots.folders import delete_savepoint, write_savepoint
@@ -44,8 +45,7 @@ log = logging.getLogger("moorline")
 
 #: How often the end of a job tries to leave its storage tidy.
 TRIES = 4
-#: Nobody has asked: it was due.
-_PERIODIC = SnapshotRequest()
+_PERIODIC = SnapshotOrder()
 #: Without checkpoints there is still the final one, which nobody should wait for in vain.
 FINAL_TIMEOUT_MS = 600_000
 
@@ -93,9 +93,10 @@ class AttemptCheckpoints:
         self._pacing = Pacing() if config is not None and config.overtake_ms is not None else None
         self._completed = completed
         self._started_ms: dict[int, int] = {}
-        #: What was asked for: not started yet; and by its number, under way.
-        self._requests: deque[SnapshotRequest] = deque()
-        self._requested: dict[int, SnapshotRequest] = {}
+        #: What was ordered: not started yet; by its number, under way; and what became of it.
+        self._orders: deque[SnapshotOrder] = deque()
+        self._ordered: dict[int, SnapshotOrder] = {}
+        self._outcomes: list[SnapshotTaken | SnapshotFailed] = []
         #: Where each savepoint of this attempt was to go.
         self._savepoints: dict[int, str] = {}
         #: For each checkpoint in flight, the one it may build on.
@@ -108,7 +109,7 @@ class AttemptCheckpoints:
         self._cause = (0, "")
         self._housekeeping = Housekeeping(deployment.attempt, config.grace_ms if config else 0, now_ms)
         #: Set when too many checkpoints have failed.
-        self.failure: str | None = None
+        self._failure: str | None = None
 
     @property
     def last_completed(self) -> int:
@@ -124,12 +125,12 @@ class AttemptCheckpoints:
         if start is not None:
             log.debug("%s", start)
             self._started_ms[start.checkpoint] = now_ms
-            request = self._requests.popleft() if start.requested else _PERIODIC
+            ordered = self._orders.popleft() if start.requested else _PERIODIC
             if start.requested:
-                self._requested[start.checkpoint] = request
-                if request.savepoint:
-                    self._savepoints[start.checkpoint] = request.savepoint
-            event = co.Started(start.checkpoint, now_ms, start.final, bool(request.savepoint))
+                self._ordered[start.checkpoint] = ordered
+                if ordered.savepoint:
+                    self._savepoints[start.checkpoint] = ordered.savepoint
+            event = co.Started(start.checkpoint, now_ms, start.final, bool(ordered.savepoint))
             actions = self._coordination.handle(event)
             self._bases[start.checkpoint] = base = self.last_completed
             order = Trigger(
@@ -138,9 +139,9 @@ class AttemptCheckpoints:
                 final=start.final,
                 # 0: build on nothing. What else this number says (external state) the next barrier says again.
                 completed=0 if self._config is not None and self._config.is_full(start.checkpoint, base) else base,
-                savepoint=request.savepoint,
-                pause=request.pause,
-                drain=request.drain,
+                savepoint=ordered.savepoint,
+                pause=ordered.pause,
+                drain=ordered.drain,
             )
             for source in self._sources:
                 self._send(source, order)
@@ -155,17 +156,20 @@ class AttemptCheckpoints:
         times = [None if is_full else triggering.next_due_ms(), self._coordination.next_expiry_ms()]
         return min((t for t in times if t is not None), default=None)
 
-    def request(self, request: SnapshotRequest) -> None:
+    def order(self, order: SnapshotOrder) -> None:
         """Take a snapshot as soon as can be."""
-        self._requests.append(request)
+        self._orders.append(order)
         self._triggering.requested()
 
-    def fail_requests(self, cause: str) -> None:
-        """The attempt is over: nobody will take what was asked for."""
-        for request in [*self._requests, *self._requested.values()]:
-            request.fail(SavepointFailed(request.savepoint or "a checkpoint", cause))
-        self._requests.clear()
-        self._requested.clear()
+    def pop_outcomes(self) -> list[SnapshotTaken | SnapshotFailed]:
+        """Ordered snapshots that have ended since the last call."""
+        outcomes, self._outcomes = self._outcomes, []
+        return outcomes
+
+    def pop_failure(self) -> str | None:
+        """Why the attempt cannot go on: too many checkpoints have failed since the last call."""
+        failure, self._failure = self._failure, None
+        return failure
 
     def input_ended(self, subtask: SubtaskId) -> None:
         """A source has read everything, or a loop is empty. After all of them only the final checkpoint is left."""
@@ -216,15 +220,15 @@ class AttemptCheckpoints:
                 case co.AbortEverywhere(checkpoint, reason):
                     log.warning("checkpoint %d given up: %s", checkpoint, reason.sentence)
                     self._ended(checkpoint, False, now_ms)
-                    if (request := self._requested.pop(checkpoint, None)) is not None:
+                    if (ordered := self._ordered.pop(checkpoint, None)) is not None:
                         cause = f"{reason.sentence}{self._because(checkpoint)}"
-                        request.fail(SavepointFailed(request.savepoint or "a checkpoint", cause))
+                        self._outcomes.append(SnapshotFailed(ordered.request, cause))
                     for subtask in self._subtasks:
                         self._send(subtask, Abort(checkpoint=checkpoint))
                 case co.Discard(checkpoint, handles):
                     self._discard(checkpoint, handles)
                 case co.FailAttempt():
-                    self.failure = f"{action}{self._because(action.checkpoint)}"
+                    self._failure = f"{action}{self._because(action.checkpoint)}"
 
     def _because(self, checkpoint: int) -> str:
         """What is known of the cause beside the reason: a full disk, a refused request."""
@@ -233,9 +237,9 @@ class AttemptCheckpoints:
 
     def _publish(self, checkpoint: int, parts: tuple[tuple[SubtaskId, co.Handles], ...], now_ms: int) -> None:
         size = uploaded = 0
-        request = self._requested.get(checkpoint)
-        if request is not None and request.savepoint:
-            self._publish_savepoint(request, self._manifest(checkpoint, dict(parts)), now_ms)
+        ordered = self._ordered.get(checkpoint)
+        if ordered is not None and ordered.savepoint:
+            self._publish_savepoint(ordered, self._manifest(checkpoint, dict(parts)), now_ms)
             return
         if self._history is not None:
             manifest = self._manifest(checkpoint, dict(parts))
@@ -256,23 +260,23 @@ class AttemptCheckpoints:
         self._ended(checkpoint, True, now_ms)
         self._obey(self._coordination.handle(co.Published(checkpoint)), now_ms)
         self._retain()
-        if (request := self._requested.pop(checkpoint, None)) is not None:
-            request.succeed(checkpoint)
+        if (ordered := self._ordered.pop(checkpoint, None)) is not None:
+            self._outcomes.append(SnapshotTaken(ordered.request, checkpoint))
 
-    def _publish_savepoint(self, request: SnapshotRequest, manifest: Manifest, now_ms: int) -> None:
+    def _publish_savepoint(self, ordered: SnapshotOrder, manifest: Manifest, now_ms: int) -> None:
         checkpoint = manifest.checkpoint
         try:
-            write_savepoint(open_store(request.savepoint), manifest)
+            write_savepoint(open_store(ordered.savepoint), manifest)
         except StorageError as error:
-            log.warning("savepoint %s could not be published: %s", request.savepoint, error)
+            log.warning("savepoint %s could not be published: %s", ordered.savepoint, error)
             self._cause = checkpoint, str(error)
             self._obey(self._coordination.handle(co.PublishFailed(checkpoint)), now_ms)
             return
         self._ended(checkpoint, True, now_ms)
         self._obey(self._coordination.handle(co.Published(checkpoint)), now_ms)
-        self._requested.pop(checkpoint, None)
-        log.info("savepoint %s is complete", request.savepoint)
-        request.succeed(checkpoint)
+        self._ordered.pop(checkpoint, None)
+        log.info("savepoint %s is complete", ordered.savepoint)
+        self._outcomes.append(SnapshotTaken(ordered.request, checkpoint))
 
     def _confirm(self, checkpoint: int, final: bool) -> None:
         for number, subtask in enumerate(self._subtasks):

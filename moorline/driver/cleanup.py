@@ -6,11 +6,11 @@ import logging
 
 from moorline.api.sinks import Sink
 from moorline.driver.checkpoints import AttemptCheckpoints
-from moorline.driver.requests import SnapshotRequest
 from moorline.driver.restore import own_checkpoints
 from moorline.errors import Fenced, LeadershipLost, MoorlineError, StorageError
 from moorline.model.graph import Graph
 from moorline.protocol.lifecycle import JobStatus
+from moorline.protocol.requests import StoppedWith
 from moorline.storage.history import History
 
 log = logging.getLogger("moorline")
@@ -33,12 +33,12 @@ def leave_storage(
     error: MoorlineError | None,
     is_unwanted: bool,
     now_ms: int,
-    stopped_with: SnapshotRequest | None = None,
+    stopped: StoppedWith | None = None,
 ) -> bool:
     """Leave nothing in storage but what is to be retained, and the word that the job has ended. Is it tidy?
 
     ``is_unwanted``: that no checkpoint is to be retained. A driver that was taken over changes nothing.
-    ``stopped_with``: the savepoint that the job was stopped with, for whoever finds the final checkpoint damaged.
+    ``stopped``: the savepoint that the job was stopped with, for whoever finds the final checkpoint damaged.
     """
     if history is not None and is_unwanted:
         _delete_checkpoints(history)
@@ -47,8 +47,8 @@ def leave_storage(
     is_tidy = _tidy_up(checkpoints) if checkpoints is not None else False
     if history is not None and history.has_claimed:
         try:
-            if stopped_with is not None and status is JobStatus.FINISHED and not is_unwanted:
-                history.end(status.value, now_ms, stopped_with.savepoint, stopped_with.answer.result())
+            if stopped is not None and status is JobStatus.FINISHED and not is_unwanted:
+                history.end(status.value, now_ms, stopped.savepoint, stopped.checkpoint)
             else:
                 history.end(status.value, now_ms)
         except (StorageError, Fenced) as failure:

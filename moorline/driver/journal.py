@@ -11,7 +11,7 @@ import logging
 
 from moorline.driver.stats import CheckpointStats
 from moorline.model.wire.deployment import Deployment
-from moorline.protocol.restarts import RestartAfter
+from moorline.protocol.job_events import AwaitRestart, first_line
 
 log = logging.getLogger("moorline")
 
@@ -51,7 +51,7 @@ class Journal:
     def gives_way(self, attempt: int) -> None:
         self._info(attempt, "ends, to go on with another parallelism")
 
-    def restarts(self, decision: RestartAfter, why: str) -> None:
+    def restarts(self, decision: AwaitRestart, why: str) -> None:
         """``why``: also its traceback, if there is one that has not been shown yet."""
         _, _, traceback = why.strip().partition("\n")
         is_new = bool(traceback) and traceback not in self._tracebacks
@@ -71,14 +71,6 @@ class Journal:
 
     def _info(self, attempt: int, text: str, *values: object) -> None:
         log.info("job %s, attempt %d: " + text, self._job, attempt, *values)
-
-
-def first_line(why: str) -> str:
-    """
-    >>> first_line("ValueError: no\\nTraceback ..."), first_line("")
-    ('ValueError: no', 'unknown')
-    """
-    return why.strip().splitlines()[0] if why.strip() else "unknown"
 
 
 def size(count: int) -> str:

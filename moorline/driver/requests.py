@@ -1,4 +1,4 @@
-"""What somebody outside has asked the running job for, and the answer that he waits for."""
+"""A snapshot that was asked for: the request with its future, and the order that an attempt gets for it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,25 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False)
 class SnapshotRequest:
-    """A snapshot now: a savepoint, or a checkpoint before a rescale."""
+    """A savepoint now, or before the job is stopped."""
 
-    #: Where the savepoint goes; empty: it is a checkpoint.
-    savepoint: str = ""
-    #: The sources read no further once the barrier has gone out.
-    pause: bool = False
+    #: Where it goes.
+    savepoint: str
     #: Before that, time ends: everything that waits for it fires.
     drain: bool = False
     #: The number of the snapshot, or why there is none.
     answer: Future[int] = field(default_factory=Future)
 
-    def fail(self, error: Exception) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)
 
-    def succeed(self, checkpoint: int) -> None:
-        if not self.answer.done():
-            self.answer.set_result(checkpoint)
+@dataclass(frozen=True, slots=True)
+class SnapshotOrder:
+    """A snapshot that the running attempt is to take: a savepoint, or a checkpoint before a rescale."""
+
+    #: The number of the request; 0: nobody has asked, it was due.
+    request: int = 0
+    #: Where the savepoint goes; empty: it is a checkpoint.
+    savepoint: str = ""
+    #: The sources read no further once the barrier has gone out.
+    pause: bool = False
+    #: Before that, time ends.
+    drain: bool = False

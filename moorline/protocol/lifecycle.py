@@ -11,7 +11,7 @@
 WAITING is for a driver that stands by while another one leads (``protocol/leadership.py``). If the job ends there, it
 ends here in the same way.
 From any state up to RESTARTING: cancel -> CANCELLING -> CANCELLED, give up -> FAILED. A cancelled job does not fail.
-``driver/supervision.py`` moves along this table; whoever waits for a job waits for a terminal state.
+``protocol/job.py`` moves along this table; whoever waits for a job waits for a terminal state.
 """
 
 from __future__ import annotations

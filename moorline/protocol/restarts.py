@@ -14,7 +14,7 @@ or the same record. How long that is tried depends on whether the error can pass
     unknown       SAME_ERROR_LIMIT times
     it can        for OUTAGE_MS, and SAME_ERROR_LIMIT times at least
 
-No clock and no chance of its own: both are arguments. ``driver/supervision.py`` asks.
+No clock and no chance of its own: both are arguments. ``protocol/job.py`` asks.
 """
 
 from __future__ import annotations

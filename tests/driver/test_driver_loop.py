@@ -90,7 +90,7 @@ def test_time_passes_without_anything_being_posted():
     send = world.cluster.send
     world.cluster.send = lambda subtask, order: (send(subtask, order), triggered.set())
     # What the attempt's checkpoints call is looked up when it starts.
-    world.supervision._attempt.checkpoints._send = world.cluster.send
+    world.supervision.running.checkpoints._send = world.cluster.send
     for subtask in world.subtasks:
         loop.post(lambda s, now, who=subtask: s.reported(1, who, Running(pid=1), now))
     assert triggered.wait(SECONDS)

@@ -18,7 +18,10 @@ import transcript
 import moorline.protocol
 
 PAGES = Path(__file__).parents[2] / "docs" / "internals" / "protocol"
-MODULES = sorted(p.stem for p in Path(moorline.protocol.__file__).parent.glob("*.py") if p.stem != "__init__")
+#: ``job_events`` has the words of ``job`` and is on its page.
+WITHOUT_PAGE = ("__init__", "job_events")
+FILES = Path(moorline.protocol.__file__).parent.glob("*.py")
+MODULES = sorted(path.stem for path in FILES if path.stem not in WITHOUT_PAGE)
 BLOCK = re.compile(r"<!-- (table|transcript): (\S+) -->\n```text\n(.*?)\n```", re.DOTALL)
 
 

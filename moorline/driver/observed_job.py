@@ -1,0 +1,60 @@
+"""What is to be seen of a job while it runs and after its end, for handles, the command line and HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moorline.driver.attempt import RunningAttempt
+from moorline.driver.launcher import Launcher
+from moorline.driver.stats import CheckpointStats
+from moorline.errors import MoorlineError
+from moorline.protocol.job import Job
+from moorline.protocol.lifecycle import JobStatus
+
+
+class ObservedJob:
+    """Read by other threads than the one that supervises, so each question looks at the attempt once."""
+
+    def __init__(self, job: Job, launcher: Launcher) -> None:
+        self._job, self._launcher = job, launcher
+        self.status: JobStatus = job.status
+        #: The last one that was launched, also after its end.
+        self.last_attempt: RunningAttempt | None = None
+        self._finished_stats: list[CheckpointStats] = []
+        self.results: dict[str, list[Any]] = {}
+        self.error: MoorlineError | None = None
+        #: Does nothing lie in storage at the end but what is to be retained?
+        self.is_tidy = False
+
+    @property
+    def writer(self) -> str:
+        """The word that our entries in the history carry; empty without storage."""
+        return self._launcher.writer
+
+    @property
+    def running(self) -> RunningAttempt | None:
+        """The attempt of this moment. Copy what may change of it."""
+        last = self.last_attempt
+        return last if last is not None and not last.has_ended else None
+
+    @property
+    def attempt(self) -> int:
+        """The number of the attempt of this moment; 0: there is none."""
+        current = self.running
+        return current.number if current else 0
+
+    @property
+    def checkpoints(self) -> list[CheckpointStats]:
+        """The checkpoints that were completed, of all attempts."""
+        current = self.running
+        return self._finished_stats + (current.checkpoints.stats if current else [])
+
+    @property
+    def history_of_failures(self) -> list[str]:
+        """One line for every attempt that failed."""
+        return self._job.failures
+
+    @property
+    def restored_from(self) -> list[int]:
+        """Checkpoints that attempts were restored from, without those that proved damaged; 0 for an empty start."""
+        return self._launcher.restored_from
