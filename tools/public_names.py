@@ -24,8 +24,8 @@ GROUPS = {
         Rekey""",
     "Functions": """Function MapFunction FilterFunction FlatMapFunction ProcessFunction KeyedProcessFunction
         ReduceFunction AggregateFunction CoMapFunction CoFlatMapFunction CoProcessFunction KeyedCoProcessFunction
-        BroadcastProcessFunction KeyedBroadcastProcessFunction RuntimeContext CheckpointedFunction ListCheckpointed
-        CheckpointListener""",
+        BroadcastProcessFunction KeyedBroadcastProcessFunction RuntimeContext Context KeyedContext OnTimerContext
+        CheckpointedFunction ListCheckpointed CheckpointListener""",
     "State": """ValueState ListState MapState ReducingState AggregatingState FoldingState StateTtlConfig Pickled
         RenamedFrom ValueStateDescriptor ListStateDescriptor MapStateDescriptor ReducingStateDescriptor
         AggregatingStateDescriptor FoldingStateDescriptor""",

@@ -40,6 +40,8 @@ from moorline.model import keys
 log = logging.getLogger("moorline")
 
 SplitId = int | str
+#: Positions by split; a source mostly has ids of one kind.
+Positions = dict[SplitId, Any] | dict[int, Any] | dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class SourceReader(Generic[T_co]):
         """
         return None
 
-    def positions(self) -> dict[SplitId, Any]:
+    def positions(self) -> Positions:
         """How far each of the own splits is: after every record that ``read`` has returned.
 
         Keep finished splits in it as long as they could be found again. Positions are plain data.

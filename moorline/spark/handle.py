@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from moorline.api.job import Job
 from moorline.driver.live_query import Asking
@@ -158,6 +158,10 @@ class Handle:
         return self._asking.query(uid, state, encoded_key(key), level, milliseconds(timeout, "timeout"))
 
     @checks_options()
+    @overload
+    def wait(self) -> Result: ...
+    @overload
+    def wait(self, timeout: float | None) -> Result | None: ...
     def wait(self, timeout: float | None = None) -> Result | None:
         """Wait for the end and return the result; ``None`` if ``timeout`` seconds were not enough.
 

@@ -64,7 +64,7 @@ EMBEDDED_JVM = (
 
 
 @checks_options()
-def spark_config() -> dict[str, str]:
+def spark_config() -> dict[str, Any]:
     """The settings that a Spark session needs to carry Moorline jobs.
 
     >>> import moorline as mo

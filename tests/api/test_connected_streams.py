@@ -89,7 +89,7 @@ def test_streams_of_different_jobs_cannot_be_connected():
     with pytest.raises(InvalidArgument, match="different jobs"):
         a.connect(other.broadcast(RULES))
     with pytest.raises(InvalidArgument, match="Give another stream"):
-        a.connect([1, 2])
+        a.connect([1, 2])  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_broadcast_state_is_a_map(wrong):
 def test_an_unknown_option_is_named():
     _, a, b = streams()
     with pytest.raises(TypeError, match=r"Did you mean .parallelism"):
-        a.connect(b).process(Both(), uid="both", paralelism=3)
+        a.connect(b).process(Both(), uid="both", paralelism=3)  # pyright: ignore[reportCallIssue]
 
 
 # --- without state --------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ class Version:
     def steps(self, stream):
         for _ in range(self.chance.randrange(3)):
             step = self.chance.choice([stream.map, stream.filter, stream.flat_map, stream.process])
-            stream = step(self.chance.choice([lambda n: n, lambda n, ctx=None: [n]]), uid=self.uid(), name=self.name())
+            stream = step(self.chance.choice([lambda n: n, lambda n, ctx=None: [n]]), uid=self.uid(), name=self.name())  # type: ignore[misc]
         return stream
 
     def others(self):
@@ -148,7 +148,7 @@ def test_an_operator_that_could_not_be_added_is_not_counted():
     job = mo.Job("mistakes")
     source = job.source(mo.from_items([1]))
     with pytest.raises(TypeError, match="no option 'colour'"):
-        source.map(str, colour="red")
+        source.map(str, colour="red")  # type: ignore[call-arg]
     source.map(str).sink(mo.discard())
     assert "map-str" in job.graph().by_uid
 

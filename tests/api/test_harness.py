@@ -311,7 +311,7 @@ def test_a_subclass_can_add_states_and_take_them_away():
             self.a.update(value)
 
     class Derived(Base):
-        b = None
+        b = None  # type: ignore[assignment]
         c = mo.ValueState(int)
 
     harness = OperatorHarness(Derived(), key=abs)
@@ -419,7 +419,7 @@ def test_a_record_without_a_usable_key_is_refused(key):
 VISITS = [(f"user-{n % 7}", f"page-{n % 3}") for n in range(60)]
 
 
-def everything(harness: OperatorHarness) -> dict:
+def everything(harness: OperatorHarness) -> dict[str, list[object]]:
     users = sorted({user for user, _ in VISITS})
     return {u: [harness.state(s, u) for s in ("last", "seen", "pages", "most", "mean")] for u in users}
 
@@ -500,7 +500,7 @@ def test_a_value_of_the_wrong_type_is_found_when_it_is_put():
         n = mo.ValueState(int)
 
         def process_element(self, value, ctx):
-            self.n.update("text")
+            self.n.update("text")  # type: ignore[arg-type]
 
     harness = OperatorHarness(Wrong(), key=abs)
     with pytest.raises(StateTypeMismatch, match="'n' does not fit its declared type int"):
@@ -567,7 +567,7 @@ class ByMethod(mo.ReduceFunction):
     [
         {"function": by_annotation},
         {"function": ByMethod()},
-        {"function": lambda a, b: by_annotation(a, b), "type": Order},
+        {"function": lambda a, b: by_annotation(a, b), "type": Order},  # type: ignore[arg-type]
     ],
     ids=["annotated", "annotated method", "type="],
 )

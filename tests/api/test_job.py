@@ -220,7 +220,7 @@ def test_a_uid_is_a_text_of_1_to_100_characters(uid):
 
 def test_an_unknown_option_is_refused():
     with pytest.raises(TypeError, match="paralellism"):
-        numbers(job()).map(str, paralellism=2)
+        numbers(job()).map(str, paralellism=2)  # type: ignore[call-arg]
 
 
 # --- the whole --------------------------------------------------------------------------------
@@ -250,9 +250,9 @@ def test_a_stream_read_only_by_its_side_output_goes_somewhere():
 
 def test_a_source_is_a_source_and_a_sink_is_a_sink():
     with pytest.raises(InvalidArgument, match=r"source: got \[1, 2\]. Give a Source"):
-        job().source([1, 2])
+        job().source([1, 2])  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match=r"sink: got 'out'\. Give a Sink"):
-        numbers(job()).sink("out")
+        numbers(job()).sink("out")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("method", ["map", "filter", "flat_map", "process"])
@@ -264,11 +264,11 @@ def test_a_function_is_a_callable_or_an_instance(method, wrong):
 
 def test_an_instance_of_the_wrong_function_class_is_refused():
     with pytest.raises(InvalidArgument, match="Give a callable or an instance of MapFunction"):
-        numbers(job()).map(Count())
+        numbers(job()).map(Count())  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="Give a callable or an instance of ProcessFunction or KeyedProcess"):
-        numbers(job()).process(Double())
+        numbers(job()).process(Double())  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="Give a callable or an instance of ReduceFunction"):
-        numbers(job()).key_by(abs).reduce(Double())
+        numbers(job()).key_by(abs).reduce(Double())  # type: ignore[arg-type]
 
 
 def test_a_class_that_is_no_function_is_a_callable_like_any_other():
@@ -318,7 +318,7 @@ def test_a_keyed_function_needs_a_key():
     with pytest.raises(
         KeyedStateWithoutKey, match=r"operator 'count' needs a key, .* Put .key_by\(...\) directly before"
     ):
-        numbers(job()).process(Count(), uid="count")
+        numbers(job()).process(Count(), uid="count")  # type: ignore[arg-type]
 
 
 def test_keyed_state_needs_a_key_in_any_function():
@@ -350,7 +350,7 @@ def test_a_later_key_replaces_an_earlier_one():
 
 def test_rebalancing_a_keyed_stream_takes_its_key_away():
     with pytest.raises(KeyedStateWithoutKey):
-        numbers(job()).key_by(abs).rebalance().process(Count(), uid="count")
+        numbers(job()).key_by(abs).rebalance().process(Count(), uid="count")  # type: ignore[arg-type]
 
 
 # --- unions -----------------------------------------------------------------------------------
@@ -396,7 +396,7 @@ def test_what_is_to_happen_to_all_comes_after_the_union(change):
 
 def test_only_streams_can_be_united():
     with pytest.raises(InvalidArgument, match="Give streams of the same job"):
-        numbers(job()).union([1, 2])
+        numbers(job()).union([1, 2])  # type: ignore[arg-type]
 
 
 # --- side outputs -----------------------------------------------------------------------------
@@ -404,7 +404,7 @@ def test_only_streams_can_be_united():
 
 def test_a_side_output_is_asked_for_by_its_tag():
     with pytest.raises(InvalidArgument, match="Give the OutputTag that the function uses"):
-        numbers(job()).side_output("late")
+        numbers(job()).side_output("late")  # type: ignore[arg-type]
 
 
 def test_flinks_name_for_a_side_output_works_too():

@@ -61,9 +61,9 @@ def test_a_misspelt_option_of_a_step_is_answered_with_the_right_one(cls, method)
 
 def test_the_options_of_run_are_those_of_start():
     with pytest.raises(UnknownOption, match="Did you mean 'checkpoints'"):
-        mo.run(mo.Job("test"), checkpoint="/tmp/here")
+        mo.run(mo.Job("test"), checkpoint="/tmp/here")  # type: ignore[call-arg]
     with pytest.raises(UnknownOption, match="Did you mean 'restart'"):
-        mo.start(mo.Job("test"), restrat=mo.NoRestart())
+        mo.start(mo.Job("test"), restrat=mo.NoRestart())  # type: ignore[call-arg]
 
 
 # --- checkpoints ------------------------------------------------------------------------------
@@ -77,10 +77,10 @@ def test_a_location_alone_is_a_configuration_of_checkpoints(location):
 
 def test_what_is_no_configuration_of_checkpoints_is_refused():
     with pytest.raises(InvalidArgument, match="Give a location or"):
-        as_checkpoints(10)
+        as_checkpoints(10)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="location"):
-        mo.Checkpoints(10)
-    assert RunConfig(checkpoints=mo.Checkpoints(Path("/a"))).checkpoints.location == "/a"
+        mo.Checkpoints(10)  # type: ignore[arg-type]
+    assert RunConfig(checkpoints=mo.Checkpoints(Path("/a"))).checkpoints.location == "/a"  # type: ignore[arg-type, union-attr]
 
 
 # --- names of others --------------------------------------------------------------------------

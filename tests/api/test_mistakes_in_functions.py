@@ -197,7 +197,7 @@ def test_a_misspelt_method_is_found_when_the_job_is_built(build, missing, simila
 
 def test_a_method_may_be_inherited_or_set_on_the_function_itself():
     set_later = mo.MapFunction()
-    set_later.map = abs
+    set_later.map = abs  # type: ignore[method-assign]
     assert OperatorHarness(set_later).process(-1) == [1]
     assert OperatorHarness(Inherits(), key=abs).process(-1) == [-1]
 
@@ -249,7 +249,7 @@ def test_a_watermark_strategy_is_checked_when_it_is_made():
     with pytest.raises(InvalidArgument, match="idleness"):
         mo.WatermarkStrategy.monotonous().with_idleness("soon")
     with pytest.raises(InvalidArgument, match="generator"):
-        mo.WatermarkStrategy.of("EverySecond")
+        mo.WatermarkStrategy.of("EverySecond")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,11 @@ class Mean(mo.AggregateFunction):
         (lambda: mo.ListState([]), "That is a value. Give its type: list"),
         (lambda: mo.ReducingState(max, int), "Are type and function exchanged"),
         (lambda: mo.ReducingState(Sum, int), "a function of two values"),
-        (lambda: mo.ReducingState(int, 3), "a function of two values"),
+        (lambda: mo.ReducingState(int, 3), "a function of two values"),  # type: ignore[call-overload]
         (lambda: mo.ReducingStateDescriptor("n", int, max), "state 'n'.*Are type and function exchanged"),
-        (lambda: mo.AggregatingState(Mean(), int), "Are type and function exchanged"),
-        (lambda: mo.AggregatingState(int, Mean), "an AggregateFunction()"),
-        (lambda: mo.ValueStateDescriptor(int, "n"), "name of a state"),
+        (lambda: mo.AggregatingState(Mean(), int), "Are type and function exchanged"),  # type: ignore[arg-type]
+        (lambda: mo.AggregatingState(int, Mean), "an AggregateFunction()"),  # type: ignore[arg-type]
+        (lambda: mo.ValueStateDescriptor(int, "n"), "name of a state"),  # type: ignore[call-overload]
         (lambda: mo.ValueState(int, ttl="soon"), "time to live"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +21,7 @@ from moorline.api.windows.assigners import (
 from moorline.api.windows.functions import CoGroupFunction, JoinFunction, ProcessJoinFunction
 from moorline.api.windows.triggers import CountTrigger, EndOfStreamTrigger
 from moorline.errors import InvalidArgument, TimestampMissing
+from moorline.model.durations import Duration
 from moorline.model.times import MAX_TIME, MIN_TIME
 from moorline.testing.harness import OperatorHarness
 
@@ -66,7 +68,7 @@ def test_records_of_two_streams_meet_in_windows():
         assert add(harness, side, key, value, at) == []
     assert stamped(harness, harness.watermark(1999)) == [(("a", 1, 3), 1.999), (("a", 2, 3), 1.999)]
     assert harness.watermark(MAX_TIME) == []
-    assert harness._subtasks[0].operator.backend.entries() == 0
+    assert harness._subtasks[0].operator.backend.entries() == 0  # pyright: ignore[reportOptionalMemberAccess]
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
@@ -131,7 +133,13 @@ def test_a_join_can_have_another_trigger_and_a_class_for_its_function():
 # --- by distance in time --------------------------------------------------------------------------
 
 
-def near(lower="-2s", upper="1s", function=lambda left, right, ctx: [(left[1], right[1])], late=True, **options):
+def near(
+    lower: Duration = "-2s",
+    upper: Duration = "1s",
+    function=lambda left, right, ctx: [(left[1], right[1])],
+    late=True,
+    **options,
+):
     def build(a, b):
         join = a.key_by(first).interval_join(b.key_by(first)).between(lower, upper, **options)
         if late:
@@ -227,7 +235,7 @@ class Naive:
 
     def __init__(self, lower, upper):
         self.lower, self.upper, self.watermark = lower, upper, MIN_TIME
-        self.records = ([], [])
+        self.records: tuple[list[Any], list[Any]] = ([], [])
 
     def add(self, side, key, number, time):
         if self.watermark > MIN_TIME and time < self.watermark:
@@ -271,7 +279,7 @@ def test_an_interval_join_finds_what_a_look_at_all_pairs_finds(lower, width, ste
             if naive.watermark > MIN_TIME:
                 harness.watermark(naive.watermark)
     harness.watermark(MAX_TIME)
-    assert sum(s.operator.backend.entries() for s in harness._subtasks) == 0
+    assert sum(s.operator.backend.entries() for s in harness._subtasks) == 0  # pyright: ignore[reportOptionalMemberAccess]
 
 
 def test_records_are_kept_as_long_as_one_of_the_other_side_may_come():
@@ -280,7 +288,7 @@ def test_records_are_kept_as_long_as_one_of_the_other_side_may_come():
     kept = []
     for at in (10_999, 11_000, 21_999, 22_000):
         harness.watermark(at)
-        kept.append(harness._subtasks[0].operator.backend.entries())
+        kept.append(harness._subtasks[0].operator.backend.entries())  # pyright: ignore[reportOptionalMemberAccess]
     assert kept == [2, 1, 1, 0]
 
 

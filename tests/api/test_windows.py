@@ -156,7 +156,7 @@ def test_what_fires_if_nobody_says_anything_else():
         lambda: CountTrigger(True),
         lambda: CountEvictor(0),
         lambda: ContinuousEventTimeTrigger("0s"),
-        lambda: PurgingTrigger(3),
+        lambda: PurgingTrigger(3),  # type: ignore[arg-type]
     ],
 )
 def test_what_makes_no_sense_is_refused(wrong):
@@ -205,12 +205,12 @@ def test_the_states_of_a_trigger_are_its_descriptors():
 
 def test_evictors_keep_the_newest():
     records = [(1000, "a"), (3000, "b"), (2000, "c")]
-    assert CountEvictor.of(2).evict_before(records, None) == records[1:]
-    assert CountEvictor.of(2, True).evict_before(records, None) == records
-    assert CountEvictor.of(2, True).evict_after(records, None) == records[1:]
-    assert TimeEvictor.of("2s").evict_before(records, None) == [(3000, "b"), (2000, "c")]
-    assert TimeEvictor.of("2s", True).evict_after(records, None) == [(3000, "b"), (2000, "c")]
-    assert TimeEvictor("2s").evict_before([(MIN_TIME, "no time")], None) == [(MIN_TIME, "no time")]
+    assert CountEvictor.of(2).evict_before(records, GlobalWindow()) == records[1:]
+    assert CountEvictor.of(2, True).evict_before(records, GlobalWindow()) == records
+    assert CountEvictor.of(2, True).evict_after(records, GlobalWindow()) == records[1:]
+    assert TimeEvictor.of("2s").evict_before(records, GlobalWindow()) == [(3000, "b"), (2000, "c")]
+    assert TimeEvictor.of("2s", True).evict_after(records, GlobalWindow()) == [(3000, "b"), (2000, "c")]
+    assert TimeEvictor("2s").evict_before([(MIN_TIME, "no time")], GlobalWindow()) == [(MIN_TIME, "no time")]
 
 
 # --- what cannot be built -------------------------------------------------------------------------
@@ -243,19 +243,19 @@ class Stateful(mo.ReduceFunction):
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda: keyed().window("5s"),
-        lambda: stream().window_all("5s"),
-        lambda: keyed().window(GlobalWindows()).trigger("every"),
-        lambda: keyed().window(GlobalWindows()).evictor(3),
-        lambda: keyed().window(GlobalWindows()).side_output_late_data("late"),
+        lambda: keyed().window("5s"),  # pyright: ignore[reportArgumentType]
+        lambda: stream().window_all("5s"),  # type: ignore[arg-type]
+        lambda: keyed().window(GlobalWindows()).trigger("every"),  # pyright: ignore[reportArgumentType]
+        lambda: keyed().window(GlobalWindows()).evictor(3),  # pyright: ignore[reportArgumentType]
+        lambda: keyed().window(GlobalWindows()).side_output_late_data("late"),  # pyright: ignore[reportArgumentType]
         lambda: keyed().window(GlobalWindows()).allowed_lateness("-1s"),
-        lambda: keyed().window(GlobalWindows()).reduce(3),
-        lambda: keyed().window(GlobalWindows()).reduce(mo.ReduceFunction),
+        lambda: keyed().window(GlobalWindows()).reduce(3),  # pyright: ignore[reportArgumentType]
+        lambda: keyed().window(GlobalWindows()).reduce(mo.ReduceFunction),  # pyright: ignore[reportArgumentType]
         lambda: keyed().window(GlobalWindows()).reduce(Stateful()),
-        lambda: keyed().window(GlobalWindows()).aggregate(max),
-        lambda: keyed().window(GlobalWindows()).process(3),
-        lambda: keyed().window(GlobalWindows()).apply(3),
-        lambda: keyed().window(GlobalWindows()).reduce(max, 3),
+        lambda: keyed().window(GlobalWindows()).aggregate(max),  # pyright: ignore[reportArgumentType]
+        lambda: keyed().window(GlobalWindows()).process(3),  # pyright: ignore[reportArgumentType]
+        lambda: keyed().window(GlobalWindows()).apply(3),  # pyright: ignore[reportArgumentType]
+        lambda: keyed().window(GlobalWindows()).reduce(max, 3),  # pyright: ignore[reportArgumentType, reportCallIssue]
         lambda: keyed().window(EventTimeSessionWindows("1s")).trigger(EndOfStreamTrigger()),
         lambda: keyed().window(EventTimeSessionWindows("1s")).process(NeedsWindowState()),
         lambda: keyed().window(EventTimeSessionWindows("1s")).aggregate(Mean()),

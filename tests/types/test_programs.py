@@ -8,7 +8,6 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from checkers import Complaint, copy_into, run_mypy, run_pyright
 
 import moorline as mo
 from moorline.api.options import StateOptions, StepOptions
@@ -20,14 +19,9 @@ from moorline.spark.start_options import StartOptions
 HERE = Path(__file__).parent
 RIGHT = sorted(path.name for path in HERE.glob("right_*.py"))
 WRONG = sorted(path.name for path in HERE.glob("wrong_*.py"))
+#: The checkers are run once for all, by one worker.
+pytestmark = [pytest.mark.xdist_group("types"), pytest.mark.slow]
 EXPECTED = re.compile(r"# error: ([\w-]+) \| (\w+)$")
-
-
-@pytest.fixture(scope="module")
-def complaints(tmp_path_factory) -> dict[str, list[Complaint]]:
-    folder = tmp_path_factory.mktemp("programs")
-    copy_into(folder, {name: HERE / name for name in [*RIGHT, *WRONG]})
-    return {"mypy": run_mypy(folder, HERE.parents[1] / ".mypy_cache/programs"), "pyright": run_pyright(folder)}
 
 
 def expected(name: str, checker: str) -> dict[int, str]:

@@ -105,7 +105,7 @@ class TimerService(Protocol):
 
 
 class Context(Protocol):
-    """What ``process_element`` can learn and do beside its value."""
+    """The context of a record: its timestamp, the clocks and the side outputs."""
 
     def output(self, tag: OutputTag[A], value: A) -> None:
         """Send a value to a side output."""
@@ -119,7 +119,7 @@ class Context(Protocol):
 
 
 class KeyedContext(Context, Protocol[K_co]):
-    """The same on a keyed stream."""
+    """The context of a record on a keyed stream: also its key, and timers of that key."""
 
     @property
     def current_key(self) -> K_co: ...
@@ -130,7 +130,7 @@ class KeyedContext(Context, Protocol[K_co]):
 
 
 class OnTimerContext(KeyedContext[K_co], Protocol[K_co]):
-    """What ``on_timer`` gets beside the time."""
+    """The context of a timer that is due: its key, and whether it was of event time or of the clock."""
 
     @property
     def time_domain(self) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from moorline.api.sources import Source, SourceContext, SourceReader, SplitId
+from moorline.api.sources import Positions, Source, SourceContext, SourceReader, SplitId
 from moorline.connectors.generator import Generator
 
 #: Into about so many reads the input of a run is cut.
@@ -70,7 +70,7 @@ class _PacedReader(SourceReader):
     def splits(self) -> Collection[SplitId] | None:
         return self._reader.splits()
 
-    def positions(self) -> dict[SplitId, Any]:
+    def positions(self) -> Positions:
         return self._reader.positions()
 
     def notify_checkpoint_complete(self, checkpoint: int) -> None:
