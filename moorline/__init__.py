@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from moorline import client, connectors
 from moorline.api import foreign_names
 from moorline.api.connected_streams import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
 from moorline.api.foreign_names import unknown_name
@@ -247,7 +248,9 @@ __all__ = [
     "WindowedStream",
     "ZooKeeper",
     "__version__",
+    "client",
     "collect",
+    "connectors",
     "diff_snapshots",
     "discard",
     "from_dataframe",

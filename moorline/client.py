@@ -1,4 +1,8 @@
-"""Earlier place of :mod:`moorline.http.client`."""
+"""The client of a running job, for other processes.
+
+>>> import moorline as mo
+>>> client = mo.client.QueryClient("http://127.0.0.1:8090", token="...")
+"""
 
 from moorline.http.client import QueryClient
 

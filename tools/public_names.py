@@ -43,6 +43,7 @@ GROUPS = {
     "State in outside stores": "memory_state postgres_state redis_state ExternalStore",
     "Configuration": """Checkpoints RocksDb NoRestart FixedDelay FailureRate ExponentialDelay Autoscale StorageLease
         ZooKeeper Console""",
+    "Rooms": "connectors client",
     "Snapshots": "read_snapshot register diff_snapshots SnapshotWriter query_snapshot fsck sweep give_up",
 }
 #: Modules whose names are all public.

@@ -1,1 +1,34 @@
-"""Sources and sinks, one file per technology."""
+"""Sources, sinks and outside stores that come with Moorline.
+
+``mo.connectors.read_files`` and ``mo.read_files`` are the same; the short names stay.
+
+>>> import moorline as mo
+>>> mo.connectors.from_items is mo.from_items
+True
+"""
+
+from moorline.connectors.collect import collect
+from moorline.connectors.files.broken import BrokenRecord
+from moorline.connectors.files.sink import write_files
+from moorline.connectors.files.source import read_files
+from moorline.connectors.generator import generate
+from moorline.connectors.items import from_items
+from moorline.connectors.memory_state import memory_state
+from moorline.connectors.postgres.state import postgres_state
+from moorline.connectors.printing import discard
+from moorline.connectors.printing import print_ as print
+from moorline.connectors.redis.state import redis_state
+
+__all__ = [
+    "BrokenRecord",
+    "collect",
+    "discard",
+    "from_items",
+    "generate",
+    "memory_state",
+    "postgres_state",
+    "print",
+    "read_files",
+    "redis_state",
+    "write_files",
+]

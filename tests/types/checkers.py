@@ -21,7 +21,7 @@ _MYPY = """
 [mypy]
 strict = True
 python_version = 3.11
-mypy_path = {root}
+mypy_path = {root}:{root}/tests
 disallow_untyped_defs = False
 disallow_incomplete_defs = False
 disallow_untyped_calls = False
@@ -66,7 +66,7 @@ def run_mypy(folder: Path, cache: Path) -> list[Complaint]:
 
 def run_pyright(folder: Path) -> list[Complaint]:
     """The errors of all files in ``folder``, in the mode that it has by default."""
-    config = {"pythonVersion": "3.11", "extraPaths": [str(ROOT)], "typeCheckingMode": "standard"}
+    config = {"pythonVersion": "3.11", "extraPaths": [str(ROOT), str(ROOT / "tests")], "typeCheckingMode": "standard"}
     (folder / "pyrightconfig.json").write_text(json.dumps(config))
     command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson"]
     quiet = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OutputTag(Generic[T]):
-    """The name of a side output. ``OutputTag[Order]("late")`` tells type checkers what goes there.
+    """The name of a side output.
+
+    ``OutputTag[Order]("late")`` is one of which type checkers know that orders go there.
 
     >>> late = OutputTag("late")
     """
