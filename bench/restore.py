@@ -25,7 +25,7 @@ import moorline as mo
 from moorline.model.config.state import RocksDb, StateConfig
 from moorline.model.key_groups import owned
 from moorline.model.keys import int_key_groups
-from moorline.model.manifest import KeyedHandle, Manifest, OperatorEntry, OperatorHandles
+from moorline.model.manifest import Manifest, OperatorEntry, OperatorHandles, RowsHandle
 from moorline.storage.segments import write_rows
 from moorline.storage.stores.local import LocalStore
 from moorline.testing.harness import HarnessSnapshot, OperatorHarness
@@ -66,7 +66,7 @@ def make_snapshot(folder: Path, rows: int) -> HarnessSnapshot:
         for number, table in enumerate(tables(keys[own], groups[own])):
             file = write_rows(store, f"data/chk-1/keeps/kept-{index}-{number}.parquet", table)
             first, end = table["key_group"][0].as_py(), table["key_group"][-1].as_py() + 1
-            handles.append(KeyedHandle("kept", "value", "bytes", first, end, table.num_rows, file))
+            handles.append(RowsHandle("kept", "value", "bytes", first, end, table.num_rows, file))
         subtasks.append(OperatorHandles("keeps", handles))
     manifest = Manifest("bench", 1, 1, 0, [OperatorEntry("keeps", "Keeps", WAS, KEY_GROUPS, subtasks)])
     return HarnessSnapshot(manifest, store)  # type: ignore[arg-type]

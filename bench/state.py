@@ -38,7 +38,7 @@ from moorline.state.backend import NO_KEY, KeyedBackend, Moment
 from moorline.state.heap.backend import HeapBackend
 from moorline.state.rocksdb.backend import RocksDbBackend
 from moorline.storage.stores.local import LocalStore
-from moorline.subtask.restore.chain import restored_part
+from moorline.subtask.restore.state import as_stored
 from moorline.subtask.snapshot import Taken, Writer
 
 GROUPS = 128
@@ -223,9 +223,7 @@ def restore(kind: str, folder: Path, store: LocalStore, handles: list[KeyedHandl
         mine = owned(index, parts, GROUPS)
         backend = make(kind, folder, incremental=True, mine=mine)
         began = time.perf_counter()
-        cut = [h if h.kind == "native" else h.cut(max(h.first, mine.first), min(h.end, mine.end)) for h in handles]
-        wanted = [h for h in cut if h.kind == "native" or h.first < h.end]
-        backend.restore([restored_part(h, mine, store) for h in wanted])
+        backend.restore(list(as_stored([h for h in handles if mine & h.key_groups], mine, store)))
         backend.bind(STATE)
         backend.check_all_bound()
         slowest = max(slowest, time.perf_counter() - began)

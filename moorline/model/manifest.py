@@ -7,12 +7,18 @@ A handle is made by the subtask that wrote the file, travels in its acknowledgem
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar, Self
 
 import msgspec
+
+from moorline.model.key_groups import KeyGroupRange
 
 #: The version of the storage format. A reader refuses what is newer. 2: increments, native files, timers.
 #: 3: records in flight.
 FORMAT = 3
+
+#: The name of a state, its kind (value, list, ...) and its stored type.
+StoredState = tuple[str, str, str]
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -45,16 +51,19 @@ class NativeFile(msgspec.Struct, frozen=True):
     file: SnapshotFile
 
 
-class KeyedHandle(msgspec.Struct, frozen=True):
-    """Keyed state of one subtask: the rows of one state, or all states in files of the backend's own kind.
+#: The kinds of keyed state that are kept in rows, one or several for each key.
+ROW_KINDS = ("value", "list", "map", "reducing", "aggregating", "timers")
+
+
+class RowsHandle(msgspec.Struct, frozen=True, tag="rows", tag_field="shape"):
+    """Rows of one keyed state of one subtask, in a Parquet file.
 
     The handles of a state form a chain, oldest first: a base, then increments. A key that occurs in an increment
     replaces all that was there under it before.
     """
 
-    #: Empty if it is native: then :attr:`states` says what is in it.
     state: str
-    #: value, list, map, reducing, aggregating, timers, raw or native
+    #: One of :data:`ROW_KINDS`.
     kind: str
     #: The stored type, as ``state/types/annotations.py`` spells it.
     type: str
@@ -62,19 +71,111 @@ class KeyedHandle(msgspec.Struct, frozen=True):
     first: int
     end: int
     rows: int
+    #: None if the rows are not in a file that a checkpoint may build on.
     file: SnapshotFile | None = None
     increment: bool = False
-    #: Of a native handle: which backend wrote it, its files, and the states in it as (name, kind, type).
-    backend: str = ""
-    files: list[NativeFile] = []
-    states: list[tuple[str, str, str]] = []
 
-    def cut(self, first: int, end: int) -> KeyedHandle:
+    @property
+    def key_groups(self) -> KeyGroupRange:
+        return KeyGroupRange(self.first, self.end)
+
+    @property
+    def states(self) -> list[StoredState]:
+        """The one state in it."""
+        return [(self.state, self.kind, self.type)]
+
+    def cut(self, first: int, end: int) -> RowsHandle:
         """The same, with only these of its key groups counting."""
         return msgspec.structs.replace(self, first=first, end=end)
 
     def all_files(self) -> list[SnapshotFile]:
-        return ([self.file] if self.file is not None else []) + [f.file for f in self.files]
+        return [self.file] if self.file is not None else []
+
+
+class _KeyGroupRows(msgspec.Struct, frozen=True):
+    """Rows that belong to key groups and not to keys, in a Parquet file. There are no increments of them."""
+
+    kind: ClassVar[str]
+    increment: ClassVar[bool] = False
+
+    state: str
+    type: str
+    first: int
+    end: int
+    rows: int
+    file: SnapshotFile | None = None
+
+    @property
+    def key_groups(self) -> KeyGroupRange:
+        return KeyGroupRange(self.first, self.end)
+
+    @property
+    def states(self) -> list[StoredState]:
+        """The one state in it."""
+        return [(self.state, self.kind, self.type)]
+
+    def cut(self, first: int, end: int) -> Self:
+        """The same, with only these of its key groups counting."""
+        return msgspec.structs.replace(self, first=first, end=end)
+
+    def all_files(self) -> list[SnapshotFile]:
+        return [self.file] if self.file is not None else []
+
+
+class RawHandle(_KeyGroupRows, frozen=True, tag="raw", tag_field="shape"):
+    """Bytes that a function wrote for key groups by itself."""
+
+    kind: ClassVar[str] = "raw"
+
+
+class StoreHandle(_KeyGroupRows, frozen=True, tag="store", tag_field="shape"):
+    """How far an outside store had come, for each key group; see ``state/external/progress.py``."""
+
+    kind: ClassVar[str] = "store"
+
+
+class NativeHandle(msgspec.Struct, frozen=True, tag="native", tag_field="shape"):
+    """All keyed states of one subtask, in files of a backend's own kind. They cannot be cut."""
+
+    first: int
+    end: int
+    #: Which backend wrote it.
+    backend: str = ""
+    files: list[NativeFile] = []
+    states: list[StoredState] = []
+
+    @property
+    def key_groups(self) -> KeyGroupRange:
+        return KeyGroupRange(self.first, self.end)
+
+    def all_files(self) -> list[SnapshotFile]:
+        return [f.file for f in self.files]
+
+
+#: Rows of one state, in one Parquet file.
+FileHandle = RowsHandle | RawHandle | StoreHandle
+#: A part of the keyed state of one subtask.
+KeyedHandle = FileHandle | NativeHandle
+
+_OF_KEY_GROUPS: dict[str, type[RawHandle] | type[StoreHandle]] = {h.kind: h for h in (RawHandle, StoreHandle)}
+#: All kinds of rows.
+FILE_KINDS = (*ROW_KINDS, *_OF_KEY_GROUPS)
+
+
+def file_handle(
+    state: str,
+    kind: str,
+    type_name: str,
+    key_groups: KeyGroupRange,
+    rows: int,
+    file: SnapshotFile | None = None,
+    increment: bool = False,
+) -> FileHandle:
+    """The handle of a file with rows of one of :data:`FILE_KINDS`."""
+    if kind in _OF_KEY_GROUPS:
+        assert not increment, f"there are no increments of {kind} state"
+        return _OF_KEY_GROUPS[kind](state, type_name, key_groups.first, key_groups.end, rows, file)
+    return RowsHandle(state, kind, type_name, key_groups.first, key_groups.end, rows, file, increment)
 
 
 class ElementsHandle(msgspec.Struct, frozen=True):

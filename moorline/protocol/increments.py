@@ -20,17 +20,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from moorline.model.manifest import KeyedHandle
+from moorline.model.manifest import FileHandle
 
 #: A chain has at most so many increments, and they have at most so many files.
 MAX_INCREMENTS, MAX_FILES = 16, 64
 
 
-def is_fold_due(chain: Sequence[KeyedHandle], new_rows: int) -> bool:
+def is_fold_due(chain: Sequence[FileHandle], new_rows: int) -> bool:
     """Should an increment of about ``new_rows`` on top of ``chain`` become a new base instead?
 
-    >>> base = KeyedHandle("counts", "value", "int", 0, 128, rows=1000)
-    >>> step = KeyedHandle("counts", "value", "int", 0, 128, rows=100, increment=True)
+    >>> from moorline.model.manifest import RowsHandle
+    >>> base = RowsHandle("counts", "value", "int", 0, 128, rows=1000)
+    >>> step = RowsHandle("counts", "value", "int", 0, 128, rows=100, increment=True)
     >>> is_fold_due([base], 100), is_fold_due([base] + 4 * [step], 101), is_fold_due([base], 501)
     (False, True, True)
 
@@ -42,7 +43,7 @@ def is_fold_due(chain: Sequence[KeyedHandle], new_rows: int) -> bool:
     return 2 * increments > base or steps + 1 > MAX_INCREMENTS or files + 1 > MAX_FILES
 
 
-def _rows(handle: KeyedHandle) -> float:
+def _rows(handle: FileHandle) -> float:
     """About how many rows of it count: after a rescale it is one share of a file among several."""
     segments = handle.file.segments[:-1] if handle.file is not None else []
     if not segments:
@@ -51,7 +52,7 @@ def _rows(handle: KeyedHandle) -> float:
     return handle.rows * min(1.0, max(handle.end - handle.first, 0) / max(width, 1))
 
 
-def _steps(chain: Sequence[KeyedHandle]) -> tuple[int, int]:
+def _steps(chain: Sequence[FileHandle]) -> tuple[int, int]:
     """How many increments there are, and in how many files.
 
     A large increment has several files, of ascending key groups. A new one begins where they do not ascend; two small

@@ -24,13 +24,21 @@ from moorline.errors import InFlightNowhere, MaxParallelismChanged, OperatorNotF
 from moorline.model.graph import Graph, Input, Operator, Partitioning, Plan
 from moorline.model.ids import SubtaskId
 from moorline.model.key_groups import KeyGroupRange, covering, owned
-from moorline.model.manifest import ElementsHandle, KeyedHandle, Manifest, OperatorEntry
+from moorline.model.manifest import (
+    ElementsHandle,
+    KeyedHandle,
+    Manifest,
+    NativeHandle,
+    OperatorEntry,
+    RawHandle,
+    StoreHandle,
+)
 from moorline.model.wire.deployment import ElementsSlice, InFlightShare, OperatorRestore
 
 #: For people: what another number of key groups means.
 DEALT_OUT_ANEW = "all keyed state is dealt out anew by key, and the first checkpoint is a full one"
-#: Kinds of state that belong to key groups and not to keys, in words.
-_BY_KEY_GROUP = {"raw": "its raw keyed state", "store": "what it keeps in an outside store"}
+#: State that belongs to key groups and not to keys, in words.
+_BY_KEY_GROUP = {RawHandle: "its raw keyed state", StoreHandle: "what it keeps in an outside store"}
 
 
 def key_groups_of(manifest: Manifest, graph: Graph) -> int:
@@ -46,8 +54,8 @@ def key_groups_of(manifest: Manifest, graph: Graph) -> int:
     if wanted != stored:
         for entry in manifest.operators:
             for handle in (h for s in entry.subtasks for h in s.keyed):
-                if handle.kind in _BY_KEY_GROUP and entry.uid in graph.by_uid:
-                    raise MaxParallelismChanged(entry.uid, stored, wanted, _BY_KEY_GROUP[handle.kind])
+                if isinstance(handle, (RawHandle, StoreHandle)) and entry.uid in graph.by_uid:
+                    raise MaxParallelismChanged(entry.uid, stored, wanted, _BY_KEY_GROUP[type(handle)])
     return wanted
 
 
@@ -90,7 +98,7 @@ def _operator(entry: OperatorEntry, operator: Operator, max_parallelism: int) ->
         mine = covering(owned(index, operator.parallelism, max_parallelism), max_parallelism, stored)
         if changes_keys:
             mine = KeyGroupRange(0, stored)
-        keyed = tuple(_cut(k, mine) for h in entry.subtasks for k in h.keyed if mine & KeyGroupRange(k.first, k.end))
+        keyed = tuple(_cut(k, mine) for h in entry.subtasks for k in h.keyed if mine & k.key_groups)
         in_flight = tuple(_in_flight(entry, index, operator.parallelism, max_parallelism, changes_keys))
         other = None if stored == max_parallelism else stored
         kinds = () if changes_keys else tuple(entry.keys)
@@ -135,9 +143,9 @@ def _in_flight(
 
 def _cut(handle: KeyedHandle, mine: KeyGroupRange) -> KeyedHandle:
     """The handle for the key groups of it that are ours. A native one stays whole: its files cannot be cut."""
-    if handle.kind == "native":
+    if isinstance(handle, NativeHandle):
         return handle
-    common = mine & KeyGroupRange(handle.first, handle.end)
+    common = mine & handle.key_groups
     return handle.cut(common.first, common.end)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from moorline.errors import SnapshotCorrupt
-from moorline.model.manifest import KeyedHandle
+from moorline.model.manifest import FileHandle
 from moorline.state.evolution.untyped import raw_type
 from moorline.state.heap.rows import NAMESPACE
 from moorline.state.types.names import parse, parse_map
@@ -40,7 +40,7 @@ def value_types(kind: str, type_name: str, state: str) -> dict[str, pa.DataType]
         raise SnapshotCorrupt("the manifest", f"state {state!r} is of type {type_name:.100}: {error}") from error
 
 
-def check_columns(schema: pa.Schema, handle: KeyedHandle) -> None:
+def check_columns(schema: pa.Schema, handle: FileHandle) -> None:
     """The columns of a file are those that its handle says it has. Raises :class:`SnapshotCorrupt`."""
     path = handle.file.path if handle.file is not None else "the manifest"
     expected = FIXED | value_types(handle.kind, handle.type, handle.state) | {"gone": pa.bool_()}

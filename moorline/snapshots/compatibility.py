@@ -17,21 +17,18 @@ from moorline.api.state.descriptors import MapStateDescriptor, StateDescriptor
 from moorline.api.state.states import declared_states
 from moorline.errors import KeysChanged, SnapshotCorrupt, StateIncompatible, StorageError
 from moorline.model.graph import Graph, Operator, Partitioning
-from moorline.model.key_groups import KeyGroupRange
 from moorline.model.keys.kinds import clash, kind_of, kinds_of_selector
-from moorline.model.manifest import Manifest, OperatorEntry
+from moorline.model.manifest import Manifest, OperatorEntry, RowsHandle
+from moorline.snapshots.rows import file_rows
 from moorline.state.evolution.plan import Where, plan
 from moorline.state.forms import form_of
 from moorline.state.types.names import parse_map
-from moorline.storage import segments as snapshots
 from moorline.storage.blobs import BlobStore
 
 log = logging.getLogger("moorline")
 
 #: So many keys are looked at where their kinds are not noted.
 _LOOKED_AT = 1000
-#: Kinds of state whose rows belong to key groups.
-_WITHOUT_KEYS = ("raw", "store", "native")
 
 
 def check_declared(graph: Graph) -> None:
@@ -88,9 +85,9 @@ def with_key_kinds(manifest: Manifest, graph: Graph, store: BlobStore) -> Manife
 def _noted(entry: OperatorEntry, store: BlobStore) -> OperatorEntry:
     for number, subtask in enumerate(entry.subtasks):
         for handle in subtask.keyed:
-            if handle.file is not None and handle.rows and handle.kind not in _WITHOUT_KEYS:
+            if isinstance(handle, RowsHandle) and handle.file is not None and handle.rows:
                 try:
-                    rows = next(snapshots.iterate_rows(store, handle.file, KeyGroupRange(handle.first, handle.end)))
+                    rows = next(file_rows(handle, handle.key_groups, store))
                 except (SnapshotCorrupt, StorageError):
                     return entry  # for the subtasks to find, which go back to an older one
                 subtasks = list(entry.subtasks)
@@ -111,10 +108,7 @@ def stored_states(entry: OperatorEntry) -> dict[str, tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
     for subtask in entry.subtasks:
         for handle in subtask.keyed:
-            if handle.kind == "native":
-                found.update({name: (kind, type_name) for name, kind, type_name in handle.states})
-            else:
-                found[handle.state] = (handle.kind, handle.type)
+            found |= {name: (kind, type_name) for name, kind, type_name in handle.states}
     return found
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 import pyarrow as pa
 
 from moorline.errors import SnapshotCorrupt
-from moorline.model.manifest import KeyedHandle, Manifest, SnapshotFile
+from moorline.model.manifest import FileHandle, Manifest, NativeHandle, SnapshotFile
 from moorline.snapshots.columns import check_columns
 from moorline.storage.blobs import BlobStore
 from moorline.storage.segments import ELEMENT, read_through
@@ -29,7 +29,7 @@ class Contents:
         for manifest in manifests:
             for handles in (subtask for operator in manifest.operators for subtask in operator.subtasks):
                 for keyed in handles.keyed:
-                    if keyed.file is not None:
+                    if not isinstance(keyed, NativeHandle) and keyed.file is not None:
                         what = (keyed.kind, keyed.type, keyed.rows)
                         self._add(keyed.file, what, _keyed_check(keyed, keyed.file))
                 counted = [(h.count, h.file) for h in handles.elements] + [(h.count, h.file) for h in handles.in_flight]
@@ -47,7 +47,7 @@ class Contents:
         self._checks.setdefault(file.path, {})[what] = check
 
 
-def _keyed_check(handle: KeyedHandle, file: SnapshotFile) -> _Check:
+def _keyed_check(handle: FileHandle, file: SnapshotFile) -> _Check:
     def check(schema: pa.Schema, rows: int) -> None:
         if rows != handle.rows:
             raise SnapshotCorrupt(file.path, f"it has {rows:,} rows, and its handle says {handle.rows:,}")

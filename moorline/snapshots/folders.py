@@ -22,7 +22,7 @@ import uuid
 import msgspec
 
 from moorline.errors import BlobMissing, InvalidArgument, SnapshotCorrupt, SnapshotNotFound, StorageError
-from moorline.model.manifest import Manifest
+from moorline.model.manifest import Manifest, NativeHandle
 from moorline.protocol.recovery import RestoreFrom, StartEmpty, choose
 from moorline.storage import entries
 from moorline.storage.blobs import BlobStore
@@ -90,8 +90,9 @@ def write_savepoint(store: BlobStore, manifest: Manifest) -> None:
     """Make a savepoint exist. Its files are durable in ``store`` already. Raises if there is one in that folder."""
     for operator in manifest.operators:
         for handle in (h for subtask in operator.subtasks for h in subtask.keyed):
-            if handle.increment or handle.files or handle.kind == "native":
-                raise ValueError(f"state {handle.state!r} of {operator.uid!r} is not in the form of a savepoint")
+            if isinstance(handle, NativeHandle) or handle.increment:
+                names = ", ".join(name for name, _, _ in handle.states)
+                raise ValueError(f"state {names!r} of {operator.uid!r} is not in the form of a savepoint")
     if manifest.in_flight:
         raise ValueError("a savepoint is aligned, and these are records in flight")
     if any(not file.path.startswith(DATA) for file in manifest.files()):

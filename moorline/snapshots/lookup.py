@@ -8,29 +8,22 @@ no pickle is opened.
 
 from __future__ import annotations
 
-import re
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from moorline.errors import InvalidArgument, QueryFailed, SnapshotCorrupt
+from moorline.errors import InvalidArgument, QueryFailed
 from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
-from moorline.model.manifest import KeyedHandle, OperatorEntry
+from moorline.model.manifest import KeyedHandle, OperatorEntry, RowsHandle, StoreHandle
 from moorline.model.options import checks_options
 from moorline.snapshots.locate import Snapshot, look_at
-from moorline.state.backend import Restored
-from moorline.state.external.progress import STORE, STORE_KIND, told_in
+from moorline.snapshots.rows import Scratch, file_rows, rows_of
+from moorline.state.backend import RestoredRows
+from moorline.state.external.progress import STORE, told_in
 from moorline.state.folding import fold
 from moorline.state.peeking import KINDS, Peeked, check_count, only_key, value_of
-from moorline.state.rocksdb.export import read_native
-from moorline.storage import segments as snapshots
-from moorline.storage.blobs import BlobStore
-
-_NATIVE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
 
 @checks_options()
@@ -70,45 +63,31 @@ def look_up(snapshot: Snapshot, uid: str, state: str, encoded: bytes, declared: 
     _check_known(snapshot, entry, state, declared)
     kind, type_name = "", ""
     chain: list[tuple[pa.Table, bool]] = []
-    for handle in (h for s in entry.subtasks for h in s.keyed if h.first <= group < h.end):
-        if handle.kind == STORE_KIND:
-            _check_store(snapshot, uid, state, handle, piece)
-        for table, found_kind, found_type in _tables(snapshot.store, handle, state, piece, entry.max_parallelism):
-            kind, type_name = found_kind, found_type
-            chain.append((only_key(table, encoded), handle.increment))
-    rows = fold(chain)
+    with Scratch() as scratch:
+        for handle in (h for s in entry.subtasks for h in s.keyed if group in h.key_groups):
+            if isinstance(handle, StoreHandle):
+                _check_store(snapshot, uid, state, handle, piece)
+            is_increment = isinstance(handle, RowsHandle) and handle.increment
+            for rows in rows_of(handle, piece, snapshot.store, scratch, {state}) if _has(handle, state) else ():
+                kind, type_name = rows.kind, rows.type
+                chain.append((only_key(rows.table, encoded), is_increment))
+    left = fold(chain)
     try:
-        check_count(0 if rows is None else rows.num_rows)
-        return value_of(Peeked(kind, type_name, rows))
+        check_count(0 if left is None else left.num_rows)
+        return value_of(Peeked(kind, type_name, left))
     except (ValueError, KeyError) as error:
         raise QueryFailed(uid, state, f"{error}") from error
 
 
-def _tables(
-    store: BlobStore, handle: KeyedHandle, state: str, piece: KeyGroupRange, max_parallelism: int
-) -> Iterator[tuple[pa.Table, str, str]]:
-    """The rows of one key group in one handle, with the kind and type of the state."""
-    if handle.state == state and handle.file is not None:
-        yield snapshots.read_rows(store, handle.file, piece), handle.kind, handle.type
-    elif handle.kind == "native" and state in (name for name, _, _ in handle.states):
-
-        def fetch(folder: Path) -> None:
-            for native in handle.files:
-                if not _NATIVE_NAME.fullmatch(native.name):
-                    raise SnapshotCorrupt("the manifest", f"{native.name!r:.100} is no name for a file of a backend")
-                snapshots.fetch_file(store, native.file, folder / native.name)
-
-        with tempfile.TemporaryDirectory(prefix="moorline-query-") as folder:
-            for rows in read_native(fetch, Path(folder) / "db", piece, max_parallelism, {state}):
-                yield rows.table, rows.kind, rows.type
+def _has(handle: KeyedHandle, state: str) -> bool:
+    return any(name == state for name, _, _ in handle.states)
 
 
 def states_of(entry: OperatorEntry) -> dict[str, tuple[str, str]]:
     """Kind and type of every keyed state of an operator, by name."""
     found: dict[str, tuple[str, str]] = {}
     for handle in (h for s in entry.subtasks for h in s.keyed):
-        listed = handle.states if handle.kind == "native" else [(handle.state, handle.kind, handle.type)]
-        found |= {name: (kind, type_name) for name, kind, type_name in listed}
+        found |= {name: (kind, type_name) for name, kind, type_name in handle.states}
     return found
 
 
@@ -119,12 +98,9 @@ def _check_known(snapshot: Snapshot, entry: OperatorEntry, state: str, declared:
         raise QueryFailed(entry.uid, state, f"{snapshot} has nothing in such a keyed state; there is: {names}")
 
 
-def _check_store(snapshot: Snapshot, uid: str, state: str, handle: KeyedHandle, piece: KeyGroupRange) -> None:
+def _check_store(snapshot: Snapshot, uid: str, state: str, handle: StoreHandle, piece: KeyGroupRange) -> None:
     """A snapshot holds only what is on its way to a store outside: half an answer would be a wrong one."""
-    if handle.file is None:
-        return
-    rows = snapshots.read_rows(snapshot.store, handle.file, piece)
-    told = told_in(Restored(handle, lambda: iter([rows]), lambda folder: None))
+    told = told_in(RestoredRows(handle, partial(file_rows, handle, piece, snapshot.store)))
     if any(state in one.states for one in told.values()):
         label = handle.state.removeprefix(STORE)
         raise QueryFailed(uid, state, f"it is kept in the store {label!r}. Ask that, or the running job (level='live')")

@@ -24,7 +24,7 @@ from moorline.api.state.states import State, declared_states
 from moorline.errors import InFlightNowhere, KeysChanged, MaxParallelismChanged, StateIncompatible
 from moorline.model.graph import Graph, Operator
 from moorline.model.keys.kinds import ANY, kinds_of_selector
-from moorline.model.manifest import Manifest, OperatorEntry
+from moorline.model.manifest import Manifest, NativeHandle, OperatorEntry
 from moorline.model.options import checks_options
 from moorline.protocol.redistribution import DEALT_OUT_ANEW, check_inputs, key_groups_of, stored_key_groups
 from moorline.snapshots.compatibility import conversions, other_kind, stored_states, with_key_kinds
@@ -150,8 +150,9 @@ def _sizes(entry: OperatorEntry) -> dict[str, tuple[int, int]]:
     sizes: dict[str, tuple[int, int]] = {}
     for subtask in entry.subtasks:
         for handle in subtask.keyed:
-            rows, size = sizes.get(handle.state, (0, 0))
-            sizes[handle.state] = rows + handle.rows, size + sum(f.size for f in handle.all_files())
+            if not isinstance(handle, NativeHandle):
+                rows, size = sizes.get(handle.state, (0, 0))
+                sizes[handle.state] = rows + handle.rows, size + sum(f.size for f in handle.all_files())
         for elements in subtask.elements:
             rows, size = sizes.get(elements.state, (0, 0))
             inline = sum(map(len, elements.inline))

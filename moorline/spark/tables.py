@@ -222,7 +222,7 @@ def _tables(reader: SnapshotReader, wanted: _Wanted, span: KeyGroupRange | None)
 
 
 def _names(handle: KeyedHandle) -> set[str]:
-    return {name for name, _, _ in handle.states} if handle.kind == "native" else {handle.state}
+    return {name for name, _, _ in handle.states}
 
 
 def _only(manifest: Manifest, uid: str, states: set[str] | None, piece: KeyGroupRange | None, is_one: bool) -> Manifest:
@@ -232,7 +232,7 @@ def _only(manifest: Manifest, uid: str, states: set[str] | None, piece: KeyGroup
 
     def keyed(part: OperatorHandles) -> list[KeyedHandle]:
         found = [h for h in part.keyed if states is None or _names(h) & states]
-        return [h for h in found if piece is None or piece & KeyGroupRange(h.first, h.end)]
+        return [h for h in found if piece is None or piece & h.key_groups]
 
     def cut(entry: OperatorEntry) -> OperatorEntry:
         # Of elements, only those that have no key group of their own are read by these tasks.

@@ -29,7 +29,7 @@ from moorline.api.state.descriptors import StateDescriptor
 from moorline.api.state.states import State
 from moorline.errors import NoCurrentKey
 from moorline.model.keys.identity import KeyIdentities
-from moorline.model.manifest import KeyedHandle, NativeFile
+from moorline.model.manifest import FileHandle, KeyedHandle, NativeFile, NativeHandle
 from moorline.model.times import MIN_TIME
 
 if TYPE_CHECKING:
@@ -122,14 +122,24 @@ class KeyedSnapshot:
 
 
 @dataclass(frozen=True)
-class Restored:
-    """One handle of a checkpoint, cut to the subtask's own key groups."""
+class RestoredRows:
+    """Rows of one state in a checkpoint, cut to the subtask's own key groups."""
 
-    handle: KeyedHandle
-    #: The rows of the own key groups, in tables of bounded size. Not for native handles.
+    handle: FileHandle
+    #: The rows of the own key groups, in tables of bounded size.
     tables: Callable[[], Iterator[pa.Table]]
-    #: Brings the files of a native handle into a folder, verified. They are named as the backend named them.
+
+
+@dataclass(frozen=True)
+class RestoredFiles:
+    """Files of the backend's own kind in a checkpoint."""
+
+    handle: NativeHandle
+    #: Brings the files into a folder, verified. They are named as the backend named them.
     fetch: Callable[[Path], None]
+
+
+Restored = RestoredRows | RestoredFiles
 
 
 class TimerStore(Protocol):

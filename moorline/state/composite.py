@@ -17,10 +17,19 @@ from moorline.api.state.descriptors import StateDescriptor
 from moorline.api.state.external import ExternalStore
 from moorline.api.state.states import State
 from moorline.errors import InvalidArgument, StateIncompatible, UnknownState
-from moorline.model.manifest import KeyedHandle
-from moorline.state.backend import CurrentKey, KeyedBackend, KeyedSnapshot, Restored, TimerStore
+from moorline.model.manifest import KeyedHandle, NativeHandle, StoreHandle
+from moorline.state.backend import (
+    CurrentKey,
+    KeyedBackend,
+    KeyedSnapshot,
+    Restored,
+    RestoredFiles,
+    RestoredRows,
+    Rows,
+    TimerStore,
+)
 from moorline.state.external.backend import ExternalBackend
-from moorline.state.external.progress import STORE, STORE_KIND, told_in
+from moorline.state.external.progress import STORE, told_in
 from moorline.state.peeking import Peeked
 
 IN_THE_WORKER = "kept in the worker"
@@ -62,28 +71,28 @@ class CompositeBackend:
         #: Where each state that is bound is: its backend.
         self._homes: dict[str, KeyedBackend] = {}
         #: What was restored for a store, by its label; and for each restored state where it was.
-        self._waiting: dict[str, list[Restored]] = {}
+        self._waiting: dict[str, list[RestoredRows]] = {}
         self._was_in: dict[str, str] = {}
 
     # --- before the first record ----------------------------------------------------------------
 
     def restore(self, restored: Sequence[Restored]) -> None:
         for one in restored:
-            if one.handle.kind == STORE_KIND:
+            if isinstance(one, RestoredRows) and isinstance(one.handle, StoreHandle):
                 label = one.handle.state.removeprefix(STORE)
                 self._waiting.setdefault(label, []).append(one)
                 for told in told_in(one).values():
                     self._was_in |= dict.fromkeys(told.states, label)
-        mine = []
+        mine: list[Restored] = []
         for one in restored:
-            label = self._was_in.get(one.handle.state, IN_THE_WORKER)
-            if label != IN_THE_WORKER:
+            if isinstance(one, RestoredFiles):
+                mine.append(one)
+            elif (label := self._was_in.get(one.handle.state, IN_THE_WORKER)) != IN_THE_WORKER:
                 self._waiting[label].append(one)
-            elif one.handle.kind != STORE_KIND:
+            elif not isinstance(one.handle, StoreHandle):
                 mine.append(one)
         for one in mine:
-            names = [name for name, _, _ in one.handle.states] or [one.handle.state]
-            self._was_in |= dict.fromkeys(names, IN_THE_WORKER)
+            self._was_in |= dict.fromkeys((name for name, _, _ in one.handle.states), IN_THE_WORKER)
         self._inner.restore(mine)
 
     def bind(self, descriptor: StateDescriptor, scope: CurrentKey | None = None) -> State:
@@ -163,14 +172,16 @@ class CompositeBackend:
 
     def snapshot(self, checkpoint: int, completed: int, *, canonical: bool = False) -> KeyedSnapshot:
         taken = [backend.snapshot(checkpoint, completed, canonical=canonical) for backend in self._all()]
-        named = [{h.state for h in one.reused} | {p.state for p in one.parts if hasattr(p, "state")} for one in taken]
+        named = [
+            {name for h in one.reused for name, _, _ in h.states} | {p.state for p in one.parts if isinstance(p, Rows)}
+            for one in taken
+        ]
 
         def done(handles: list[KeyedHandle] | None) -> None:
             for one, names in zip(taken, named):
-                # Files of a backend's own kind are not called by a state, and are the inner backend's.
+                # Files of a backend's own kind are the inner backend's.
                 own = one is taken[0]
-                mine = handles and [h for h in handles if h.state in names or (own and h.kind == "native")]
-                one.done(mine)
+                one.done(handles and [h for h in handles if (own if isinstance(h, NativeHandle) else h.state in names)])
 
         return KeyedSnapshot(
             [handle for one in taken for handle in one.reused],

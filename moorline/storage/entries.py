@@ -21,7 +21,7 @@ import xxhash
 
 from moorline.errors import SnapshotCorrupt
 from moorline.model.manifest import FORMAT, Entry, Manifest
-from moorline.storage.layout import check_path
+from moorline.storage.stored_handles import StoredEntry, StoredManifest, from_stored, to_stored
 
 #: Larger ones are neither written nor read.
 MAX_ENTRY_BYTES = 256 << 20
@@ -65,12 +65,13 @@ class _Head(msgspec.Struct):
 _encoder = msgspec.json.Encoder()
 _envelopes = msgspec.json.Decoder(_Envelope)
 _heads = msgspec.json.Decoder(_Head)
-_entries = msgspec.json.Decoder(Entry)
+_entries = msgspec.json.Decoder(StoredEntry)
 
 
 def encode(entry: Entry, writer: str, after: str, place: Place | None = None) -> bytes:
     """The bytes of the file."""
-    pretty = msgspec.json.format(_encoder.encode(entry), indent=2)
+    stored = to_stored(entry) if isinstance(entry, Manifest) else entry
+    pretty = msgspec.json.format(_encoder.encode(stored), indent=2)
     # JSON writes a line break inside a string as \\n, so each one here is layout and may be indented.
     body = pretty.replace(b"\n", b"\n  ")
     head = f'{{\n  "xxh3": "{digest(body)}",\n  "writer": "{writer}",\n  "after": "{after}",\n'.encode()
@@ -102,29 +103,13 @@ def decode(data: bytes, job: str | None, number: int) -> Entry:
             )
         if job is not None and head.job != job:
             raise SnapshotCorrupt("", f"it belongs to job {head.job!r}, not to {job!r}")
-        entry: Entry = _entries.decode(body)
+        entry: StoredEntry = _entries.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise SnapshotCorrupt("", f"it cannot be read: {error}") from error
     # Attempts count claims and each claim takes a number, so an attempt is never above its number.
     if not 1 <= entry.attempt <= number:
         raise SnapshotCorrupt("", f"it says attempt {entry.attempt}, which cannot stand at number {number}")
-    if isinstance(entry, Manifest):
-        for file in entry.files():
-            check_path(file.path)
-        _check_operators(entry)
-    return entry
-
-
-def _check_operators(manifest: Manifest) -> None:
-    """What an operator says of itself fits together: a restore shares its state out by these numbers."""
-    for operator in manifest.operators:
-        parts, who = len(operator.subtasks), f"operator {operator.uid!r:.100}"
-        if parts != operator.parallelism:
-            raise SnapshotCorrupt("", f"{who} has parallelism {operator.parallelism} and {parts} subtasks")
-        for handle in (keyed for subtask in operator.subtasks for keyed in subtask.keyed):
-            if not 0 <= handle.first <= handle.end <= operator.max_parallelism or handle.rows < 0:
-                groups = f"key groups [{handle.first},{handle.end}) of {operator.max_parallelism}"
-                raise SnapshotCorrupt("", f"a state of {who} has {handle.rows} rows of {groups}")
+    return from_stored(entry) if isinstance(entry, StoredManifest) else entry
 
 
 def origin(data: bytes) -> Origin | None:

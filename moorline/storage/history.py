@@ -20,7 +20,7 @@ from moorline.failpoints import failpoint
 from moorline.model.manifest import Claim, Manifest, SnapshotFile, next_checkpoint
 from moorline.protocol.housekeeping import Unnamed
 from moorline.storage.chain import Look, Record, superseded
-from moorline.storage.layout import DATA, attempt_of, check_path, origin_of
+from moorline.storage.layout import DATA, attempt_of, origin_of
 from moorline.storage.log import HistoryLog, look_at_history, read_history
 
 __all__ = ["History", "Record", "look_at_history", "read_history"]
@@ -109,7 +109,7 @@ class History(HistoryLog):
 
     def discard(self, files: Iterable[SnapshotFile]) -> None:
         """Delete files of a checkpoint that was never published and never will be."""
-        self._store.delete(check_path(file.path) for file in files)
+        self._store.delete(file.path for file in files)
 
     def sweep(self, attempt: int) -> int:
         """Delete what attempts before ``attempt`` wrote and no checkpoint names. How many files was that?

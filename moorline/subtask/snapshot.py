@@ -22,9 +22,20 @@ import pyarrow.compute as pc
 from moorline.errors import FailureReason, StateError, StateTypeMismatch
 from moorline.failpoints import failpoint
 from moorline.model.key_groups import KeyGroupRange
-from moorline.model.manifest import ElementsHandle, InFlightHandle, KeyedHandle, NativeFile, OperatorHandles
+from moorline.model.manifest import (
+    ElementsHandle,
+    FileHandle,
+    InFlightHandle,
+    KeyedHandle,
+    NativeFile,
+    NativeHandle,
+    OperatorHandles,
+    RawHandle,
+    file_handle,
+)
 from moorline.model.wire.elements import Barrier
 from moorline.model.wire.messages import Acknowledged, Declined, Report
+from moorline.snapshots.rows import file_rows
 from moorline.state.backend import Files, KeyedSnapshot, Rows
 from moorline.state.composite import CompositeBackend
 from moorline.state.folding import fold
@@ -105,8 +116,8 @@ def done(taken: list[Taken], handles: list[OperatorHandles] | None) -> None:
     for operator in taken:
         if operator.keyed is not None:
             # Raw state is none of the backend's.
-            mine = None if handles is None else [h for h in written[operator.uid] if h.kind != "raw"]
-            operator.keyed.done(mine)
+            keyed = [] if handles is None else written[operator.uid]
+            operator.keyed.done(None if handles is None else [h for h in keyed if not isinstance(h, RawHandle)])
 
 
 class Writer:
@@ -172,7 +183,7 @@ class Writer:
                 loop=origin.loop,
             )
 
-    def _raw(self, uid: str, groups: dict[int, bytes]) -> KeyedHandle:
+    def _raw(self, uid: str, groups: dict[int, bytes]) -> FileHandle:
         numbers = sorted(groups)
         columns = {
             "key_group": pa.array(numbers, pa.int32()),
@@ -184,7 +195,7 @@ class Writer:
         def folds(state: str) -> bool:
             return snapshot.fold and (snapshot.foldable is None or state in snapshot.foldable)
 
-        handles = [h for h in snapshot.reused if not folds(h.state)]
+        handles = [h for h in snapshot.reused if isinstance(h, NativeHandle) or not folds(h.state)]
         for part in snapshot.parts:
             if isinstance(part, Files):
                 handles.append(self._native(uid, part))
@@ -194,17 +205,17 @@ class Writer:
                     for table in part.tables()
                     if table.num_rows
                 ]
-        reused = [h for h in snapshot.reused if folds(h.state)]
+        reused = [h for h in snapshot.reused if not isinstance(h, NativeHandle) and folds(h.state)]
         handles += self._folded(uid, reused, [p for p in snapshot.parts if isinstance(p, Rows) and folds(p.state)])
         return handles
 
-    def _rows(self, uid: str, state: str, kind: str, type_name: str, table: pa.Table, increment: bool) -> KeyedHandle:
+    def _rows(self, uid: str, state: str, kind: str, type_name: str, table: pa.Table, increment: bool) -> FileHandle:
         file = snapshots.write_rows(self._store, self._path(uid, state), table)
         groups = table["key_group"]
-        first, end = groups[0].as_py(), groups[-1].as_py() + 1
-        return KeyedHandle(state, kind, type_name, first, end, table.num_rows, file, increment=increment)
+        mine = KeyGroupRange(groups[0].as_py(), groups[-1].as_py() + 1)
+        return file_handle(state, kind, type_name, mine, table.num_rows, file, increment)
 
-    def _native(self, uid: str, part: Files) -> KeyedHandle:
+    def _native(self, uid: str, part: Files) -> NativeHandle:
         files = list(part.known.values())
         for name, path in part.paths.items():
             if name not in part.known:
@@ -212,12 +223,12 @@ class Writer:
                 files.append(NativeFile(name, snapshots.write_file(self._store, target, path)))
         first, end = self._mine.first, self._mine.end
         states = list(part.states)
-        return KeyedHandle("", "native", "", first, end, 0, backend="rocksdb", files=files, states=states)
+        return NativeHandle(first, end, "rocksdb", files, states)
 
     # --- folding a chain into a new base ---------------------------------------------------------
 
-    def _folded(self, uid: str, reused: list[KeyedHandle], parts: list[Rows]) -> Iterator[KeyedHandle]:
-        chains: dict[str, list[KeyedHandle]] = {}
+    def _folded(self, uid: str, reused: list[FileHandle], parts: list[Rows]) -> Iterator[FileHandle]:
+        chains: dict[str, list[FileHandle]] = {}
         for handle in reused:
             chains.setdefault(handle.state, []).append(handle)
         fresh = {part.state: part for part in parts}
@@ -231,18 +242,16 @@ class Writer:
                 if table is not None and table.num_rows:
                     yield self._rows(uid, state, kind, type_name, table, False)
 
-    def _pieces(self, chain: list[KeyedHandle], fresh_rows: int) -> Iterable[KeyGroupRange]:
+    def _pieces(self, chain: list[FileHandle], fresh_rows: int) -> Iterable[KeyGroupRange]:
         count = 1 + (sum(h.rows for h in chain) + fresh_rows) // FOLD_ROWS
         width = max(1, -(-(self._mine.end - self._mine.first) // count))
         for first in range(self._mine.first, self._mine.end, width):
             yield KeyGroupRange(first, min(first + width, self._mine.end))
 
-    def _read(self, chain: list[KeyedHandle], groups: KeyGroupRange) -> Iterator[tuple[pa.Table, bool]]:
+    def _read(self, chain: list[FileHandle], groups: KeyGroupRange) -> Iterator[tuple[pa.Table, bool]]:
         for handle in chain:
-            assert handle.file is not None
-            common = groups & KeyGroupRange(handle.first, handle.end)
-            if common:
-                yield snapshots.read_rows(self._store, handle.file, common), handle.increment
+            if groups & handle.key_groups:
+                yield from ((table, handle.increment) for table in file_rows(handle, groups, self._store))
 
 
 def acknowledging(

@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 
 import moorline as mo
-from moorline.model.manifest import ElementsHandle, KeyedHandle, Manifest, OperatorEntry, OperatorHandles
+from moorline.model.key_groups import KeyGroupRange
+from moorline.model.manifest import ElementsHandle, Manifest, OperatorEntry, OperatorHandles, SnapshotFile, file_handle
 from moorline.snapshots.folders import delete_savepoint, new_folder, open_snapshot, write_savepoint
 from moorline.snapshots.plan import plan_restore
 from moorline.storage.stores.memory import MemoryStore
@@ -47,7 +48,7 @@ def manifest(*handles, uid="visits", elements=(), key_groups=8):
 
 
 def keyed(state, kind, type_name):
-    return KeyedHandle(state, kind, type_name, 0, 8, 3)
+    return file_handle(state, kind, type_name, KeyGroupRange(0, 8), 3, SnapshotFile("data/chk-7/visits/s", 0, []))
 
 
 def verdicts(plan):

@@ -10,7 +10,7 @@ import pytest
 
 import moorline as mo
 from moorline.errors import KeysChanged, StateIncompatible
-from moorline.model.manifest import KeyedHandle, Manifest, OperatorEntry, OperatorHandles
+from moorline.model.manifest import KeyedHandle, Manifest, NativeHandle, OperatorEntry, OperatorHandles, RowsHandle
 from moorline.snapshots.compatibility import check_keys, check_types, with_key_kinds
 from moorline.testing import OperatorHarness
 
@@ -40,7 +40,7 @@ def manifest(*handles: KeyedHandle, uid: str = "visits") -> Manifest:
 
 
 def value(type_name: str, kind: str = "value", state: str = "user") -> KeyedHandle:
-    return KeyedHandle(state, kind, type_name, 0, 128, 1)
+    return RowsHandle(state, kind, type_name, 0, 128, 1)
 
 
 def test_what_fits_passes_in_silence(caplog):
@@ -63,7 +63,7 @@ def test_what_will_be_converted_is_told(caplog):
         (value("User(name: int)"), "name"),
         (value("str to str", "map", "pages"), "str"),
         (value("User(name: str)", "list"), "list of"),
-        (KeyedHandle("", "native", "", 0, 128, 0, states=[("user", "value", "User(name: int)")]), "name"),
+        (NativeHandle(0, 128, states=[("user", "value", "User(name: int)")]), "name"),
     ],
 )
 def test_what_cannot_be_read_is_an_error_that_names_operator_state_and_reason(handle, reason):

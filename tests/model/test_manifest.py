@@ -10,18 +10,36 @@ from moorline.model.manifest import (
     Claim,
     ElementsHandle,
     Entry,
-    KeyedHandle,
     Manifest,
+    NativeFile,
+    NativeHandle,
     OperatorEntry,
     OperatorHandles,
+    RawHandle,
+    RowsHandle,
     Segment,
     SnapshotFile,
+    StoreHandle,
 )
 
 number, name = st.integers(0, 2**40), st.text(max_size=8)
 segments = st.builds(Segment, number, number, number, number, st.text("0123456789abcdef", min_size=16, max_size=16))
 files = st.builds(SnapshotFile, name, number, st.lists(segments, max_size=3))
-keyed = st.builds(KeyedHandle, name, st.sampled_from(["value", "list", "map"]), name, number, number, number, files)
+states = st.lists(st.tuples(name, name, name), max_size=2)
+native = st.builds(
+    NativeHandle,
+    number,
+    number,
+    name,
+    st.lists(st.builds(NativeFile, name, files)),
+    st.lists(st.tuples(name, name, name)),
+)
+keyed = st.one_of(
+    st.builds(RowsHandle, name, st.sampled_from(["value", "list", "map"]), name, number, number, number, files),
+    st.builds(RawHandle, name, name, number, number, number, files),
+    st.builds(StoreHandle, name, name, number, number, number, files),
+    native,
+)
 inline = st.lists(st.binary(max_size=9), max_size=3)
 operator_state = st.builds(ElementsHandle, name, st.sampled_from(["split", "union"]), number, inline, st.none() | files)
 handles = st.builds(OperatorHandles, name, st.lists(keyed, max_size=2), st.lists(operator_state, max_size=2))
@@ -74,10 +92,10 @@ def file(path: str, size: int) -> SnapshotFile:
 
 
 def test_a_manifest_knows_all_of_its_files_and_their_size():
-    one = OperatorHandles("a", [KeyedHandle("s", "value", "int", 0, 64, 3, file("k1", 10))], [])
+    one = OperatorHandles("a", [RowsHandle("s", "value", "int", 0, 64, 3, file("k1", 10))], [])
     two = OperatorHandles(
         "a",
-        [KeyedHandle("s", "value", "int", 64, 128, 3, file("k2", 20))],
+        [RowsHandle("s", "value", "int", 64, 128, 3, file("k2", 20))],
         [ElementsHandle("e", "split", 2, file=file("e2", 5)), ElementsHandle("i", "split", 1, inline=[b"x"])],
     )
     manifest = Manifest("j", 1, 1, 0, [OperatorEntry("a", "A", 2, 128, [one, two])])

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from thoroughness import examples
 
-from moorline.model.manifest import KeyedHandle, Segment, SnapshotFile
+from moorline.model.manifest import RowsHandle, Segment, SnapshotFile
 from moorline.protocol.increments import MAX_FILES, MAX_INCREMENTS, is_fold_due
 
 
@@ -12,7 +12,7 @@ def handle(rows, increment=False, first=0, end=128, width=None):
     file = None
     if width is not None:
         file = SnapshotFile("f", 10, [Segment(0, width, 0, 5, ""), Segment(0, 0, 5, 5, "")])
-    return KeyedHandle("s", "value", "int", first, end, rows, file, increment)
+    return RowsHandle("s", "value", "int", first, end, rows, file, increment)
 
 
 def test_increments_of_half_the_base_are_kept_and_more_are_folded():

@@ -12,7 +12,16 @@ from moorline.errors import MaxParallelismChanged, OperatorNotFound
 from moorline.model.graph import Graph
 from moorline.model.key_groups import KeyGroupRange, owned, owner
 from moorline.model.keys import key_group
-from moorline.model.manifest import ElementsHandle, KeyedHandle, Manifest, OperatorEntry, OperatorHandles, SnapshotFile
+from moorline.model.manifest import (
+    ElementsHandle,
+    Manifest,
+    OperatorEntry,
+    OperatorHandles,
+    RawHandle,
+    RowsHandle,
+    SnapshotFile,
+    StoreHandle,
+)
 from moorline.model.wire.deployment import OperatorRestore
 from moorline.protocol.lowering import lower
 from moorline.protocol.redistribution import key_groups_of, redistribute
@@ -159,7 +168,7 @@ def with_keys(old: int, max_parallelism: int = 128) -> Manifest:
     for index in range(old):
         mine = owned(index, old, max_parallelism)
         file = SnapshotFile(f"data/{index}", 1, [])
-        subtasks.append(OperatorHandles("op", [KeyedHandle("s", "value", "int", mine.first, mine.end, 1, file)], []))
+        subtasks.append(OperatorHandles("op", [RowsHandle("s", "value", "int", mine.first, mine.end, 1, file)], []))
     return manifest(subtasks, max_parallelism)
 
 
@@ -202,9 +211,9 @@ def test_another_number_of_key_groups_is_what_the_user_set_or_what_the_paralleli
     assert key_groups_of(with_keys(1, 4), graph(5)) == 128
 
 
-@pytest.mark.parametrize(("kind", "told"), [("raw", "raw keyed state"), ("store", "outside store")])
-def test_state_that_belongs_to_key_groups_and_not_to_keys_cannot_be_dealt_out_anew(kind, told):
-    stored = manifest([OperatorHandles("op", [KeyedHandle("s", kind, "bytes", 0, 4, 1)])], max_parallelism=4)
+@pytest.mark.parametrize(("shape", "told"), [(RawHandle, "raw keyed state"), (StoreHandle, "outside store")])
+def test_state_that_belongs_to_key_groups_and_not_to_keys_cannot_be_dealt_out_anew(shape, told):
+    stored = manifest([OperatorHandles("op", [shape("s", "bytes", 0, 4, 1)])], max_parallelism=4)
     assert key_groups_of(stored, graph(3)) == 4
     with pytest.raises(MaxParallelismChanged, match=told) as caught:
         key_groups_of(stored, graph(5))

@@ -23,10 +23,10 @@ from moorline.model import keys
 from moorline.model.ids import Attempt, SubtaskId
 from moorline.model.manifest import (
     ElementsHandle,
-    KeyedHandle,
     Manifest,
     OperatorEntry,
     OperatorHandles,
+    RowsHandle,
     Segment,
     SnapshotFile,
 )
@@ -114,7 +114,7 @@ def elements(state: str, *encoded: bytes) -> OperatorRestore:
 def keyed(store: MemoryStore, state: str, kind: str, type_name: str, table: pa.Table) -> OperatorRestore:
     path = f"data/chk-1/keeps/{state}-0-1-{'a' * 8}.parquet"
     file = snapshots.write_rows(store, path, table)
-    return OperatorRestore((KeyedHandle(state, kind, type_name, 0, 128, table.num_rows, file),))
+    return OperatorRestore((RowsHandle(state, kind, type_name, 0, 128, table.num_rows, file),))
 
 
 def rows(key: pa.Array, value: pa.Array, **more: pa.Array) -> pa.Table:
@@ -316,7 +316,7 @@ def published(store: MemoryStore | LocalStore, path: str) -> None:
     history = History(store, "target")
     history.claim(False, 1)
     file = SnapshotFile(path, 10, [Segment(0, 0, 0, 10, "0" * 16)])
-    handles = OperatorHandles("keeps", [KeyedHandle("number", "value", "int", 0, 128, 1, file)])
+    handles = OperatorHandles("keeps", [RowsHandle("number", "value", "int", 0, 128, 1, file)])
     manifest = Manifest("target", 1, 1, 1, [OperatorEntry("keeps", "Keeps", 1, 128, [handles])])
     store.put("history/0000000002.json", entries.encode(manifest, "mallory", ""))
 
@@ -399,6 +399,6 @@ def test_segments_that_lie_about_their_file_are_refused():
         SnapshotFile(file.path, file.size, [Segment(0, 128, -10, first.size, first.xxh3), *rest]),
     ]
     for lie in lies:
-        handle = KeyedHandle("number", "value", "int", 0, 128, 1, lie)
+        handle = RowsHandle("number", "value", "int", 0, 128, 1, lie)
         with pytest.raises(SnapshotCorrupt):
             restore_into(store, keeps=OperatorRestore((handle,)))

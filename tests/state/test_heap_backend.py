@@ -7,8 +7,8 @@ import pytest
 from moorline.api.state.descriptors import ListStateDescriptor
 from moorline.errors import StateIncompatible
 from moorline.model.key_groups import owned
-from moorline.model.manifest import KeyedHandle
-from moorline.state.backend import Restored
+from moorline.model.manifest import NativeHandle
+from moorline.state.backend import RestoredFiles
 from moorline.state.heap.backend import HeapBackend
 from moorline.testing.contracts.backend import KeyedBackendContract
 from moorline.testing.contracts.backend.base import VALUE, BackendTests, at, snapshot_of
@@ -50,9 +50,9 @@ class TestRefusals(BackendTests):
         return HeapBackend(uid, max_parallelism, moment, incremental=incremental, key_type=key_type)
 
     def test_files_of_another_backend_are_refused(self):
-        handle = KeyedHandle("", "native", "", 0, 128, 0, backend="rocksdb", states=[("seen", "value", "int")])
+        handle = NativeHandle(0, 128, backend="rocksdb", states=[("seen", "value", "int")])
         with pytest.raises(StateIncompatible, match=r"'seen'.*files of the rocksdb backend"):
-            HeapBackend("op", 128).restore([Restored(handle, lambda: iter(()), lambda folder: None)])
+            HeapBackend("op", 128).restore([RestoredFiles(handle, lambda folder: None)])
 
     def test_a_state_of_keys_does_not_become_one_of_windows(self):
         subtask = self.subtask(VALUE)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from moorline.api.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from moorline.model.manifest import KeyedHandle
+from moorline.model.manifest import RowsHandle
 from moorline.protocol.increments import MAX_INCREMENTS
 from moorline.state.heap import backend as heap
 from moorline.state.heap.backend import HeapBackend
@@ -262,7 +262,7 @@ class TestTrackedTable:
 
 
 class TestChains:
-    HANDLE = KeyedHandle("s", "value", "int", 0, 128, 1)
+    HANDLE = RowsHandle("s", "value", "int", 0, 128, 1)
 
     def test_restored_handles_are_built_on_until_one_of_ours_has_completed(self):
         chains = Chains()

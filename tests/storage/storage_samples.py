@@ -9,10 +9,10 @@ import pyarrow as pa
 from moorline.model.manifest import (
     Claim,
     ElementsHandle,
-    KeyedHandle,
     Manifest,
     OperatorEntry,
     OperatorHandles,
+    RowsHandle,
     SnapshotFile,
 )
 from moorline.storage.blobs import BlobStore
@@ -45,7 +45,7 @@ def snapshot(store: BlobStore, checkpoint: int, attempt: int, salt: str = "") ->
 
 
 def manifest(checkpoint: int, attempt: int, files: Sequence[SnapshotFile] = (), job: str = JOB) -> Manifest:
-    keyed = [KeyedHandle("sum", "value", "int", 0, 8, 80, f) for f in files[:1]]
+    keyed = [RowsHandle("sum", "value", "int", 0, 8, 80, f) for f in files[:1]]
     elements = [ElementsHandle("offsets", "split", 5, [], f) for f in files[1:]]
     handles = OperatorHandles("count", keyed, elements)
     return Manifest(job, attempt, checkpoint, 1_000 + checkpoint, [OperatorEntry("count", "Count", 1, 128, [handles])])

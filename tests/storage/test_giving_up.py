@@ -64,14 +64,14 @@ def test_when_nothing_was_published_there_is_nothing_to_give_up():
 
 
 def test_files_that_several_removed_checkpoints_share_go_with_the_last_of_them(monkeypatch):
-    from moorline.model.manifest import KeyedHandle, OperatorEntry, OperatorHandles, SnapshotFile  # noqa: PLC0415
+    from moorline.model.manifest import OperatorEntry, OperatorHandles, RowsHandle, SnapshotFile  # noqa: PLC0415
 
     store = MemoryStore()
     history = History(store, "job")
     history.claim(False, 0)
 
     def sharing(checkpoint: int, *paths: str) -> Manifest:
-        keyed = [KeyedHandle("s", "value", "int", 0, 8, 1, SnapshotFile(path, 1, [])) for path in paths]
+        keyed = [RowsHandle("s", "value", "int", 0, 8, 1, SnapshotFile(path, 1, [])) for path in paths]
         entry = OperatorEntry("op", "op", 1, 8, [OperatorHandles("op", keyed)])
         return Manifest("job", 1, checkpoint, 0, [entry])
 

@@ -22,6 +22,7 @@ from moorline.errors import (
     StateIncompatible,
 )
 from moorline.model.config.state import StateConfig
+from moorline.model.manifest import NativeHandle
 from moorline.subtask.restore import rekey as rekeying
 from moorline.testing import OperatorHarness
 
@@ -230,7 +231,7 @@ def test_from_rocksdb_to_rocksdb_and_from_one_backend_to_the_other(tmp_path, mon
     old = every(2, state=rocks)
     old.process_all(VISITS)
     snapshot = old.snapshot()
-    assert any(h.kind == "native" for s in snapshot.manifest.operators[0].subtasks for h in s.keyed)
+    assert any(isinstance(h, NativeHandle) for s in snapshot.manifest.operators[0].subtasks for h in s.keyed)
     for state in (rocks, StateConfig()):
         new = every(3, snapshot, LOWER, state=state, key=lower_key)
         visits, pages, per_page, most, mean = shown(new, "ann")

@@ -12,7 +12,7 @@ import moorline as mo
 from moorline.errors import InvalidArgument
 from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
-from moorline.model.manifest import KeyedHandle
+from moorline.snapshots.rows import Scratch
 from moorline.snapshots.tables import chains
 from moorline.snapshots.tables.reader import SnapshotReader
 from moorline.snapshots.tables.snapshot import Snapshot
@@ -259,11 +259,11 @@ def test_handles_that_do_not_concern_a_range_are_not_read():
     for n in range(200):
         harness.process((n, n))
     snapshot = harness.snapshot()
-    handles: list[KeyedHandle] = [h for s in snapshot.manifest.operators[0].subtasks for h in s.keyed]
+    handles = [h for s in snapshot.manifest.operators[0].subtasks for h in s.keyed]
     reader = SnapshotReader(snapshot.manifest, snapshot.store)
     columns = reader.columns("keyed", "all", "value")
     last = [h.file.path for h in handles if h.state == "value" and h.first >= 32]
     snapshot.store.delete(last)
     chain = reader.chain("all", "value")
-    found = list(chains.rows_of(chain, columns, snapshot.store, chains.Natives(snapshot.store), KeyGroupRange(0, 32)))
+    found = list(chains.chain_rows(chain, columns, snapshot.store, Scratch(), KeyGroupRange(0, 32)))
     assert sum(t.num_rows for t in found) == sum(keys.key_group(n, 128) < 32 for n in range(200))

@@ -20,6 +20,7 @@ from snapshot_samples import BACKENDS, everything, state_config
 import moorline as mo
 from moorline.errors import InvalidArgument, InvalidKey, SnapshotNotFound, StateTypeMismatch, StorageError
 from moorline.model import keys
+from moorline.model.manifest import NativeHandle
 from moorline.snapshots.folders import open_snapshot
 from moorline.snapshots.tables.reader import SnapshotReader
 from moorline.storage import segments as snapshots
@@ -206,7 +207,7 @@ def test_a_checkpoint_becomes_a_savepoint_that_stands_alone(taken, tmp_path):
     manifest, store = open_snapshot(url)
     assert manifest.job == "harness"
     handles = [h for s in manifest.operators[0].subtasks for h in s.keyed]
-    assert not any(h.increment or h.files or h.kind == "native" for h in handles)
+    assert not any(isinstance(h, NativeHandle) or h.increment for h in handles)
     assert {b.path for b in store.list("data/")} == {f.path for f in manifest.files()}
     for file in manifest.files():
         snapshots.verify(store, file)

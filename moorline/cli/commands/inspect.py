@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 import click
 
 from moorline.cli.output import age, json_option, show_json, show_table, size
-from moorline.model.manifest import ElementsHandle, KeyedHandle, OperatorEntry, SnapshotFile
+from moorline.model.manifest import ElementsHandle, KeyedHandle, NativeHandle, OperatorEntry, SnapshotFile
 from moorline.snapshots.locate import look_at
 
 
@@ -29,7 +29,7 @@ class _State:
     increments: int = 0
 
     def take(self, handle: KeyedHandle, increments: int) -> None:
-        self.rows = None if handle.kind == "native" or self.rows is None else self.rows + handle.rows
+        self.rows = None if isinstance(handle, NativeHandle) or self.rows is None else self.rows + handle.rows
         self._count(handle.all_files())
         self.increments = max(self.increments, increments)
         if [handle.first, handle.end] not in self.key_groups:
@@ -87,14 +87,15 @@ def _states(entry: OperatorEntry) -> Iterator[_State]:
     for handles in entry.subtasks:
         chains: dict[str, int] = {}
         for keyed in handles.keyed:
-            name, kind, type_name = keyed.state, keyed.kind, keyed.type
-            if keyed.kind == "native":
+            if isinstance(keyed, NativeHandle):
                 # The files hold all states together.
                 name = ", ".join(state for state, _, _ in keyed.states)
                 kind, type_name = keyed.backend, ", ".join(f"{k} of {t}" for _, k, t in keyed.states)
-            chains[name] = chains.get(name, 0) + keyed.increment
+            else:
+                name, kind, type_name = keyed.state, keyed.kind, keyed.type
+                chains[name] = chains.get(name, 0) + keyed.increment
             state = found.setdefault((name, kind), _State(entry.uid, name, kind, type_name))
-            state.take(keyed, chains[name])
+            state.take(keyed, chains.get(name, 0))
         for elements in handles.elements:
             key = elements.state, elements.mode
             found.setdefault(key, _State(entry.uid, *key, elements.type)).take_elements(elements)

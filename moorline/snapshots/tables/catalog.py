@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from moorline.errors import SnapshotCorrupt
 from moorline.model.key_groups import MAX_KEY_GROUPS
-from moorline.model.manifest import ElementsHandle, KeyedHandle, Manifest, OperatorEntry
+from moorline.model.manifest import ElementsHandle, FileHandle, Manifest, NativeHandle, OperatorEntry
 
 #: The name of the operator state that raw pieces are kept in (``subtask/operators/operator_state.py``).
 RAW_ELEMENTS = "#raw"
@@ -78,12 +78,12 @@ def key_groups_of(operator: OperatorEntry) -> int:
 
 
 def _states(operator: OperatorEntry) -> Iterator[StateInfo]:
-    rows: dict[str, list[KeyedHandle]] = {}
-    natives: list[KeyedHandle] = []
+    rows: dict[str, list[FileHandle]] = {}
+    natives: list[NativeHandle] = []
     elements: dict[str, list[ElementsHandle]] = {}
     for subtask in operator.subtasks:
         for handle in subtask.keyed:
-            if handle.kind == "native":
+            if isinstance(handle, NativeHandle):
                 natives.append(handle)
             else:
                 rows.setdefault(handle.state, []).append(handle)
@@ -107,7 +107,7 @@ def _states(operator: OperatorEntry) -> Iterator[StateInfo]:
         yield _info(operator, "", "in_flight", kind, "", None, sum(h.records for h in moving), size, len(found))
 
 
-def _keyed(operator: OperatorEntry, state: str, chain: list[KeyedHandle]) -> StateInfo:
+def _keyed(operator: OperatorEntry, state: str, chain: list[FileHandle]) -> StateInfo:
     span = min(h.first for h in chain), max(h.end for h in chain)
     newest = chain[-1]
     size = sum(f.size for h in chain for f in h.all_files())
@@ -116,7 +116,7 @@ def _keyed(operator: OperatorEntry, state: str, chain: list[KeyedHandle]) -> Sta
     return _info(operator, state, table, newest.kind, newest.type, span, count, size, len(chain), increments)
 
 
-def _native(operator: OperatorEntry, natives: list[KeyedHandle]) -> Iterator[StateInfo]:
+def _native(operator: OperatorEntry, natives: list[NativeHandle]) -> Iterator[StateInfo]:
     if not natives:
         return
     span = min(h.first for h in natives), max(h.end for h in natives)

@@ -15,22 +15,17 @@ the files are asked. Everything that is read passed its checksum; columns that a
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 
 from moorline.errors import SnapshotCorrupt
 from moorline.model.key_groups import KeyGroupRange
-from moorline.model.manifest import KeyedHandle, SnapshotFile
+from moorline.model.manifest import FileHandle, KeyedHandle, NativeHandle
 from moorline.snapshots.columns import FIXED, check_columns, value_types
+from moorline.snapshots.rows import Scratch, file_rows, rows_of, shape_of_native
 from moorline.state.folding import fold, with_encoded_keys
-from moorline.state.rocksdb.export import native_shape, read_native
-from moorline.state.rocksdb.restore import is_file_name
-from moorline.storage import segments as snapshots
 from moorline.storage.blobs import BlobStore
 
 #: A chain is folded in ranges of key groups of about so many rows.
@@ -58,53 +53,11 @@ class Chain:
 
     def _kind_and_type(self) -> tuple[str, str]:
         newest = self.handles[-1]
-        if newest.kind != "native":
-            return newest.kind, newest.type
         return next((kind, type_name) for name, kind, type_name in newest.states if name == self.state)
 
     @property
     def everything(self) -> KeyGroupRange:
         return KeyGroupRange(0, self.max_parallelism)
-
-
-class Natives:
-    """Native files on our own disk, fetched once for all reads. The folder goes when nobody uses it any more."""
-
-    def __init__(self, store: BlobStore) -> None:
-        self._store = store
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._fetched: dict[tuple[str, ...], Path] = {}
-        self._opened = 0
-
-    def place(self) -> Path:
-        """A folder to open a database in, which does not exist yet."""
-        self._opened += 1
-        return self._root() / f"open-{self._opened}"
-
-    def fetch(self, handle: KeyedHandle) -> Callable[[Path], None]:
-        def link(folder: Path) -> None:
-            for path in self._kept(handle).iterdir():
-                os.link(path, folder / path.name)
-
-        return link
-
-    def _kept(self, handle: KeyedHandle) -> Path:
-        files = tuple(file.file.path for file in handle.files)
-        if files not in self._fetched:
-            kept = self._root() / str(len(self._fetched))
-            kept.mkdir(exist_ok=True)
-            for native in handle.files:
-                # Before it becomes a path: names come from a manifest.
-                if not is_file_name(native.name):
-                    raise SnapshotCorrupt("the manifest", f"{native.name!r:.100} is no name for a file of a database")
-                snapshots.fetch_file(self._store, native.file, kept / native.name)
-            self._fetched[files] = kept
-        return self._fetched[files]
-
-    def _root(self) -> Path:
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="moorline-snapshot-")
-        return Path(self._folder.name)
 
 
 # --- columns ------------------------------------------------------------------------------------
@@ -128,29 +81,26 @@ class Shape:
         return Shape(self.keys | other.keys, self.optional | other.optional)
 
 
-def shape_of(chain: Chain, store: BlobStore, natives: Natives) -> Shape:
+def shape_of(chain: Chain, store: BlobStore, scratch: Scratch) -> Shape:
     """Reads the footer of each file."""
     keys: set[pa.DataType] = set()
     optional: set[str] = set()
     for handle in chain.handles:
-        if handle.kind == "native":
-            fetch, place = natives.fetch(handle), natives.place()
-            found = native_shape(fetch, place, _range(handle), chain.max_parallelism, chain.state)
-            if found is None:
-                raise SnapshotCorrupt(_path(handle), f"it has no state {chain.state!r}, and the manifest says it has")
+        if isinstance(handle, NativeHandle):
+            found = shape_of_native(handle, chain.state, store, scratch)
             keys |= {found.key} if found.key is not None else set()
             optional |= {"namespace"} if found.is_windowed else set()
             optional |= {"last_access", "ttl"} if found.is_stamped else set()
         else:
-            table = _read(store, handle, KeyGroupRange(0, 0))
-            check_columns(table.schema, handle)
-            keys |= {table.schema.field("key").type} if "key" in table.column_names else set()
-            optional |= {"namespace", "last_access", "ttl"} & set(table.column_names)
+            for table in file_rows(handle, KeyGroupRange(0, 0), store):
+                check_columns(table.schema, handle)
+                keys |= {table.schema.field("key").type} if "key" in table.column_names else set()
+                optional |= {"namespace", "last_access", "ttl"} & set(table.column_names)
     return Shape(frozenset(keys), frozenset(optional))
 
 
 def columns_of(chain: Chain, shape: Shape) -> pa.Schema:
-    """The columns that :func:`rows_of` is to give."""
+    """The columns that :func:`chain_rows` is to give."""
     types = FIXED | value_types(chain.kind, chain.type, chain.state) | {"key": shape.key}
     wanted = {"key_group", "value"} | shape.optional
     wanted |= {"key"} if chain.kind != "raw" else set()
@@ -181,37 +131,34 @@ def conform(table: pa.Table, columns: pa.Schema, where: str) -> pa.Table:
 # --- rows ---------------------------------------------------------------------------------------
 
 
-def rows_of(
-    chain: Chain, columns: pa.Schema, store: BlobStore, natives: Natives, key_groups: KeyGroupRange | None = None
+def chain_rows(
+    chain: Chain, columns: pa.Schema, store: BlobStore, scratch: Scratch, key_groups: KeyGroupRange | None = None
 ) -> Iterator[pa.Table]:
     """The rows of some key groups, or of all, in tables of bounded size that have these columns.
 
     Rows of a key follow each other. Key groups rise, except that what lies in native files comes first.
     """
     wanted = chain.everything if key_groups is None else key_groups & chain.everything
-    rows = [h for h in chain.handles if h.kind != "native"]
+    files: list[FileHandle] = []
     for handle in chain.handles:
-        if handle.kind == "native" and wanted & _range(handle):
-            mine = wanted & _range(handle)
-            fetch, place = natives.fetch(handle), natives.place()
-            for found in read_native(fetch, place, mine, chain.max_parallelism, {chain.state}):
-                yield conform(found.table, columns, _path(handle))
-    if any(h.increment for h in rows):
-        if chain.kind == "raw":
-            raise SnapshotCorrupt("the manifest", f"state {chain.state!r} is raw, and there are no increments of that")
-        yield from _folded(rows, columns, store, wanted)
+        if not isinstance(handle, NativeHandle):
+            files.append(handle)
+        elif wanted & handle.key_groups:
+            for found in rows_of(handle, wanted, store, scratch, {chain.state}):
+                yield conform(found.table, columns, f"files of {handle.backend}")
+    if any(h.increment for h in files):
+        yield from _folded(files, columns, store, wanted)
         return
-    for handle in sorted(rows, key=lambda h: h.first):
-        common = wanted & _range(handle)
-        if common:
-            for table in snapshots.iterate_rows(store, _file(handle), common):
+    for handle in sorted(files, key=lambda h: h.first):
+        if wanted & handle.key_groups:
+            for table in file_rows(handle, wanted, store):
                 check_columns(table.schema, handle)
                 if table.num_rows:
                     yield conform(table, columns, _path(handle))
 
 
 def _folded(
-    handles: list[KeyedHandle], columns: pa.Schema, store: BlobStore, wanted: KeyGroupRange
+    handles: list[FileHandle], columns: pa.Schema, store: BlobStore, wanted: KeyGroupRange
 ) -> Iterator[pa.Table]:
     count = 1 + sum(max(h.rows, 0) for h in handles) // FOLD_ROWS
     width = max(1, -(-len(wanted) // count))
@@ -219,31 +166,15 @@ def _folded(
         piece = KeyGroupRange(first, min(first + width, wanted.end))
         found: list[tuple[pa.Table, bool]] = []
         for handle in handles:
-            common = piece & _range(handle)
-            if common:
-                table = _read(store, handle, common)
+            for table in file_rows(handle, piece, store) if piece & handle.key_groups else ():
                 check_columns(table.schema, handle)
                 gone = [table["gone"]] if "gone" in table.column_names else []
                 cut = conform(table.drop_columns(["gone"]) if gone else table, columns, _path(handle))
                 found.append((cut.append_column("gone", gone[0]) if gone else cut, handle.increment))
-        table = fold(found)
-        if table is not None and table.num_rows:
-            yield conform(table, columns, "the chain")
+        left = fold(found)
+        if left is not None and left.num_rows:
+            yield conform(left, columns, "the chain")
 
 
-def _read(store: BlobStore, handle: KeyedHandle, key_groups: KeyGroupRange) -> pa.Table:
-    return snapshots.read_rows(store, _file(handle), key_groups)
-
-
-def _file(handle: KeyedHandle) -> SnapshotFile:
-    if handle.file is None:
-        raise SnapshotCorrupt("the manifest", f"state {handle.state!r} has no file")
-    return handle.file
-
-
-def _range(handle: KeyedHandle) -> KeyGroupRange:
-    return KeyGroupRange(handle.first, handle.end)
-
-
-def _path(handle: KeyedHandle) -> str:
-    return handle.file.path if handle.file is not None else f"files of {handle.backend}"
+def _path(handle: FileHandle) -> str:
+    return handle.file.path if handle.file is not None else "the manifest"

@@ -15,12 +15,14 @@ from moorline.model.manifest import (
     ElementsHandle,
     InFlightHandle,
     KeyedHandle,
+    NativeHandle,
     OperatorEntry,
     OperatorHandles,
     SnapshotFile,
 )
+from moorline.snapshots.rows import Scratch
 from moorline.snapshots.tables.catalog import key_groups_of
-from moorline.snapshots.tables.chains import Chain, Natives, columns_of, rows_of, shape_of
+from moorline.snapshots.tables.chains import Chain, chain_rows, columns_of, shape_of
 from moorline.snapshots.tables.rows import Target
 from moorline.storage import segments as snapshots
 from moorline.storage.blobs import BlobStore
@@ -32,7 +34,7 @@ Targets = Callable[[str, str, str, int], Target]
 def copied(
     entry: OperatorEntry,
     source: BlobStore,
-    natives: Natives,
+    scratch: Scratch,
     store: BlobStore,
     target: Targets,
     keyed: frozenset[str],
@@ -49,7 +51,7 @@ def copied(
             if state in keyed:
                 mine = tuple(h for h in subtask.keyed if _has(h, state))
                 chain = Chain(state, mine, key_groups_of(entry))
-                handles += _keyed(chain, source, natives, store, target(state, chain.kind, chain.type, index))
+                handles += _keyed(chain, source, scratch, store, target(state, chain.kind, chain.type, index))
         kept = [_elements(e, source, store, target, index) for e in subtask.elements if e.state in elements]
         going_round = [_going_round(h, source, store, target, index) for h in subtask.in_flight]
         parts.append(OperatorHandles(entry.uid, handles, kept, going_round))
@@ -63,25 +65,25 @@ def copy_file(source: BlobStore, file: SnapshotFile, store: BlobStore, path: str
 
 
 def _states(subtask: OperatorHandles) -> list[str]:
-    names = (n for h in subtask.keyed for n in ([s for s, _, _ in h.states] if h.kind == "native" else [h.state]))
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(name for h in subtask.keyed for name, _, _ in h.states))
 
 
 def _has(handle: KeyedHandle, state: str) -> bool:
-    return any(s == state for s, _, _ in handle.states) if handle.kind == "native" else handle.state == state
+    return any(name == state for name, _, _ in handle.states)
 
 
 def _keyed(
-    chain: Chain, source: BlobStore, natives: Natives, store: BlobStore, target: Target
+    chain: Chain, source: BlobStore, scratch: Scratch, store: BlobStore, target: Target
 ) -> Iterator[KeyedHandle]:
-    if not any(h.increment or h.kind == "native" for h in chain.handles):
-        for handle in chain.handles:
+    files = [h for h in chain.handles if not isinstance(h, NativeHandle) and not h.increment]
+    if len(files) == len(chain.handles):
+        for handle in files:
             assert handle.file is not None
             file = copy_file(source, handle.file, store, target.path())
             yield msgspec.structs.replace(handle, file=file)
         return
-    columns = columns_of(chain, shape_of(chain, source, natives))
-    for table in rows_of(chain, columns, source, natives):
+    columns = columns_of(chain, shape_of(chain, source, scratch))
+    for table in chain_rows(chain, columns, source, scratch):
         if table.num_rows:
             yield target.write(store, table)
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from moorline.errors import InvalidArgument
 from moorline.model.key_groups import owner
-from moorline.model.manifest import KeyedHandle
+from moorline.model.manifest import FileHandle
 from moorline.snapshots.tables.rows import Layout, Target, check_unique, cut, make_rows
 from moorline.snapshots.tables.values import stored_keys
 from moorline.state.heap.rows import TABLE_BYTES, TABLE_ROWS
@@ -45,7 +45,7 @@ def run_like_us(spark: Any) -> None:
 
 def write_dataframe(
     data: Any, layout: Layout, target: Target, url: str, partitions: int | None, order: str | None
-) -> list[KeyedHandle]:
+) -> list[FileHandle]:
     """Write the rows of ``data`` below ``url``; the handles of the files. ``order``: by which a list is sorted."""
     if url.startswith("memory://"):
         raise InvalidArgument("path", url, "Spark's workers are other processes. Name a folder that all of them see.")
@@ -76,7 +76,7 @@ def write_dataframe(
     grouped = wanted.mapInArrow(add_groups, schema).repartitionById(count, _PART)
     by = [_GROUP, order] if order else [_GROUP]
     written = grouped.sortWithinPartitions(*by).mapInArrow(write, f"{_HANDLE} binary").collect()
-    handles = [msgspec.msgpack.decode(bytes(row[0]), type=KeyedHandle) for row in written]
+    handles = [msgspec.msgpack.decode(bytes(row[0]), type=FileHandle) for row in written]
     return sorted(handles, key=lambda h: (h.first, h.end))
 
 

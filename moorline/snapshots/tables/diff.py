@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
+from moorline.model.manifest import NativeHandle
 from moorline.model.options import checks_options
 from moorline.snapshots.tables.catalog import StateInfo
 from moorline.snapshots.tables.reader import SnapshotReader
@@ -120,7 +121,7 @@ def _rows(a: SnapshotReader, b: SnapshotReader, info: StateInfo) -> Iterator[Cha
     one, other = a.chain(uid, state), b.chain(uid, state)
     if one.handles == other.handles:
         return
-    rows = max(sum(h.rows for h in chain.handles) for chain in (one, other))
+    rows = max(sum(h.rows for h in chain.handles if not isinstance(h, NativeHandle)) for chain in (one, other))
     count = 1 + rows // PIECE_ROWS
     width = max(1, -(-info.max_parallelism // count))
     for first in range(0, info.max_parallelism, width):

@@ -26,6 +26,7 @@ from moorline.errors import InvalidArgument
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import KeyedHandle, Manifest, OperatorEntry
 from moorline.snapshots.folders import open_snapshot
+from moorline.snapshots.rows import Scratch
 from moorline.snapshots.tables import elements, in_flight
 from moorline.snapshots.tables.catalog import (
     METADATA,
@@ -35,7 +36,7 @@ from moorline.snapshots.tables.catalog import (
     metadata_table,
     states_of,
 )
-from moorline.snapshots.tables.chains import Chain, Natives, Shape, columns_of, rows_of, shape_of
+from moorline.snapshots.tables.chains import Chain, Shape, chain_rows, columns_of, shape_of
 from moorline.storage.blobs import BlobStore
 
 TABLES = ("metadata", "keyed", "windows", "timers", "operator", "broadcast", "raw", "in_flight")
@@ -67,7 +68,7 @@ class SnapshotReader:
 
     def __init__(self, manifest: Manifest, store: BlobStore) -> None:
         self.manifest, self.store = manifest, store
-        self._natives = Natives(store)
+        self._scratch = Scratch()
         self._shapes: dict[tuple[str, str], Shape] = {}
 
     @classmethod
@@ -168,7 +169,7 @@ class SnapshotReader:
     def keyed(self, uid: str, state: str, key_groups: KeyGroupRange | None = None) -> Iterator[pa.Table]:
         """The rows of a keyed state: what is left of its chain, in every backend's files."""
         chain = self.chain(uid, state)
-        return rows_of(chain, self._columns(uid, state), self.store, self._natives, key_groups)
+        return chain_rows(chain, self._columns(uid, state), self.store, self._scratch, key_groups)
 
     def windows(
         self, uid: str, state: str = "window-contents", key_groups: KeyGroupRange | None = None
@@ -183,7 +184,7 @@ class SnapshotReader:
         columns, shape = self.columns("timers", uid), self._timer_shape(uid)
         for state in self.timer_states(uid):
             chain = self.chain(uid, state)
-            for table in rows_of(chain, columns_of(chain, shape), self.store, self._natives, key_groups):
+            for table in chain_rows(chain, columns_of(chain, shape), self.store, self._scratch, key_groups):
                 bounds = _with_bounds(table).rename_columns({"value": "time"})
                 domain = pa.array([state.removeprefix(TIMERS)] * len(table), pa.string())
                 yield bounds.append_column("time_domain", domain).select(columns.names).cast(columns)
@@ -218,7 +219,7 @@ class SnapshotReader:
 
     def _shape(self, uid: str, state: str) -> Shape:
         if (uid, state) not in self._shapes:
-            self._shapes[uid, state] = shape_of(self.chain(uid, state), self.store, self._natives)
+            self._shapes[uid, state] = shape_of(self.chain(uid, state), self.store, self._scratch)
         return self._shapes[uid, state]
 
     def _timer_shape(self, uid: str) -> Shape:
@@ -234,7 +235,7 @@ class SnapshotReader:
 
 
 def _has(handle: KeyedHandle, state: str) -> bool:
-    return any(name == state for name, _, _ in handle.states) if handle.kind == "native" else handle.state == state
+    return any(name == state for name, _, _ in handle.states)
 
 
 def _unfolded(field: pa.Field) -> list[pa.Field]:

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from moorline.errors import InvalidArgument
-from moorline.model.manifest import KeyedHandle
+from moorline.model.key_groups import KeyGroupRange
+from moorline.model.manifest import FileHandle, file_handle
 from moorline.snapshots.tables.values import stored_column, stored_keys
 from moorline.state.heap.rows import NAMESPACE, TABLE_BYTES, TABLE_ROWS
 from moorline.state.types.names import parse_map
@@ -150,9 +151,9 @@ class Target:
         stem, _, unique = name.rpartition("-")
         return f"{folder}/{stem}-{self.run}{unique[len(self.run) :]}"
 
-    def write(self, store: BlobStore, rows: pa.Table) -> KeyedHandle:
+    def write(self, store: BlobStore, rows: pa.Table) -> FileHandle:
         """One file of sorted rows."""
         file = snapshots.write_rows(store, self.path(), rows)
         groups = rows["key_group"]
-        first, end = groups[0].as_py(), groups[-1].as_py() + 1
-        return KeyedHandle(self.state, self.kind, self.type, first, end, rows.num_rows, file)
+        mine = KeyGroupRange(groups[0].as_py(), groups[-1].as_py() + 1)
+        return file_handle(self.state, self.kind, self.type, mine, rows.num_rows, file)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from moorline.model.key_groups import KeyGroupRange
-from moorline.model.manifest import KeyedHandle
+from moorline.model.manifest import KeyedHandle, NativeHandle
 
 #: About so many bytes of files per range.
 SPLIT_BYTES = 32 << 20
@@ -22,7 +22,7 @@ def splits(
 ) -> list[KeyGroupRange]:
     """Ranges that cover the wanted key groups as far as they have rows, of about the same weight.
 
-    >>> handle = KeyedHandle("", "native", "", 0, 64, 0)
+    >>> handle = NativeHandle(0, 64)
     >>> [str(r) for r in splits([handle], range(10, 20), 128)]
     ['[10,20)']
     >>> [str(r) for r in splits([handle], {3, 4, 9}, 128)]
@@ -31,8 +31,8 @@ def splits(
     weights = np.zeros(max_parallelism)
     cuts = {0}
     for handle in handles:
-        mine = KeyGroupRange(handle.first, handle.end) & KeyGroupRange(0, max_parallelism)
-        if handle.kind == "native" or handle.file is None:
+        mine = handle.key_groups & KeyGroupRange(0, max_parallelism)
+        if isinstance(handle, NativeHandle) or handle.file is None:
             weights[mine.first : mine.end] += 1
             cuts |= {mine.first, mine.end}
             continue

@@ -19,11 +19,11 @@ from moorline.api.state.descriptors import MapStateDescriptor, StateDescriptor
 from moorline.api.state.states import State
 from moorline.errors import InvalidArgument, MoorlineError, StorageError
 from moorline.model.key_groups import MAX_KEY_GROUPS
-from moorline.model.manifest import ElementsHandle, KeyedHandle, Manifest, OperatorEntry, OperatorHandles
+from moorline.model.manifest import ElementsHandle, FileHandle, Manifest, OperatorEntry, OperatorHandles
 from moorline.model.options import checks_options
 from moorline.snapshots.folders import has_savepoint, write_savepoint
+from moorline.snapshots.rows import Scratch
 from moorline.snapshots.tables.catalog import states_of
-from moorline.snapshots.tables.chains import Natives
 from moorline.snapshots.tables.copying import copied
 from moorline.snapshots.tables.dataframes import is_dataframe, write_dataframe
 from moorline.snapshots.tables.edits import encode_elements, transformed
@@ -38,7 +38,7 @@ from moorline.storage.stores.open import open_store
 INLINE_BYTES = 16 << 10
 
 #: What writes the files of a state when its time has come.
-Order = Callable[[], list[KeyedHandle]]
+Order = Callable[[], list[FileHandle]]
 
 
 @dataclass
@@ -200,7 +200,7 @@ class SnapshotWriter:
             raise self._no_state(uid, state, draft.keyed)
         reader, entry = draft.origin
 
-        def order() -> list[KeyedHandle]:
+        def order() -> list[FileHandle]:
             chain = reader.chain(entry.uid, state)
             target = self._target(uid, state, chain.kind, chain.type, 0)
             tables = transformed(reader.keyed(entry.uid, state), function, chain)
@@ -261,7 +261,7 @@ class SnapshotWriter:
                 return self._target(uid, state, kind, type_name, index)
 
             keyed, elements = frozenset(draft.keyed), frozenset(draft.elements)
-            parts = copied(entry, reader.store, Natives(reader.store), self._store, target, keyed, elements)
+            parts = copied(entry, reader.store, Scratch(), self._store, target, keyed, elements)
         made = [handle for order in draft.made.values() for handle in order()]
         renamed = {d.origin[1].uid: new for new, d in self._drafts.items() if d.origin is not None}
         handles = []
@@ -294,7 +294,7 @@ class SnapshotWriter:
     def _make(self, made: Layout, data: Any, order: str | None, partitions: int | None) -> SnapshotWriter:
         target = self._target(made.uid, made.state, made.kind, made.type, 0)
 
-        def write() -> list[KeyedHandle]:
+        def write() -> list[FileHandle]:
             if is_dataframe(data):
                 return write_dataframe(data, made, target, self._store.url, partitions, order)
             table = _table(data)

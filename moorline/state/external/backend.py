@@ -36,10 +36,19 @@ from moorline.api.state.states import State
 from moorline.errors import InvalidArgument, StateIncompatible, UnknownState
 from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
-from moorline.model.manifest import KeyedHandle
-from moorline.state.backend import CurrentKey, KeyedSnapshot, Moment, Restored, Rows, TimerStore
+from moorline.model.manifest import KeyedHandle, RowsHandle, StoreHandle
+from moorline.state.backend import (
+    CurrentKey,
+    KeyedSnapshot,
+    Moment,
+    Restored,
+    RestoredFiles,
+    RestoredRows,
+    Rows,
+    TimerStore,
+)
 from moorline.state.external.marks import Start, take_over
-from moorline.state.external.progress import STORE, STORE_KIND, Told, tell, told_in
+from moorline.state.external.progress import STORE, Told, tell, told_in
 from moorline.state.external.table import ExternalTable
 from moorline.state.forms import form_of
 from moorline.state.heap.backend import TIMERS, HeapBackend
@@ -99,7 +108,7 @@ class ExternalBackend:
         self.identities = self._heap.identities
         self._tables: dict[str, ExternalTable] = {}
         self._live: dict[str, State] = {}
-        self._restored: dict[str, list[Restored]] = {}
+        self._restored: dict[str, list[RestoredRows]] = {}
         self._restored_from, self._told = restored, dict[int, Told]()
         #: Documents of the restored checkpoint that the store may not have yet.
         self._to_apply: list[Change] = []
@@ -113,17 +122,16 @@ class ExternalBackend:
 
     def restore(self, restored: Sequence[Restored]) -> None:
         for one in restored:
-            handle = one.handle
-            if handle.kind == "native":
-                names = ", ".join(name for name, _, _ in handle.states)
-                was = f"files of the {handle.backend} backend"
+            if isinstance(one, RestoredFiles):
+                names = ", ".join(name for name, _, _ in one.handle.states)
+                was = f"files of the {one.handle.backend} backend"
                 raise StateIncompatible(self._uid, names, was, f"state in {self._store.where}")
-            if handle.kind == "timers":
+            if one.handle.kind == "timers":
                 self._heap.restore([one])
-            elif handle.kind == STORE_KIND and handle.state == STORE + self._store.label:
+            elif isinstance(one.handle, StoreHandle) and one.handle.state == STORE + self._store.label:
                 self._told |= told_in(one)
             else:
-                self._restored.setdefault(handle.state, []).append(one)
+                self._restored.setdefault(one.handle.state, []).append(one)
 
     def bind(self, descriptor: StateDescriptor, scope: CurrentKey | None = None) -> State:
         name = descriptor.name
@@ -148,7 +156,7 @@ class ExternalBackend:
         self._live[name] = live
         return live
 
-    def _take_rows(self, table: ExternalTable, restored: list[Restored], descriptor: StateDescriptor) -> None:
+    def _take_rows(self, table: ExternalTable, restored: list[RestoredRows], descriptor: StateDescriptor) -> None:
         """Make documents of restored rows."""
         rows, name = StoredTable(table.form, True), table.form.state
         for one in restored:
@@ -171,7 +179,7 @@ class ExternalBackend:
         self._heap.check_all_bound()
         for state, (one, *_) in self._restored.items():
             names, was = {state}, f"{one.handle.kind} of {one.handle.type}"
-            if one.handle.kind == STORE_KIND:
+            if isinstance(one.handle, StoreHandle):
                 names = {name for told in told_in(one).values() for name in told.states}
                 was = f"documents in {state.removeprefix(STORE)}"
             if self._allow_dropped is not None and names - self._allow_dropped:
@@ -332,7 +340,7 @@ class ExternalBackend:
         changed = self._changed(checkpoint) or self._reached or 1
         told = Told(checkpoint, self._reached, list(self._tables), changed=changed)
         tables = partial(tell, told, gone, self._key_groups, self._max_parallelism)
-        taken.parts.append(Rows(STORE + self._store.label, STORE_KIND, "bytes", tables))
+        taken.parts.append(Rows(STORE + self._store.label, StoreHandle.kind, "bytes", tables))
         heap_done = taken.done
         taken.done = lambda handles: heap_done(_of_heap(handles))
         return taken
@@ -353,4 +361,6 @@ class ExternalBackend:
 
 
 def _of_heap(handles: list[KeyedHandle] | None) -> list[KeyedHandle] | None:
-    return None if handles is None else [h for h in handles if h.state.startswith(TIMERS)]
+    if handles is None:
+        return None
+    return [h for h in handles if isinstance(h, RowsHandle) and h.state.startswith(TIMERS)]

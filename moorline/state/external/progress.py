@@ -18,10 +18,10 @@ from moorline.api.state.external import Place
 from moorline.errors import SnapshotCorrupt
 from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
-from moorline.state.backend import Restored
+from moorline.state.backend import RestoredRows
 
-#: The state of a snapshot that says how far a store had come is called so, and its label; and its kind.
-STORE, STORE_KIND = "store:", "store"
+#: The state of a snapshot that says how far a store had come is called so, and its label.
+STORE = "store:"
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class Told(msgspec.Struct, frozen=True):
         return self.changed or self.checkpoint
 
 
-def told_in(restored: Restored) -> dict[int, Told]:
+def told_in(restored: RestoredRows) -> dict[int, Told]:
     """What a snapshot says about a store, by key group."""
     found: dict[int, Told] = {}
     for rows in restored.tables():

@@ -21,9 +21,9 @@ from moorline.api.state.descriptors import StateDescriptor, ValueStateDescriptor
 from moorline.api.state.states import State
 from moorline.errors import InvalidArgument, StateIncompatible, UnknownState
 from moorline.model.keys.identity import KeyIdentities
-from moorline.model.manifest import KeyedHandle
+from moorline.model.manifest import FileHandle, KeyedHandle, NativeHandle
 from moorline.protocol.increments import is_fold_due
-from moorline.state.backend import CurrentKey, KeyedSnapshot, Moment, Restored, Rows
+from moorline.state.backend import CurrentKey, KeyedSnapshot, Moment, Restored, RestoredFiles, RestoredRows, Rows
 from moorline.state.forms import Form, form_of
 from moorline.state.heap.chains import Chains
 from moorline.state.heap.rows import Content
@@ -73,20 +73,19 @@ class HeapBackend:
         self._tables: dict[str, StoredTable] = {}
         self._live: dict[str, State] = {}
         self._timers: dict[str, HeapTimers] = {}
-        self._restored: dict[str, list[Restored]] = {}
+        self._restored: dict[str, list[RestoredRows]] = {}
         self._chains = Chains() if incremental else None
 
     # --- before the first record ----------------------------------------------------------------
 
     def restore(self, restored: Sequence[Restored]) -> None:
         for one in restored:
-            handle = one.handle
-            if handle.kind == "native":
-                names = ", ".join(name for name, _, _ in handle.states)
+            if isinstance(one, RestoredFiles):
+                names = ", ".join(name for name, _, _ in one.handle.states)
                 raise StateIncompatible(
-                    self._uid, names, f"files of the {handle.backend} backend", "state on the heap, which is rows"
+                    self._uid, names, f"files of the {one.handle.backend} backend", "state on the heap, which is rows"
                 )
-            self._restored.setdefault(handle.state, []).append(one)
+            self._restored.setdefault(one.handle.state, []).append(one)
 
     def bind(self, descriptor: StateDescriptor, scope: CurrentKey | None = None) -> State:
         name = descriptor.name
@@ -189,7 +188,7 @@ class HeapBackend:
         return taken
 
     def _content(
-        self, typed: StoredTable, chain: list[KeyedHandle], completed: int, taken: KeyedSnapshot
+        self, typed: StoredTable, chain: list[FileHandle], completed: int, taken: KeyedSnapshot
     ) -> Content | None:
         """What the snapshot is to hold of one table; None if what it builds on has it all."""
         if not chain:
@@ -214,7 +213,8 @@ class HeapBackend:
         for typed, entries in held:
             typed.table.in_the_air = [other for other in typed.table.in_the_air if other is not entries]
         if self._chains is not None:
-            self._chains.ended(checkpoint, handles)
+            rows = None if handles is None else [h for h in handles if not isinstance(h, NativeHandle)]
+            self._chains.ended(checkpoint, rows)
 
     def confirmed(self, checkpoint: int) -> None:
         """Nothing: what has completed is known by the next barrier."""

@@ -15,15 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from moorline.model.manifest import KeyedHandle
+from moorline.model.manifest import FileHandle
 
-Chain = dict[str, list[KeyedHandle]]
+Chain = dict[str, list[FileHandle]]
 
 
 class Chains:
     """The handles of the snapshots that may still complete.
 
-    >>> chains, base = Chains(), KeyedHandle("counts", "value", "int", 0, 128, rows=3)
+    >>> chains, base = Chains(), RowsHandle("counts", "value", "int", 0, 128, rows=3)
     >>> chains.base(completed=0), chains.begin(1), chains.ended(1, [base])
     ({}, None, None)
     >>> chains.base(completed=0), list(chains.base(completed=1))
@@ -36,7 +36,7 @@ class Chains:
         self._taken: dict[int, Chain | None] = {}
         self._first: int | None = None
 
-    def restored(self, state: str, handles: Iterable[KeyedHandle]) -> None:
+    def restored(self, state: str, handles: Iterable[FileHandle]) -> None:
         """What a state was restored from, and still is row by row."""
         self._restored[state] = list(handles)
 
@@ -46,7 +46,7 @@ class Chains:
         if self._first is None:
             self._first = checkpoint
 
-    def ended(self, checkpoint: int, handles: Iterable[KeyedHandle] | None) -> None:
+    def ended(self, checkpoint: int, handles: Iterable[FileHandle] | None) -> None:
         """A snapshot is durable, or (None) never will be."""
         if checkpoint not in self._taken:
             return

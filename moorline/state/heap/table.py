@@ -10,8 +10,8 @@ import pyarrow as pa
 from moorline.api.state.descriptors import MapStateDescriptor, StateDescriptor
 from moorline.errors import StateIncompatible
 from moorline.model import keys
-from moorline.model.manifest import KeyedHandle
-from moorline.state.backend import Restored
+from moorline.model.manifest import FileHandle
+from moorline.state.backend import RestoredRows
 from moorline.state.evolution.plan import Where, plan
 from moorline.state.forms import Form
 from moorline.state.heap.rows import HAVE_ELEMENTS, Content, Readers, entries_of, tables_of
@@ -33,7 +33,7 @@ class StoredTable:
 
     # --- restoring ------------------------------------------------------------------------------
 
-    def fill(self, uid: str, restored: Restored, descriptor: StateDescriptor | None) -> None:
+    def fill(self, uid: str, restored: RestoredRows, descriptor: StateDescriptor | None) -> None:
         """Take in what is in the rows of one handle: it replaces what is here under the same keys."""
         form = self.form
         readers, is_same = _readers(uid, restored.handle, form, descriptor)
@@ -43,7 +43,7 @@ class StoredTable:
             self.table.entries.pop(ident, None)
         self.table.entries.update(found.entries)
 
-    def _checked(self, uid: str, restored: Restored, readers: Readers) -> Iterator[pa.Table]:
+    def _checked(self, uid: str, restored: RestoredRows, readers: Readers) -> Iterator[pa.Table]:
         form = self.form
         expected = {"value": readers.value.arrow, **({"map_key": readers.map_key.arrow} if readers.map_key else {})}
         for table in restored.tables():
@@ -120,7 +120,7 @@ class StoredTable:
         return tables_of(self.form, content, max_parallelism)
 
 
-def _readers(uid: str, handle: KeyedHandle, form: Form, descriptor: StateDescriptor | None) -> tuple[Readers, bool]:
+def _readers(uid: str, handle: FileHandle, form: Form, descriptor: StateDescriptor | None) -> tuple[Readers, bool]:
     """What reads the rows of a handle, and whether their types are today's. Raises :class:`StateIncompatible`."""
     if handle.kind != form.kind:
         raise StateIncompatible(uid, form.state, f"{handle.kind} of {handle.type}", str(form))

@@ -33,7 +33,7 @@ from moorline.errors import InvalidArgument, StateIncompatible, UnknownState
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.keys.identity import KeyIdentities
 from moorline.model.keys.kinds import kind_of
-from moorline.state.backend import CurrentKey, Files, KeyedSnapshot, Moment, Restored
+from moorline.state.backend import CurrentKey, Files, KeyedSnapshot, Moment, Restored, RestoredFiles, RestoredRows
 from moorline.state.forms import Form, form_of
 from moorline.state.peeking import KINDS, MOST_ELEMENTS, Peeked, check_count, joined
 from moorline.state.rocksdb.cells import Cells, Places, Room, codec_of, row_prefix
@@ -132,7 +132,7 @@ class RocksDbBackend:
         self._opened: tuple[Store, Registry] | None = None
         self._bound: dict[str, _Bound] = {}
         self._live: dict[str, State] = {}
-        self._rows: dict[str, list[Restored]] = {}
+        self._rows: dict[str, list[RestoredRows]] = {}
         self._claimed = 0
         self._folders = count()
         self._uploads = Uploads()
@@ -140,9 +140,9 @@ class RocksDbBackend:
     # --- before the first record ----------------------------------------------------------------
 
     def restore(self, restored: Sequence[Restored]) -> None:
-        natives = [one for one in restored if one.handle.kind == "native"]
+        natives = [one for one in restored if isinstance(one, RestoredFiles)]
         for one in restored:
-            if one.handle.kind != "native":
+            if isinstance(one, RestoredRows):
                 self._rows.setdefault(one.handle.state, []).append(one)
         if not natives:
             return

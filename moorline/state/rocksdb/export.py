@@ -7,7 +7,7 @@ Nothing of the job is needed: the database says which states it has, and their t
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from moorline.errors import SnapshotCorrupt
 from moorline.model.key_groups import KeyGroupRange
+from moorline.model.manifest import StoredState
 from moorline.state.evolution.untyped import raw_type
 from moorline.state.forms import Form
 from moorline.state.rocksdb.layout import groups
 from moorline.state.rocksdb.registry import Entry, Registry
-from moorline.state.rocksdb.restore import is_file_name
 from moorline.state.rocksdb.rows import tables_of, tag_of_keys
 from moorline.state.rocksdb.store import Store
 from moorline.state.types.names import parse, parse_map
@@ -34,8 +34,6 @@ class NativeRows(NamedTuple):
     state: str
     kind: str
     type: str
-    #: Has it the columns ``last_access`` and ``ttl``?
-    is_stamped: bool
     table: pa.Table
 
 
@@ -43,24 +41,24 @@ def read_native(
     fetch: Callable[[Path], None],
     folder: Path,
     key_groups: KeyGroupRange,
-    max_parallelism: int,
     states: Collection[str] | None = None,
+    *,
+    expected: Sequence[StoredState] | None = None,
 ) -> Iterator[NativeRows]:
     """The rows of some key groups in a native handle of the RocksDB backend, state by state, in tables of bounded size.
 
-    ``fetch`` brings the files of the handle into a folder, as :class:`Restored` has it; ``folder`` must not exist yet,
-    and is removed at the end. ``states``: only the rows of these. Raises :class:`SnapshotCorrupt` if the files are not
-    a database of ours.
+    ``fetch`` brings the files of the handle into a folder, as :class:`RestoredFiles` has it; ``folder`` must not exist
+    yet, and is removed at the end. ``states``: only the rows of these. ``expected``: the states that must be in it.
+    Raises :class:`SnapshotCorrupt` if the files are not a database of ours, or not that one.
     """
-    wanted = key_groups & KeyGroupRange(0, max_parallelism)
     with _opened(fetch, folder) as store:
-        for name, entry in _entries(store).items():
+        for name, entry in _entries(store, expected).items():
             if states is not None and name not in states:
                 continue
-            view = store.view(*groups(entry.number, wanted.first, wanted.end))
+            view = store.view(*groups(entry.number, key_groups.first, key_groups.end))
             form = _form(name, entry, folder)
-            for table in tables_of(view, entry.number, form, wanted, is_stamped=entry.is_stamped):
-                yield NativeRows(name, entry.kind, entry.type, entry.is_stamped, table)
+            for table in tables_of(view, entry.number, form, key_groups, is_stamped=entry.is_stamped):
+                yield NativeRows(name, entry.kind, entry.type, table)
 
 
 class NativeShape(NamedTuple):
@@ -73,16 +71,20 @@ class NativeShape(NamedTuple):
 
 
 def native_shape(
-    fetch: Callable[[Path], None], folder: Path, key_groups: KeyGroupRange, max_parallelism: int, state: str
+    fetch: Callable[[Path], None],
+    folder: Path,
+    key_groups: KeyGroupRange,
+    state: str,
+    *,
+    expected: Sequence[StoredState] | None = None,
 ) -> NativeShape | None:
     """The shape of what :func:`read_native` gives for one state; None if the database does not have it."""
-    wanted = key_groups & KeyGroupRange(0, max_parallelism)
     with _opened(fetch, folder) as store:
-        entry = _entries(store).get(state)
+        entry = _entries(store, expected).get(state)
         if entry is None:
             return None
-        view = store.view(*groups(entry.number, wanted.first, wanted.end))
-        tag = tag_of_keys(view, entry.number, wanted)
+        view = store.view(*groups(entry.number, key_groups.first, key_groups.end))
+        tag = tag_of_keys(view, entry.number, key_groups)
         is_empty = not tag and next(iter(view.rows()), None) is None
     key = None if is_empty else {b"i": pa.int64(), b"s": pa.string()}.get(tag, pa.binary())
     return NativeShape(entry.is_windowed, entry.is_stamped, key)
@@ -93,9 +95,6 @@ def _opened(fetch: Callable[[Path], None], folder: Path) -> Iterator[Store]:
     folder.mkdir(parents=True)
     try:
         fetch(folder)
-        for path in folder.iterdir():
-            if not is_file_name(path.name):
-                raise SnapshotCorrupt(repr(path.name), "no file of a database is called so")
         store = Store(folder, _READ_BYTES, read_only=True, must_exist=True)
         try:
             yield store
@@ -105,9 +104,13 @@ def _opened(fetch: Callable[[Path], None], folder: Path) -> Iterator[Store]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _entries(store: Store) -> dict[str, Entry]:
+def _entries(store: Store, expected: Sequence[StoredState] | None) -> dict[str, Entry]:
     registry = Registry(store)
     registry.check()
+    if expected is not None and set(expected) != set(registry.states()):
+        had, wanted = (", ".join(sorted(f"{n} ({k} of {t})" for n, k, t in s)) for s in (registry.states(), expected))
+        cause = f"the database has the states {had or 'none'!s:.300}, and its manifest says {wanted or 'none'!s:.300}"
+        raise SnapshotCorrupt(str(store.folder), cause)
     return registry.entries
 
 

@@ -11,7 +11,6 @@ At the parallelism the checkpoint was taken with there is one handle, and steps 
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,15 +18,13 @@ from pathlib import Path
 
 from moorline.errors import SnapshotCorrupt, StateIncompatible
 from moorline.model.key_groups import MAX_KEY_GROUPS, KeyGroupRange
-from moorline.model.manifest import KeyedHandle, NativeFile
-from moorline.state.backend import Restored
+from moorline.model.manifest import NativeFile
+from moorline.state.backend import RestoredFiles
 from moorline.state.rocksdb.layout import group_of, groups, number_bytes
 from moorline.state.rocksdb.registry import Entry, Registry
 from moorline.state.rocksdb.store import Store, new_batch
 from moorline.state.rocksdb.timers import by_time
 
-#: What the files of a database are called. Names come from a manifest and become paths: nothing else is let through.
-_NAME = re.compile(r"\d+\.sst|MANIFEST-\d+|CURRENT", re.ASCII)
 #: Rows are copied in batches of so many bytes, through a cache of so many.
 _COPY_BYTES, _READ_BYTES = 4 << 20, 16 << 20
 
@@ -48,17 +45,17 @@ class Opened:
 
 
 def open_restored(
-    uid: str, natives: Sequence[Restored], folder: Path, scratch: Path, key_groups: KeyGroupRange, memory: int
+    uid: str, natives: Sequence[RestoredFiles], folder: Path, scratch: Path, key_groups: KeyGroupRange, memory: int
 ) -> Opened:
     """Open what some handles have of ``key_groups`` in ``folder``; ``scratch`` is for what is only read."""
-    base, *others = sorted(natives, key=lambda one: len(_range(one.handle) & key_groups), reverse=True)
+    base, *others = sorted(natives, key=lambda one: len(one.handle.key_groups & key_groups), reverse=True)
     fetched = fetch(base, folder)
     store = Store(folder, memory, must_exist=True)
     try:
         registry = Registry(store)
         about = registry.check()
         version = store.version() if not others else -1
-        kept = _range(base.handle) & key_groups
+        kept = base.handle.key_groups & key_groups
         if about.first < kept.first or about.end > kept.end:
             _keep_only(store, registry, kept)
         opened = Opened(store, registry, {f.name: f for f in base.handle.files}, about.sequence, version, fetched)
@@ -70,27 +67,9 @@ def open_restored(
     return opened
 
 
-def _range(handle: KeyedHandle) -> KeyGroupRange:
-    return KeyGroupRange(handle.first, handle.end)
-
-
-def is_file_name(name: str) -> bool:
-    """Can a file of a database be called so?
-
-    >>> is_file_name("000012.sst"), is_file_name("../000012.sst")
-    (True, False)
-    """
-    return _NAME.fullmatch(name) is not None
-
-
-def fetch(one: Restored, folder: Path) -> int:
+def fetch(one: RestoredFiles, folder: Path) -> int:
     """Bring the files of a native handle into an empty folder. Returns how many bytes they are."""
     names = [f.name for f in one.handle.files]
-    for name in names:
-        if not is_file_name(name):
-            raise SnapshotCorrupt(repr(name), "no file of a database is called so")
-    if one.handle.backend != "rocksdb" or len(set(names)) < len(names):
-        raise SnapshotCorrupt(", ".join(names), f"these are not the files of one database ({one.handle.backend})")
     folder.mkdir(parents=True)
     one.fetch(folder)
     missing = [name for name in names if not (folder / name).is_file()]
@@ -115,14 +94,14 @@ def _keep_only(store: Store, registry: Registry, kept: KeyGroupRange) -> None:
     store.write(batch)
 
 
-def _copy(uid: str, opened: Opened, other: Restored, folder: Path, key_groups: KeyGroupRange) -> None:
+def _copy(uid: str, opened: Opened, other: RestoredFiles, folder: Path, key_groups: KeyGroupRange) -> None:
     """Take the rows of our key groups from another database."""
     opened.fetched_bytes += fetch(other, folder)
     source = Store(folder, _READ_BYTES, read_only=True, must_exist=True)
     try:
         registry = Registry(source)
         opened.sequence = max(opened.sequence, registry.check().sequence)
-        wanted = _range(other.handle) & key_groups
+        wanted = other.handle.key_groups & key_groups
         for name, entry in registry.entries.items():
             target = opened.registry.entries.get(name)
             if target is None:

@@ -14,11 +14,11 @@ Files of checkpoints that were given up are deleted, so they are never looked at
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from moorline.model.manifest import KeyedHandle, NativeFile
+from moorline.model.manifest import KeyedHandle, NativeFile, NativeHandle
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class Uploads:
         self._stored: dict[int, Stored] = {}
         self._first_completed: int | None = None
 
-    def opened_with(self, handles: list[KeyedHandle], files: dict[str, NativeFile], version: int) -> None:
+    def opened_with(self, handles: Sequence[KeyedHandle], files: dict[str, NativeFile], version: int) -> None:
         """The database was restored."""
-        self._restored = Stored(handles, files, version)
+        self._restored = Stored(list(handles), files, version)
 
     def base(self, completed: int) -> Stored:
         """What a checkpoint may build on."""
@@ -68,5 +68,5 @@ class Uploads:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
         if handles:
-            files = {f.name: f for handle in handles for f in handle.files}
+            files = {f.name: f for handle in handles if isinstance(handle, NativeHandle) for f in handle.files}
             self._stored[checkpoint] = Stored(handles, files, version)

@@ -9,6 +9,7 @@ from moorline.api.state.descriptors import StateDescriptor
 from moorline.api.state.states import State, declared_states
 from moorline.errors import KeyedStateWithoutKey, MoorlineError, SnapshotCorrupt, StateRegisteredLate
 from moorline.model.graph import Operator
+from moorline.model.manifest import RowsHandle
 from moorline.model.wire.deployment import Deployment, OperatorRestore
 from moorline.state.backend import KeyedBackend
 from moorline.state.guards import guard_writes, guarded
@@ -64,7 +65,8 @@ class RuntimeContext:
         except MoorlineError:
             raise
         except Exception as error:
-            files = [h.file.path for h in self._restore.keyed if h.state == descriptor.name and h.file is not None]
+            stored = [h for h in self._restore.keyed if isinstance(h, RowsHandle) and h.state == descriptor.name]
+            files = [file.path for handle in stored for file in handle.all_files()]
             if not files:
                 raise
             # Checksums fit, so no version of ours has written these rows.

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import re
 import traceback
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 
 from moorline.api.functions.reduce import Reduction
 from moorline.api.functions.source_function import SinkFunction, SourceFunction
 from moorline.api.state.external import ExternalStore
-from moorline.errors import SnapshotCorrupt, StateIncompatible
+from moorline.errors import StateIncompatible
 from moorline.failpoints import failpoint
 from moorline.model.graph import Operator
 from moorline.model.ids import SubtaskId
 from moorline.model.key_groups import KeyGroupRange, covering, owned
-from moorline.model.manifest import KeyedHandle
 from moorline.model.wire.deployment import Deployment, OperatorRestore
 from moorline.model.wire.messages import Noticed
-from moorline.state.backend import KeyedBackend, Moment, Restored
+from moorline.snapshots.rows import Scratch
+from moorline.state.backend import KeyedBackend, Moment, RestoredRows
 from moorline.state.composite import CompositeBackend
 from moorline.state.external.backend import ExternalBackend
 from moorline.state.heap.backend import HeapBackend
 from moorline.state.heap.single_key import OneKeyBackend
 from moorline.state.rocksdb.backend import RocksDbBackend
-from moorline.state.types import plain
-from moorline.storage import segments as snapshots
 from moorline.storage.blobs import BlobStore
 from moorline.storage.stores.counted import CountedStore
 from moorline.storage.stores.open import open_store
@@ -38,7 +33,7 @@ from moorline.subtask.batch.reduce import BatchReduceOperator
 from moorline.subtask.environment import Environment
 from moorline.subtask.operators.base import ChainedOperator, Place
 from moorline.subtask.operators.function import MapOperator
-from moorline.subtask.operators.operator_state import OF_THE_ENDS, OperatorState, RestoredElements
+from moorline.subtask.operators.operator_state import OF_THE_ENDS, OperatorState
 from moorline.subtask.operators.process import BroadcastOperator, ProcessOperator
 from moorline.subtask.operators.runtime_context import RuntimeContext
 from moorline.subtask.operators.sink import SinkOperator
@@ -47,13 +42,11 @@ from moorline.subtask.operators.source import SourceOperator
 from moorline.subtask.operators.source_function import SourceFunctionOperator
 from moorline.subtask.operators.timestamps import TimestampsOperator
 from moorline.subtask.output import Linked
-from moorline.subtask.restore.native_rows import Natives
 from moorline.subtask.restore.regroup import dealt_out_anew
 from moorline.subtask.restore.rekey import Rekeying
+from moorline.subtask.restore.state import as_rows, as_stored, keyed_handles, plain_elements, read_elements, read_raw
 from moorline.subtask.scratch_dir import make_local_folder
 from moorline.subtask.windows.operator import window_operator
-
-_NATIVE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
 
 def open_chain(
@@ -105,12 +98,7 @@ def _change_keys(
     key_groups = deployment.plan.graph.max_parallelism
     stored = restore.key_groups or key_groups
     mine = owned(subtask.index, operator.parallelism, key_groups)
-    handles = [h for h in restore.keyed if h.kind != "raw"]
-    store = restore_store(deployment, environment)
-
-    def restored(piece: KeyGroupRange) -> list[Restored]:
-        return [restored_part(h, piece, store) for h in handles if piece & KeyGroupRange(h.first, h.end)]
-
+    handles, store = keyed_handles(restore), restore_store(deployment, environment)
     rekeying = Rekeying(
         operator.uid,
         operator.options["rekey"],
@@ -123,7 +111,12 @@ def _change_keys(
         chained.moment,
         environment.wall_ms,
     )
-    rekeying.run(restored, sum(h.rows for h in handles), stored)
+    with Scratch() as scratch:
+
+        def restored(piece: KeyGroupRange) -> Iterator[RestoredRows]:
+            return as_rows([h for h in handles if piece & h.key_groups], piece, store, scratch)
+
+        rekeying.run(handles, restored, stored)
 
 
 def _close_registration(chained: ChainedOperator, context: RuntimeContext) -> None:
@@ -166,24 +159,25 @@ def _make(
         if not restore.changes_keys:
             stored = restore.key_groups or graph.max_parallelism
             theirs = covering(mine, graph.max_parallelism, stored)
-            restored = [restored_part(h, theirs, store) for h in restore.keyed if h.kind != "raw"]
+            handles = keyed_handles(restore)
             is_foreign = deployment.restore_location is not None or restore.key_groups is not None
-            if is_foreign:
-                # Its files are not ours: the first checkpoint of our own does not build on them.
-                restored = [_foreign(one) for one in restored]
-            if (is_foreign or deployment.state.rocksdb is None) and any(r.handle.kind == "native" for r in restored):
-                with Natives() as natives:
-                    restored = list(natives.as_rows(restored, theirs, stored))
-            if restore.key_groups is not None:
-                restored = [dealt_out_anew(one, mine, graph.max_parallelism) for one in restored]
-            backend.restore(restored)
+            if is_foreign or deployment.state.rocksdb is None:
+                rows = list(as_rows(handles, theirs, store, Scratch()))
+                if is_foreign:
+                    # Its files are not ours: the first checkpoint of our own does not build on them.
+                    rows = [replace(one, handle=msgspec.structs.replace(one.handle, file=None)) for one in rows]
+                if restore.key_groups is not None:
+                    rows = [dealt_out_anew(one, mine, graph.max_parallelism) for one in rows]
+                backend.restore(rows)
+            else:
+                backend.restore(list(as_stored(handles, theirs, store)))
     checkpoint = None if deployment.restored is None else int(deployment.restored)
-    elements = _read_elements(restore, store)
+    elements = read_elements(restore, store)
     is_end = _is_end(operator)
     own = {state: parts for state, parts in elements.items() if is_end and state in OF_THE_ENDS}
-    ends = {state: _plain(state, parts) for state, parts in own.items()}
+    ends = {state: plain_elements(state, parts) for state, parts in own.items()}
     users = {state: parts for state, parts in elements.items() if state not in own}
-    state = OperatorState(operator.uid, users, _read_raw(restore, mine, store), checkpoint, mine, is_end)
+    state = OperatorState(operator.uid, users, read_raw(restore, mine, store), checkpoint, mine, is_end)
     context = RuntimeContext(operator, subtask.index, deployment, backend, restore)
 
     def notice(kind: str, text: str) -> None:
@@ -270,66 +264,6 @@ def restore_store(deployment: Deployment, environment: Environment) -> BlobStore
     return None if store is None else CountedStore(store, environment.reads)
 
 
-# --- reading ------------------------------------------------------------------------------------
-
-
-def restored_part(handle: KeyedHandle, mine: KeyGroupRange, store: BlobStore | None) -> Restored:
-    assert store is not None
-
-    def tables() -> Iterator[pa.Table]:
-        if handle.file is None:
-            raise SnapshotCorrupt("the manifest", f"state {handle.state!r} has no file")
-        return snapshots.iterate_rows(store, handle.file, KeyGroupRange(handle.first, handle.end) & mine)
-
-    def fetch(folder: Path) -> None:
-        for native in handle.files:
-            if not _NATIVE_NAME.fullmatch(native.name):
-                raise SnapshotCorrupt("the manifest", f"{native.name!r:.100} is no name for a file of a backend")
-            snapshots.fetch_file(store, native.file, folder / native.name)
-
-    return Restored(handle, tables, fetch)
-
-
-def _foreign(one: Restored) -> Restored:
-    handle = one.handle if one.handle.kind == "native" else msgspec.structs.replace(one.handle, file=None)
-    return replace(one, handle=handle)
-
-
 def _is_end(operator: Operator) -> bool:
     """Are its elements positions or committables, as its own operator wrote them?"""
     return operator.kind in ("source", "sink") and not isinstance(operator.function, (SourceFunction, SinkFunction))
-
-
-def _read_elements(restore: OperatorRestore, store: BlobStore | None) -> RestoredElements:
-    found: RestoredElements = {}
-    for state, slices in restore.elements.items():
-        for part in slices:
-            handle = part.handle
-            encoded = handle.inline
-            if handle.file is not None:
-                assert store is not None
-                encoded = snapshots.read_elements(store, handle.file)
-            if len(encoded) != handle.count:
-                raise SnapshotCorrupt(
-                    handle.file.path if handle.file else "the manifest",
-                    f"state {state!r} should have {handle.count} elements and has {len(encoded)}",
-                )
-            found.setdefault(state, []).append((handle.type, encoded[part.start : part.stop]))
-    return found
-
-
-def _plain(state: str, parts: list[tuple[str, list[bytes]]]) -> list[Any]:
-    try:
-        return [plain.decode(e) for _, encoded in parts for e in encoded]
-    except ValueError as error:
-        where, cause = "the manifest", f"state {state!r} has an element that cannot be read: {error}"
-        raise SnapshotCorrupt(where, cause) from error
-
-
-def _read_raw(restore: OperatorRestore, mine: KeyGroupRange, store: BlobStore | None) -> dict[int, bytes]:
-    found: dict[int, bytes] = {}
-    for handle in restore.keyed:
-        if handle.kind == "raw":
-            for table in restored_part(handle, mine, store).tables():
-                found.update(zip(table["key_group"].to_pylist(), table["value"].to_pylist()))
-    return found

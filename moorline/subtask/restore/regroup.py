@@ -19,10 +19,10 @@ import pyarrow as pa
 from moorline.errors import SnapshotCorrupt
 from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
-from moorline.state.backend import Restored
+from moorline.state.backend import RestoredRows
 
 
-def dealt_out_anew(one: Restored, mine: KeyGroupRange, max_parallelism: int) -> Restored:
+def dealt_out_anew(one: RestoredRows, mine: KeyGroupRange, max_parallelism: int) -> RestoredRows:
     """The same, with those rows alone whose keys are in ``mine`` of ``max_parallelism`` key groups."""
 
     def tables() -> Iterator[pa.Table]:

@@ -37,12 +37,10 @@ from moorline.errors import (
 )
 from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
-from moorline.model.manifest import KeyedHandle
+from moorline.model.manifest import KeyedHandle, NativeHandle, RowsHandle, StoreHandle
 from moorline.protocol.expiry import is_expired
-from moorline.state.backend import NO_KEY, KeyedBackend, Moment, Restored
-from moorline.state.external.progress import STORE_KIND
+from moorline.state.backend import NO_KEY, KeyedBackend, Moment, RestoredRows
 from moorline.state.heap.backend import TIMERS, HeapBackend
-from moorline.subtask.restore.native_rows import Natives
 
 #: Rows that are carried over at a time; and about how many bytes of a native file one of them is.
 PIECE_ROWS, ROW_BYTES = 200_000, 64
@@ -108,28 +106,33 @@ class Rekeying:
             )
             raise InvalidArgument(f"merge of rekey {rekey.name!r}", sorted(unknown), advice)
 
-    def run(self, restored: Callable[[KeyGroupRange], Sequence[Restored]], rows: int, key_groups: int) -> None:
-        """``restored(piece)`` gives what some of the snapshot's key groups have; ``rows``: in all of them."""
-        everything = restored(KeyGroupRange(0, key_groups))
-        size = sum(file.file.size for one in everything for file in one.handle.files)
+    def run(
+        self,
+        handles: Sequence[KeyedHandle],
+        restored: Callable[[KeyGroupRange], Iterable[RestoredRows]],
+        key_groups: int,
+    ) -> None:
+        """Carry over what ``handles`` have. ``restored(piece)``: their rows in some of the snapshot's key groups."""
+        natives = [h for h in handles if isinstance(h, NativeHandle)]
+        rows = sum(h.rows for h in handles if not isinstance(h, NativeHandle))
+        size = sum(file.size for h in natives for file in h.all_files())
         width = max(1, key_groups // (1 + (rows + size // ROW_BYTES) // PIECE_ROWS))
-        self._check_place(everything)
-        with Natives() as natives:
-            for first in range(0, key_groups, width):
-                piece = KeyGroupRange(first, min(first + width, key_groups))
-                old = HeapBackend(self._uid, key_groups, key_type=self._key_type, allow_dropped=None)
-                old.restore(list(natives.as_rows(restored(piece), piece, key_groups)))
-                for name, descriptor in self._descriptors.items():
-                    self._state(name, descriptor, old)
-                for domain in ("event", "processing"):
-                    self._timers(domain, old)
-                self._backend.settle()
+        self._check_place(handles)
+        for first in range(0, key_groups, width):
+            piece = KeyGroupRange(first, min(first + width, key_groups))
+            old = HeapBackend(self._uid, key_groups, key_type=self._key_type, allow_dropped=None)
+            old.restore(list(restored(piece)))
+            for name, descriptor in self._descriptors.items():
+                self._state(name, descriptor, old)
+            for domain in ("event", "processing"):
+                self._timers(domain, old)
+            self._backend.settle()
 
-    def _check_place(self, restored: Sequence[Restored]) -> None:
+    def _check_place(self, handles: Sequence[KeyedHandle]) -> None:
         """What nobody carries over must be dropped by name, as without a change of keys."""
-        for one in restored:
-            for state, kind, type_name in one.handle.states or [(one.handle.state, one.handle.kind, one.handle.type)]:
-                if kind == STORE_KIND:
+        for handle in handles:
+            for state, kind, type_name in handle.states:
+                if isinstance(handle, StoreHandle):
                     now = f"state that rekey {self._rekey.name!r} can reach, which is in the worker"
                     raise StateIncompatible(self._uid, state, "state in an outside store", now)
                 if state in self._descriptors or state.startswith(TIMERS):
@@ -138,7 +141,7 @@ class Rekeying:
                     now = f"state that rekey {self._rekey.name!r} can reach, which belongs to keys and not to windows"
                     raise StateIncompatible(self._uid, state, "state of windows", now)
                 # Left over: the backend says so, unless it may be dropped.
-                self._backend.restore([replace(one, handle=KeyedHandle(state, kind, type_name, 0, 0, 0))])
+                self._backend.restore([RestoredRows(RowsHandle(state, kind, type_name, 0, 0, 0), lambda: iter(()))])
 
     def _is_bound(self, state: str) -> bool:
         try:

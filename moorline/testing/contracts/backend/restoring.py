@@ -77,7 +77,7 @@ class Restoring(BackendTests):
             self._fill(states)
         one = saved(backend)
         three = self.rescaled(one, 3, *ALL)
-        assert sum(p.handle.rows for parts in three for p in parts) == sum(p.handle.rows for p in one)
+        assert sum(p.stored_rows for parts in three for p in parts) == sum(p.stored_rows for p in one)
         for subtask, parts in enumerate(three):
             mine = owned(subtask, 3, MAX_PARALLELISM)
             for table in (t for p in parts for t in p.tables):

@@ -53,7 +53,7 @@ class Snapshots(BackendTests):
                 ("reducing", "reducing", "int"),
                 ("aggregating", "aggregating", "tuple[int, float]"),
             }
-            assert all(part.handle.rows == 0 for part in snapshot.write())
+            assert all(part.stored_rows == 0 for part in snapshot.write())
 
     # --- rows -----------------------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ class Snapshots(BackendTests):
         assert rows_of(parts, "list") == [("a", "x")]
         assert rows_of(parts, "map") == [("a", "k", 1)]
         assert rows_of(parts, "aggregating") == [("a", {"f0": 1, "f1": 1.0})]
-        (mapped,) = [p for p in parts if p.handle.state == "map"]
+        (mapped,) = [p for p in parts if p.state == "map"]
         assert mapped.tables[0].column_names == ["key_group", "key", "map_key", "value"]
 
     def test_rows_of_a_large_state_come_in_tables_cut_between_key_groups(self, backend: KeyedBackend) -> None:

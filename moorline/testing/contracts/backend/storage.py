@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from moorline.model.key_groups import KeyGroupRange
-from moorline.model.manifest import KeyedHandle, NativeFile, Segment, SnapshotFile
-from moorline.state.backend import Files, KeyedSnapshot, Restored, Rows
+from moorline.model.manifest import KeyedHandle, NativeFile, NativeHandle, Segment, SnapshotFile, file_handle
+from moorline.state.backend import Files, KeyedSnapshot, Restored, RestoredFiles, RestoredRows, Rows
 from moorline.state.folding import fold
 
 _numbers = count(1)
@@ -43,9 +43,23 @@ class Part:
     #: By the path in the handle.
     native: Mapping[str, tuple[_Folder, Path]] = field(default_factory=dict)
 
+    @property
+    def state(self) -> str:
+        """The state whose rows it has; empty if it has native files."""
+        return "" if isinstance(self.handle, NativeHandle) else self.handle.state
+
+    @property
+    def stored_rows(self) -> int:
+        """The number of rows by the handle; 0 if it has native files."""
+        return 0 if isinstance(self.handle, NativeHandle) else self.handle.rows
+
+    @property
+    def is_increment(self) -> bool:
+        return not isinstance(self.handle, NativeHandle) and self.handle.increment
+
     def rows(self, mine: KeyGroupRange | None = None) -> Iterator[pa.Table]:
         """The rows that count, of some key groups."""
-        wanted = KeyGroupRange(self.handle.first, self.handle.end)
+        wanted = self.handle.key_groups
         wanted = wanted if mine is None else wanted & mine
         for table in self.tables:
             groups = table["key_group"]
@@ -54,17 +68,22 @@ class Part:
                 yield found
 
     def restored(self, mine: KeyGroupRange) -> Restored:
+        handle = self.handle
+        if not isinstance(handle, NativeHandle):
+            return RestoredRows(handle, lambda: self.rows(mine))
+        files = handle.files
+
         def fetch(folder: Path) -> None:
-            for native in self.handle.files:
+            for native in files:
                 shutil.copy(self.native[native.file.path][1], folder / native.name)
 
-        return Restored(self.handle, lambda: self.rows(mine), fetch)
+        return RestoredFiles(handle, fetch)
 
 
 def cut(parts: Iterable[Part], mine: KeyGroupRange) -> Iterator[Part]:
     """What of some parts belongs to one subtask."""
     for part in parts:
-        own = KeyGroupRange(part.handle.first, part.handle.end) & mine
+        own = part.handle.key_groups & mine
         if len(own):
             handle = msgspec.structs.replace(part.handle, first=own.first, end=own.end)
             yield Part(handle, part.tables, part.native)
@@ -97,8 +116,8 @@ def _file(mine: KeyGroupRange, size: int) -> SnapshotFile:
 
 
 def _part(rows: Rows, table: pa.Table, mine: KeyGroupRange) -> Part:
-    first, end, file = mine.first, mine.end, _file(mine, table.nbytes)
-    handle = KeyedHandle(rows.state, rows.kind, rows.type, first, end, table.num_rows, file, rows.increment)
+    file = _file(mine, table.nbytes)
+    handle = file_handle(rows.state, rows.kind, rows.type, mine, table.num_rows, file, rows.increment)
     return Part(handle, [table])
 
 
@@ -112,25 +131,23 @@ def _native(part: Files, mine: KeyGroupRange, files: Mapping[str, tuple[_Folder,
         assert known.file.path in files, f"{name} is not part of the checkpoint that was built on"
         kept[known.file.path] = files[known.file.path]
         native.append(known)
-    first, end, states = mine.first, mine.end, list(part.states)
-    handle = KeyedHandle("", "native", "", first, end, 0, backend=backend, files=native, states=states)
-    return Part(handle, (), kept)
+    return Part(NativeHandle(mine.first, mine.end, backend, native, list(part.states)), (), kept)
 
 
 def _folded(parts: list[Part], mine: KeyGroupRange, foldable: frozenset[str] | None) -> Iterator[Part]:
     """Every chain with an increment becomes one base, of the states that are named."""
-    for state in dict.fromkeys(p.handle.state for p in parts):
-        chain = [p for p in parts if p.handle.state == state]
-        if (foldable is not None and state not in foldable) or not any(p.handle.increment for p in chain):
+    for state in dict.fromkeys(p.state for p in parts):
+        chain = [p for p in parts if p.state == state]
+        if (foldable is not None and state not in foldable) or not any(p.is_increment for p in chain):
             yield from chain
             continue
-        handle = chain[0].handle
-        table = fold([(table, p.handle.increment) for p in chain for table in p.rows()])
+        ((_, kind, type_name),) = chain[0].handle.states
+        table = fold([(table, p.is_increment) for p in chain for table in p.rows()])
         if table is not None and table.num_rows:
-            yield _part(Rows(handle.state, handle.kind, handle.type, lambda: iter(())), table, mine)
+            yield _part(Rows(state, kind, type_name, lambda: iter(())), table, mine)
 
 
 def rows_of(parts: Iterable[Part], state: str) -> list[tuple[Any, ...]]:
     """The rows of one state without their key groups, in the order they were written."""
-    found = [t.drop_columns(["key_group"]) for p in parts if p.handle.state == state for t in p.rows()]
+    found = [t.drop_columns(["key_group"]) for p in parts if p.state == state for t in p.rows()]
     return [tuple(row.values()) for table in found for row in table.to_pylist()]

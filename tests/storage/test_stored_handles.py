@@ -1,0 +1,125 @@
+"""Handles in a file: every shape there and back, in the fields that every version of the format has."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moorline.model.manifest import (
+    ROW_KINDS,
+    KeyedHandle,
+    Manifest,
+    NativeFile,
+    NativeHandle,
+    OperatorEntry,
+    OperatorHandles,
+    RawHandle,
+    RowsHandle,
+    SnapshotFile,
+    StoreHandle,
+)
+from moorline.storage import entries
+
+FILE = SnapshotFile("data/chk-1/op/s-0-1-abc.parquet", 0, [])
+COMMON = {"first": 2, "end": 6, "increment": False, "backend": "", "files": [], "states": []}
+
+
+def manifest(*keyed: KeyedHandle) -> Manifest:
+    return Manifest("job", 1, 1, 0, [OperatorEntry("op", "Op", 1, 8, [OperatorHandles("op", list(keyed))])])
+
+
+def written(handle: KeyedHandle) -> dict[str, object]:
+    data = msgspec.json.decode(entries.encode(manifest(handle), "w", ""))
+    return data["entry"]["operators"][0]["subtasks"][0]["keyed"][0]
+
+
+def test_what_is_written_has_the_same_fields_whatever_its_shape():
+    file = {"path": FILE.path, "size": 0, "segments": []}
+    rows = {"state": "s", "type": "int", "rows": 5, "file": file} | COMMON
+    assert written(RowsHandle("s", "value", "int", 2, 6, 5, FILE)) == rows | {"kind": "value"}
+    assert written(RowsHandle("s", "map", "int", 2, 6, 5, FILE, True)) == rows | {"kind": "map", "increment": True}
+    assert written(RawHandle("s", "int", 2, 6, 5, FILE)) == rows | {"kind": "raw"}
+    assert written(StoreHandle("s", "int", 2, 6, 5, FILE)) == rows | {"kind": "store"}
+    native = NativeHandle(2, 6, "rocksdb", [NativeFile("CURRENT", FILE)], [("s", "value", "int")])
+    assert written(native) == COMMON | {
+        "state": "",
+        "kind": "native",
+        "type": "",
+        "rows": 0,
+        "file": None,
+        "backend": "rocksdb",
+        "files": [{"name": "CURRENT", "file": file}],
+        "states": [["s", "value", "int"]],
+    }
+
+
+def test_the_fields_stand_in_the_order_that_they_always_had():
+    data = msgspec.json.decode(entries.encode(manifest(RowsHandle("s", "value", "int", 2, 6, 5, FILE)), "w", ""))[
+        "entry"
+    ]
+    assert list(data) == ["kind", "job", "attempt", "checkpoint", "created_ms", "operators", "format"]
+    (operator,) = data["operators"]
+    assert list(operator) == ["uid", "name", "parallelism", "max_parallelism", "subtasks", "rekeyed"]
+    assert list(operator["subtasks"][0]) == ["uid", "keyed", "elements", "in_flight", "keys"]
+    fields = "state kind type first end rows file increment backend files states"
+    assert list(operator["subtasks"][0]["keyed"][0]) == fields.split()
+
+
+name, count = st.text(max_size=5), st.integers(0, 9)
+bounds = st.tuples(st.integers(0, 4), st.integers(4, 8))
+names = st.lists(st.from_regex(r"[0-9]{1,6}\.sst", fullmatch=True), unique=True, max_size=3)
+shapes = st.one_of(
+    st.builds(
+        lambda s, k, t, b, n, i: RowsHandle(s, k, t, *b, n, FILE, i),
+        *(name, st.sampled_from(ROW_KINDS), name, bounds, count, st.booleans()),
+    ),
+    st.builds(lambda s, t, b, n: RawHandle(s, t, *b, n, FILE), name, name, bounds, count),
+    st.builds(lambda s, t, b, n: StoreHandle(s, t, *b, n, FILE), name, name, bounds, count),
+    st.builds(
+        lambda b, found, states: NativeHandle(*b, "rocksdb", [NativeFile(n, FILE) for n in found], states),
+        *(bounds, names, st.lists(st.tuples(name, name, name), max_size=2)),
+    ),
+)
+
+
+@given(st.lists(shapes, max_size=4))
+def test_every_shape_comes_back_as_it_was(keyed):
+    entry = manifest(*keyed)
+    assert entries.decode(entries.encode(entry, "w", ""), "job", 1) == entry
+
+
+def test_a_handle_of_the_first_format_has_no_more_than_it_needs():
+    body = msgspec.json.encode(
+        {
+            "kind": "checkpoint",
+            "job": "job",
+            "attempt": 1,
+            "checkpoint": 1,
+            "created_ms": 0,
+            "format": 1,
+            "operators": [
+                {
+                    "uid": "op",
+                    "name": "Op",
+                    "parallelism": 1,
+                    "max_parallelism": 8,
+                    "subtasks": [
+                        {
+                            "uid": "op",
+                            "keyed": [
+                                {
+                                    **{"state": "s", "kind": "value", "type": "int", "first": 2, "end": 6, "rows": 5},
+                                    "file": {"path": FILE.path, "size": 0, "segments": []},
+                                }
+                            ],
+                        }
+                    ],
+                }
+            ],
+        }
+    )
+    data = b'{"xxh3": "%s", "entry": %s}' % (entries.digest(body).encode(), body)
+    found = entries.decode(data, "job", 1)
+    expected = msgspec.structs.replace(manifest(RowsHandle("s", "value", "int", 2, 6, 5, FILE)), format=1)
+    assert found == expected
