@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -219,6 +220,21 @@ def test_a_lease_that_cannot_be_read_is_waited_for(drivers):
     driver = drivers(store, LEASE)
     eventually(lambda: driver.leads, "it takes over")
     assert driver.election._machine.term.number >= 8
+
+
+def test_a_standby_that_ends_leaves_no_connection_to_zookeeper(drivers, zookeeper_server):  # noqa: F811
+    ha = mo.ZooKeeper(zookeeper_server.hosts, path=f"/test-{random.getrandbits(64):x}", ttl="2s")
+    store, before = MemoryStore(), set(threading.enumerate())
+    first = drivers(store, ha)
+    eventually(lambda: first.leads, "the first leads")
+    leaders = set(threading.enumerate())
+    second = drivers(store, ha)
+    eventually(lambda: second.status is S.WAITING and second.election._told, "the second waits")
+    assert any("zk_loop" in t.name for t in leaders - before), "a connection is seen by its thread"
+    second.loop.post(lambda s, now: s.cancel(now))
+    assert second.loop.wait(60)
+    second.close()
+    eventually(lambda: not any("zk_loop" in t.name for t in set(threading.enumerate()) - leaders), "it is closed")
 
 
 def test_zookeeper_that_is_not_there_keeps_a_driver_waiting(drivers):

@@ -93,9 +93,9 @@ class Election:
         status = self._loop.status
         outcome = status.value if status.is_terminal and not self._loop.has_crashed else le.YIELDED
         self._events.put(le.JobEnded(outcome))
-        if self._machine.asked is not None:  # otherwise there is nothing of ours that anybody could wait for
-            self._done.wait(CLOSING_SECONDS)
-        self._requests.shutdown(wait=False, cancel_futures=True)
+        # A candidate that never asked to lead has nothing that others wait for: its lease is closed in its own time.
+        if self._machine.asked is not None and not self._done.wait(CLOSING_SECONDS):
+            self._requests.shutdown(wait=False, cancel_futures=True)
 
     # --- inside -------------------------------------------------------------------------------
 
@@ -118,6 +118,7 @@ class Election:
             # The last record, if there is one, is under way: behind it nothing comes.
             with suppress(RuntimeError):  # close() has not waited for us
                 self._requests.submit(self._close_lease)
+                self._requests.shutdown(wait=False)
 
     def _obey(self, actions: list[le.Action]) -> None:
         for action in actions:
