@@ -224,6 +224,7 @@ class Machine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("time", ["processing", "event"])
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("update", "visibility", "sweeps"),
     [
