@@ -16,6 +16,7 @@ from moorline.driver.stats import CheckpointStats, stats_of
 from moorline.errors import FailureReason, StorageError
 from moorline.failpoints import failpoint
 from moorline.model.config.checkpoints import Checkpoints
+from moorline.model.config.thresholds import THRESHOLDS
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import Manifest, OperatorEntry, OperatorHandles
 from moorline.model.wire.deployment import Deployment
@@ -65,6 +66,7 @@ class AttemptCheckpoints:
         wall_ms: Callable[[], int],
         given_up: frozenset[int] = frozenset(),
         claimed: str | None = None,
+        put_aside_bytes: int = THRESHOLDS.put_aside_bytes,
     ) -> None:
         self._deployment, self._config, self._history = deployment, config, history
         #: ``claimed``: a savepoint that is ours to delete once it is superfluous.
@@ -90,7 +92,7 @@ class AttemptCheckpoints:
             overtake_ms=config.overtake_ms if config else None,
         )
         #: Only where something is put aside that the exchange could hold.
-        self._pacing = Pacing() if config is not None and config.overtake_ms is not None else None
+        self._pacing = Pacing(put_aside_bytes) if config is not None and config.overtake_ms is not None else None
         self._completed = completed
         self._started_ms: dict[int, int] = {}
         #: What was ordered: not started yet; by its number, under way; and what became of it.

@@ -71,6 +71,7 @@ class Launcher:
             self._wall_ms,
             start.given_up,
             deployment.restore_location if is_claimed else None,
+            self._config.thresholds.put_aside_bytes,
         )
         heartbeats = Heartbeats(
             deployment.plan.subtasks(), self._config.heartbeat_ms, self._config.start_timeout_ms, now_ms

@@ -4,13 +4,13 @@ Every increment adds a file that a restore has to read and that must be kept; ev
 So a chain is folded
 
     when its increments hold more than half as many rows as its base     the state has changed that much
-    or when they are more than :data:`MAX_INCREMENTS`                     so that no chain grows without end
+    or when they are more than ``max_increments``                         so that no chain grows without end
 
 **What it costs.** Let a state have S rows, and the increments between two folds I rows in n checkpoints. A fold writes
 at most S + I rows. If it was due by rows, then I > S/2 and it writes less than 3 I; else it comes once in more than
-``MAX_INCREMENTS`` checkpoints. So on average a checkpoint writes at most four times what has changed since the last
-one, plus one ``MAX_INCREMENTS``-th of the state; a full snapshot would write all of it. A restore reads less than
-half as much again as the base, in at most ``MAX_INCREMENTS`` + 1 steps.
+``max_increments`` checkpoints. So on average a checkpoint writes at most four times what has changed since the last
+one, plus one ``max_increments``-th of the state; a full snapshot would write all of it. A restore reads less than
+half as much again as the base, in at most ``max_increments`` + 1 steps.
 
 Pure; ``state/heap/backend.py`` asks before each snapshot.
 """
@@ -20,13 +20,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from moorline.model.config.thresholds import FOLDING, Folding
 from moorline.model.manifest import FileHandle
 
-#: A chain has at most so many increments, and they have at most so many files.
-MAX_INCREMENTS, MAX_FILES = 16, 64
 
-
-def is_fold_due(chain: Sequence[FileHandle], new_rows: int) -> bool:
+def is_fold_due(chain: Sequence[FileHandle], new_rows: int, rule: Folding = FOLDING) -> bool:
     """Should an increment of about ``new_rows`` on top of ``chain`` become a new base instead?
 
     >>> from moorline.model.manifest import RowsHandle
@@ -40,7 +38,8 @@ def is_fold_due(chain: Sequence[FileHandle], new_rows: int) -> bool:
     base = sum(_rows(handle) for handle in chain if not handle.increment)
     increments = sum(_rows(handle) for handle in chain if handle.increment) + new_rows
     steps, files = _steps(chain)
-    return 2 * increments > base or steps + 1 > MAX_INCREMENTS or files + 1 > MAX_FILES
+    has_grown = rule.growth is not None and increments > rule.growth * base
+    return has_grown or steps + 1 > rule.max_increments or files + 1 > rule.max_files
 
 
 def _rows(handle: FileHandle) -> float:

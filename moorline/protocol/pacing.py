@@ -17,9 +17,6 @@ from dataclasses import dataclass, field
 
 from moorline.model.ids import SubtaskId
 
-#: As much as a subtask keeps in memory: what is more would go to its disk.
-MOST_BYTES = 16 << 20
-
 
 @dataclass(slots=True)
 class Pacing:
@@ -30,7 +27,7 @@ class Pacing:
     [None, True, None, False]
     """
 
-    most_bytes: int = field(default_factory=lambda: MOST_BYTES)
+    most_bytes: int
     is_held: bool = False
     _bytes: dict[SubtaskId, int] = field(default_factory=dict)
 

@@ -4,8 +4,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from thoroughness import examples
 
+from moorline.model.config.thresholds import Folding
 from moorline.model.manifest import RowsHandle, Segment, SnapshotFile
-from moorline.protocol.increments import MAX_FILES, MAX_INCREMENTS, is_fold_due
+from moorline.protocol.increments import is_fold_due
+
+MAX_INCREMENTS, MAX_FILES = Folding().max_increments, Folding().max_files
 
 
 def handle(rows, increment=False, first=0, end=128, width=None):

@@ -3,12 +3,10 @@
 import dataclasses
 
 import msgspec
-import pytest
 
 from moorline.api.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from moorline.model.config.thresholds import Folding
 from moorline.model.manifest import RowsHandle
-from moorline.protocol.increments import MAX_INCREMENTS
-from moorline.state.heap import backend as heap
 from moorline.state.heap.backend import HeapBackend
 from moorline.state.heap.chains import Chains
 from moorline.state.heap.states import MAX_INTERVALS, TrackedTable
@@ -18,19 +16,28 @@ from moorline.testing.contracts.backend.base import LIST, VALUE, BackendTests, P
 ALLOWED = frozenset({"old"})
 
 
+MAX_INCREMENTS = Folding().max_increments
+
+
 class HeapTests(BackendTests):
+    folding = Folding()
+
     def make_backend(self, uid, max_parallelism, moment=None, *, incremental=False, key_type=None):
         return HeapBackend(
-            uid, max_parallelism, moment, incremental=incremental, key_type=key_type, allow_dropped=ALLOWED
+            uid,
+            max_parallelism,
+            moment,
+            incremental=incremental,
+            key_type=key_type,
+            allow_dropped=ALLOWED,
+            folding=self.folding,
         )
 
 
 class TestHeapBackendThatFolds(HeapTests, KeyedBackendContract):
     """The whole contract again, as if every state were large."""
 
-    @pytest.fixture(autouse=True)
-    def _every_state_is_large(self, monkeypatch):
-        monkeypatch.setattr(heap, "REBASE_ENTRIES", -1)
+    folding = Folding(copied_entries=-1)
 
 
 class TestIncrements(HeapTests):
@@ -155,8 +162,8 @@ class TestIncrements(HeapTests):
         snapshot = subtask.begin().snapshot
         assert (snapshot.fold, snapshot.reused, [p.increment for p in snapshot.parts]) == (False, [], [False])
 
-    def test_a_large_state_is_folded_off_the_thread(self, monkeypatch):
-        monkeypatch.setattr(heap, "REBASE_ENTRIES", 10)
+    def test_a_large_state_is_folded_off_the_thread(self):
+        self.folding = Folding(copied_entries=10)
         subtask = self.filled(VALUE)
         subtask.checkpoint()
         for n in range(MAX_INCREMENTS):
@@ -174,8 +181,8 @@ class TestIncrements(HeapTests):
         subtask.states[0].update(0)
         assert [len(p.tables) for p in subtask.checkpoint()] == [1, 1]
 
-    def test_only_the_states_whose_chains_are_long_are_folded(self, monkeypatch):
-        monkeypatch.setattr(heap, "REBASE_ENTRIES", 10)
+    def test_only_the_states_whose_chains_are_long_are_folded(self):
+        self.folding = Folding(copied_entries=10)
         quiet = ValueStateDescriptor("quiet", int)
         subtask = self.filled(VALUE, quiet)
         for key in range(100):

@@ -1,11 +1,13 @@
 """The heap backend against a plain dict, through checkpoints, failures, restarts and rescaling."""
 
+from functools import partial
+
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 from thoroughness import examples
 
-from moorline.state.heap import backend as heap
+from moorline.model.config.thresholds import Folding
 from moorline.state.heap.backend import HeapBackend
 from moorline.testing.contracts.backend.machines import machines
 
@@ -19,8 +21,10 @@ def test_a_state_is_what_a_dict_says_it_is(machine):
     run_state_machine_as_test(machine, settings=SETTINGS)
 
 
-@pytest.mark.parametrize("machine", machines(HeapBackend)[::3], ids=lambda m: m.__name__)
-def test_a_state_whose_chains_are_folded_is_what_a_dict_says_it_is(machine, monkeypatch):
-    # As if every state were large.
-    monkeypatch.setattr(heap, "REBASE_ENTRIES", -1)
+#: As if every state were large.
+folding = partial(HeapBackend, folding=Folding(copied_entries=-1))
+
+
+@pytest.mark.parametrize("machine", machines(folding)[::3], ids=lambda m: m.__name__)
+def test_a_state_whose_chains_are_folded_is_what_a_dict_says_it_is(machine):
     run_state_machine_as_test(machine, settings=SETTINGS)

@@ -10,6 +10,7 @@ from moorline.model.config.checkpoints import Checkpoints
 from moorline.model.config.leadership import StorageLease, ZooKeeper
 from moorline.model.config.restarts import ExponentialDelay, NoRestart, RestartStrategy
 from moorline.model.config.state import RocksDb, StateConfig
+from moorline.model.config.thresholds import THRESHOLDS, Thresholds
 from moorline.model.durations import Duration, milliseconds
 from moorline.model.options import checks_options
 
@@ -83,6 +84,8 @@ class RunConfig:
     #: Pass records on by reference. Quicker where they can change, and wrong if a function changes or keeps one that
     #: it has emitted, or changes one that another function reads, too.
     object_reuse: bool = False
+    #: Sizes at which a job changes its ways; not an option of ``mo.run``.
+    thresholds: Thresholds = THRESHOLDS
 
     def __post_init__(self) -> None:
         if self.restore is not None and (not isinstance(self.restore, str) or not self.restore):
@@ -130,6 +133,7 @@ class RunConfig:
             at_least_once=checkpoints is not None and checkpoints.mode == "at_least_once",
             unaligned=checkpoints is not None and checkpoints.overtake_ms is not None,
             object_reuse=self.object_reuse,
+            folding=self.thresholds.folding,
         )
 
     @property

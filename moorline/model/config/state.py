@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from moorline.errors import InvalidArgument
+from moorline.model.config.thresholds import FOLDING, Folding
 from moorline.model.options import checks_options
 from moorline.model.sizes import size_in_bytes
 
@@ -45,6 +46,7 @@ class StateConfig:
     one_key: bool = False
     #: Records are passed on by reference instead of as copies: see :attr:`RunConfig.object_reuse`.
     object_reuse: bool = False
+    folding: Folding = FOLDING
 
 
 #: On the heap, full snapshots.

@@ -20,6 +20,7 @@ from typing import Any
 from moorline.api.state.descriptors import StateDescriptor, ValueStateDescriptor
 from moorline.api.state.states import State
 from moorline.errors import InvalidArgument, StateIncompatible, UnknownState
+from moorline.model.config.thresholds import FOLDING, Folding
 from moorline.model.keys.identity import KeyIdentities
 from moorline.model.manifest import FileHandle, KeyedHandle, NativeHandle
 from moorline.protocol.increments import is_fold_due
@@ -36,8 +37,6 @@ from moorline.state.types.annotations import stored
 
 #: The name of the state that holds the timers of a kind.
 TIMERS = "timers:"
-#: A table of up to so many entries is quicker to copy (some milliseconds) than to read back and fold.
-REBASE_ENTRIES = 100_000
 
 
 class HeapBackend:
@@ -64,12 +63,13 @@ class HeapBackend:
         incremental: bool = False,
         key_type: Any = None,
         allow_dropped: frozenset[str] | None = frozenset(),
+        folding: Folding = FOLDING,
     ) -> None:
         self.current = CurrentKey()
         self._uid, self._max_parallelism = uid, max_parallelism
         self._moment = moment if moment is not None else Moment()
         self.identities = KeyIdentities(uid, key_type)
-        self._allow_dropped = allow_dropped
+        self._allow_dropped, self._folding = allow_dropped, folding
         self._tables: dict[str, StoredTable] = {}
         self._live: dict[str, State] = {}
         self._timers: dict[str, HeapTimers] = {}
@@ -196,8 +196,8 @@ class HeapBackend:
         changed = typed.changed_since(completed)
         if not changed:
             return None
-        if is_fold_due(chain, typed.rows_of(changed)):
-            if len(typed) <= REBASE_ENTRIES:
+        if is_fold_due(chain, typed.rows_of(changed), self._folding):
+            if len(typed) <= self._folding.copied_entries:
                 return typed.everything(self._expired_at(typed.form))
             taken.fold, taken.foldable = True, (taken.foldable or frozenset()) | {typed.form.state}
         return typed.changes(changed)

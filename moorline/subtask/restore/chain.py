@@ -226,6 +226,7 @@ def _backend(
             incremental=config.incremental,
             key_type=operator.key_type,
             allow_dropped=dropped,
+            folding=config.folding,
         )
     else:
         folder = make_local_folder(config.rocksdb.folder, graph.job, uid, subtask, deployment.attempt)

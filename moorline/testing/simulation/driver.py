@@ -38,6 +38,7 @@ class SimulatedDriver:
             autoscale=QUICK if world.loads is not None else None,
             heartbeat_timeout="1s",
             start_timeout="1s",
+            thresholds=world.thresholds,
         )
         history = History(UnsureStore(world.store, world, may_kill=False), simulated.job.name)
         graph = simulated.graph()

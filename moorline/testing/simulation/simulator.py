@@ -25,9 +25,8 @@ import random
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -35,14 +34,13 @@ from moorline.connectors.memory_state import MemoryState
 from moorline.driver.requests import SnapshotRequest
 from moorline.errors import SnapshotNotFound
 from moorline.model.config.checkpoints import Checkpoints
+from moorline.model.config.thresholds import Folding, Thresholds
 from moorline.model.graph import Graph
 from moorline.model.manifest import Claim, Manifest
 from moorline.model.wire.messages import Failed
-from moorline.protocol import pacing
 from moorline.protocol.lifecycle import JobStatus
 from moorline.protocol.recovery import ended_with_a_savepoint, lineage
 from moorline.snapshots import fsck
-from moorline.state.heap import backend as heap
 from moorline.storage.history import History
 from moorline.storage.stores.memory import MemoryStore
 from moorline.storage.stores.open import open_store
@@ -79,16 +77,6 @@ FEATURES: list[Maker] = [
 ]
 
 
-@contextmanager
-def little_patience(most_bytes: int) -> Iterator[None]:
-    """Sources are held when so little has been put aside: frames are tiny here."""
-    most, pacing.MOST_BYTES = pacing.MOST_BYTES, most_bytes
-    try:
-        yield
-    finally:
-        pacing.MOST_BYTES = most
-
-
 def job_of(seed: int) -> Maker:
     """Which job a seed runs: every other one counts, and the rest goes round the features."""
     return counting_job if seed % 2 else FEATURES[seed // 2 % len(FEATURES)]
@@ -103,18 +91,15 @@ def is_incremental(settings: random.Random) -> bool:
     return settings.random() < 0.5
 
 
-@contextmanager
-def chains_of_large_tables(length: int) -> Iterator[None]:
-    """Chains as large tables have them: up to ``length`` increments, then folded from their files.
+def thresholds_of(settings: random.Random) -> Thresholds:
+    """Those that fit tiny tables and frames.
 
-    The tables here are so small that they would be written anew at almost every checkpoint.
+    Chains are as large tables have them, up to a number of increments that are then folded from their files: by the
+    usual rule they would be written anew at almost every checkpoint. Sources are held when little has been put aside.
     """
-    rule, entries = vars(heap)["is_fold_due"], heap.REBASE_ENTRIES
-    vars(heap).update(is_fold_due=lambda chain, new_rows: len(chain) > length, REBASE_ENTRIES=0)
-    try:
-        yield
-    finally:
-        vars(heap).update(is_fold_due=rule, REBASE_ENTRIES=entries)
+    length = settings.choice([2, 5, 20])
+    folding = Folding(growth=None, max_increments=length, max_files=length, copied_entries=0)
+    return Thresholds(put_aside_bytes=settings.choice([300, 3000]), folding=folding)
 
 
 class Simulation:
@@ -166,6 +151,7 @@ class Simulation:
         #: A stop with a savepoint that was asked for, and where the job is to go on from once it has ended.
         self._stop: SnapshotRequest | None = None
         self._version = 0
+        self.thresholds = thresholds_of(self.settings)
         self.driver = SimulatedDriver(self, self._parallelism(), restore=None)
 
     def simulated(self, parallelism: int, version: int) -> SimulatedJob:
@@ -210,13 +196,6 @@ class Simulation:
 
     def run(self) -> Simulation:
         """Run to the end. Raises :class:`LostOrDoubled`, or whatever else went wrong."""
-        with (
-            chains_of_large_tables(self.settings.choice([2, 5, 20])),
-            little_patience(self.settings.choice([300, 3000])),
-        ):
-            return self._run()
-
-    def _run(self) -> Simulation:
         for ledger in (*self.driver.expected, *self.driver.audits):
             Ledger.forget(ledger)
         if self.has_outside_state:

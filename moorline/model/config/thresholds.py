@@ -1,0 +1,39 @@
+"""Sizes at which a running job changes its ways. Nobody need set them; a simulated job is so small that it must."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Folding:
+    """When a chain of increments on the heap becomes a new base (``protocol/increments.py``)."""
+
+    #: Its increments have more than so many times the rows of its base. None: rows do not matter.
+    growth: float | None = 0.5
+    #: It has more than so many increments, or they have more than so many files.
+    max_increments: int = 16
+    max_files: int = 64
+    #: A table of up to so many entries is quicker to copy (some milliseconds) than to read back and fold.
+    copied_entries: int = 100_000
+
+
+#: Of tables and files as they usually are.
+FOLDING = Folding()
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Of one run.
+
+    >>> Thresholds().put_aside_bytes
+    16777216
+    """
+
+    #: Sources wait when a subtask has put aside more than this (``protocol/pacing.py``). As much as it keeps in memory:
+    #: what is more would go to its disk.
+    put_aside_bytes: int = 16 << 20
+    folding: Folding = FOLDING
+
+
+THRESHOLDS = Thresholds()
