@@ -52,6 +52,7 @@ class TestRocksDbBackend(RocksDbContract):
         return self.made(uid, max_parallelism, moment, incremental=incremental, key_type=key_type)
 
 
+@pytest.mark.slow  # the same contract once more; hundreds of databases
 class TestRocksDbBackendWithFilesOnly(RocksDbContract):
     """Full snapshots are checkpoints of RocksDB too, of which all files are new."""
 
@@ -64,6 +65,7 @@ class TestRocksDbBackendWithFilesOnly(RocksDbContract):
         return backend
 
 
+@pytest.mark.slow  # the same contract once more; hundreds of databases
 class TestRocksDbBackendWithoutRoom(RocksDbContract):
     """The caches hold next to nothing, so everything goes through the database."""
 
