@@ -32,6 +32,7 @@ import pyarrow as pa
 
 from moorline.errors import PickleRefused
 from moorline.model.options import checks_options
+from moorline.state.pickled import _named
 from moorline.state.types import pickle_rehearsal
 from moorline.state.types.leaf import StoredType
 from moorline.state.types.names import spell_pickle
@@ -136,14 +137,6 @@ def _runs_anything(name: str) -> bool:
 
 
 _BASICS = {global_name(cls): cls for cls in _ALWAYS}
-
-
-def _named(name: str) -> Any:
-    """Stands in a pickle for an allowed class that cannot be imported, as those of a job's script; the reader has it.
-
-    Its place here is part of the storage format: pickles refer to it.
-    """
-    raise NotImplementedError
 
 
 _NAMED = global_name(_named)
