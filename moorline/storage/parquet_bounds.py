@@ -18,7 +18,8 @@ Called by ``storage/segments.py`` after checksums were verified and before Parqu
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
@@ -43,7 +44,33 @@ class Unbounded(Exception):
     """A row group is not of a form whose size in memory is known before it is decoded."""
 
 
-def bound(data: Any, metadata: pq.FileMetaData, number: int, start: int, stop: int, dictionary: str) -> int:
+class ColumnForm(NamedTuple):
+    """The length of a fixed-length value of a column, and how many levels stand beside each of its values."""
+
+    length: int
+    levels: int
+
+
+def column_forms(metadata: pq.FileMetaData) -> tuple[ColumnForm, ...]:
+    """The form of each column of a file.
+
+    PyArrow ties a file's metadata and its schema to each other, so both stay until Python collects cycles, which in a
+    process that makes few of them is hardly ever. Call this once for many files where they are of one kind.
+    """
+    schema = metadata.schema
+    columns = [schema.column(i) for i in range(metadata.num_columns)]
+    return tuple(ColumnForm(c.length, c.max_definition_level + c.max_repetition_level) for c in columns)
+
+
+def bound(
+    data: Any,
+    metadata: pq.FileMetaData,
+    forms: Sequence[ColumnForm],
+    number: int,
+    start: int,
+    stop: int,
+    dictionary: str,
+) -> int:
     """The most bytes that row group ``number`` takes once it is decoded. Raises :class:`Unbounded`.
 
     ``data`` is the file, of which ``[start,stop)`` has been verified. Only the column ``dictionary`` may have one.
@@ -51,8 +78,10 @@ def bound(data: Any, metadata: pq.FileMetaData, number: int, start: int, stop: i
     group = metadata.row_group(number)
     if not metadata.created_by.startswith(_CREATED_BY):
         raise Unbounded(f"it was written by {metadata.created_by!r:.100}")  # others are read past the ends of columns
+    if group.num_columns != len(forms):
+        raise Unbounded(f"it has {group.num_columns} columns, and its schema {len(forms)}")
     return sum(
-        _column_bound(data, group.num_rows, group.column(i), metadata.schema.column(i), start, stop, dictionary)
+        _column_bound(data, group.num_rows, group.column(i), forms[i], start, stop, dictionary)
         for i in range(group.num_columns)
     )
 
@@ -62,7 +91,7 @@ def allowed(declared: int, size: int) -> int:
     return declared or max(UNDECLARED_BYTES, UNDECLARED_RATIO * size)
 
 
-def _column_bound(data: Any, rows: int, chunk: Any, column: Any, start: int, stop: int, dictionary: str) -> int:
+def _column_bound(data: Any, rows: int, chunk: Any, form: ColumnForm, start: int, stop: int, dictionary: str) -> int:
     name = chunk.path_in_schema
     if chunk.compression not in _CODECS:
         raise Unbounded(f"its column {name!r:.100} is compressed with {chunk.compression}")
@@ -72,10 +101,10 @@ def _column_bound(data: Any, rows: int, chunk: Any, column: Any, start: int, sto
     end = first + chunk.total_compressed_size
     if not start <= first <= end <= stop:
         raise Unbounded(f"its column {name!r:.100} lies outside of its row group")
-    width = column.length if chunk.physical_type == "FIXED_LEN_BYTE_ARRAY" else _WIDTHS.get(chunk.physical_type, -1)
+    width = form.length if chunk.physical_type == "FIXED_LEN_BYTE_ARRAY" else _WIDTHS.get(chunk.physical_type, -1)
     if width < 0:
         raise Unbounded(f"its column {name!r:.100} is of type {chunk.physical_type}")
-    slot = width + _SLOT + _LEVEL * (column.max_definition_level + column.max_repetition_level)
+    slot = width + _SLOT + _LEVEL * form.levels
     total, found, at = 0, 0, first
     while at < end:
         kind, unpacked, packed, values, encoding, at = _page(data, at, end)

@@ -22,6 +22,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def write_rows(store: BlobStore, path: str, table: pa.Table, rows_per_group: int
     tables = [table.slice(start, stop - start) for start, stop, _ in groups]
     # Keys and values hardly ever repeat within a row group, so a dictionary of them would be work for nothing.
     data = _parquet(table.schema, tables, dictionary=[KEY_GROUP])
-    return _store(store, path, data, [key_groups for _, _, key_groups in groups])
+    return _store(store, path, data, table.schema, [key_groups for _, _, key_groups in groups])
 
 
 def write_elements(store: BlobStore, path: str, elements: Sequence[bytes]) -> SnapshotFile:
@@ -67,7 +68,7 @@ def write_elements(store: BlobStore, path: str, elements: Sequence[bytes]) -> Sn
     # large_binary: all elements of a row group together may be more than 2 GiB.
     table = pa.table({ELEMENT: pa.array(elements, pa.large_binary())})
     data = _parquet(table.schema, [table] if elements else [], dictionary=False)
-    return _store(store, path, data, [KeyGroupRange(0, 0)] if elements else [])
+    return _store(store, path, data, table.schema, [KeyGroupRange(0, 0)] if elements else [])
 
 
 def _row_groups(table: pa.Table, rows_per_group: int) -> list[tuple[int, int, KeyGroupRange]]:
@@ -95,7 +96,14 @@ def _parquet(schema: pa.Schema, tables: list[pa.Table], dictionary: list[str] | 
     return data
 
 
-def _store(store: BlobStore, path: str, data: bytes, ranges: list[KeyGroupRange]) -> SnapshotFile:
+@lru_cache(256)
+def _column_forms(schema: pa.Schema) -> tuple[parquet_bounds.ColumnForm, ...]:
+    """The forms of the columns that a table of this schema is written as: snapshots have few schemas."""
+    data = _parquet(schema, [], dictionary=False)
+    return parquet_bounds.column_forms(pq.read_metadata(pa.BufferReader(data)))
+
+
+def _store(store: BlobStore, path: str, data: bytes, schema: pa.Schema, ranges: list[KeyGroupRange]) -> SnapshotFile:
     metadata = pq.read_metadata(pa.BufferReader(data))
     assert metadata.num_row_groups == len(ranges)
     # Segment 0 begins at byte 0 and not after the magic, so that no byte of the file goes unchecked.
@@ -104,7 +112,8 @@ def _store(store: BlobStore, path: str, data: bytes, ranges: list[KeyGroupRange]
     cuts = [*starts, stop, len(data)] if ranges else [0, len(data)]
     view = memoryview(data)
     spans = list(pairwise(cuts))
-    decoded = [parquet_bounds.bound(view, metadata, i, *spans[i], KEY_GROUP) for i in range(len(ranges))]
+    forms = _column_forms(schema)
+    decoded = [parquet_bounds.bound(view, metadata, forms, i, *spans[i], KEY_GROUP) for i in range(len(ranges))]
     segments = [
         Segment(key_groups.first, key_groups.end, a, b - a, xxhash.xxh3_64_hexdigest(view[a:b]), size)
         for (a, b), key_groups, size in zip(spans, [*ranges, KeyGroupRange(0, 0)], [*decoded, 0], strict=True)
@@ -246,19 +255,26 @@ def _opened(store: BlobStore, file: SnapshotFile, row_groups: list[int]) -> Iter
         parquet = pq.ParquetFile(pa.BufferReader(pa.py_buffer(sparse)))
         if parquet.metadata.num_row_groups != len(file.segments) - 1:
             raise SnapshotCorrupt(file.path, "its row groups are not the ones its manifest lists")
+        forms = parquet_bounds.column_forms(parquet.metadata)
         for number in row_groups:
-            _check_bound(file, number, sparse, parquet.metadata)
+            _check_bound(file, number, sparse, parquet.metadata, forms)
         yield parquet
     except (pa.ArrowException, OSError) as error:
         # The checksums fit, so this is a file that no version of ours wrote.
         raise SnapshotCorrupt(file.path, f"Parquet cannot read it: {error}") from error
 
 
-def _check_bound(file: SnapshotFile, number: int, data: mmap.mmap, metadata: pq.FileMetaData) -> None:
+def _check_bound(
+    file: SnapshotFile,
+    number: int,
+    data: mmap.mmap,
+    metadata: pq.FileMetaData,
+    forms: Sequence[parquet_bounds.ColumnForm],
+) -> None:
     segment = file.segments[number]
     try:
         needs = parquet_bounds.bound(
-            data, metadata, number, segment.offset, segment.offset + segment.size, dictionary=KEY_GROUP
+            data, metadata, forms, number, segment.offset, segment.offset + segment.size, dictionary=KEY_GROUP
         )
     except parquet_bounds.Unbounded as error:
         raise SnapshotCorrupt(file.path, f"row group {number} is not read: {error}") from error

@@ -167,12 +167,13 @@ def test_mutants_of_a_file_are_read_or_refused():
     data = parquet(table(pa.array(["abc", "d"] * 20)), use_dictionary=["key_group"])
     footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     metadata = pq.read_metadata(pa.BufferReader(data))
+    forms = parquet_bounds.column_forms(metadata)
     for at in range(4, footer):
         for flip in (1, 16, 128, 255):
             mutant = bytearray(data)
             mutant[at] ^= flip
             try:
-                found = parquet_bounds.bound(bytes(mutant), metadata, 0, 0, footer, "key_group")
+                found = parquet_bounds.bound(bytes(mutant), metadata, forms, 0, 0, footer, "key_group")
             except parquet_bounds.Unbounded:
                 continue
             assert 0 < found < 1 << 62
