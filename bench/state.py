@@ -34,7 +34,7 @@ from moorline.api.state.descriptors import (
 from moorline.model.config.state import RocksDb, StateConfig
 from moorline.model.key_groups import KeyGroupRange, owned
 from moorline.model.manifest import KeyedHandle, OperatorHandles
-from moorline.state.backend import NO_KEY, KeyedBackend, Moment
+from moorline.state.backend import NO_KEY, KeyedBackend, OperatorClock
 from moorline.state.heap.backend import HeapBackend
 from moorline.state.rocksdb.backend import RocksDbBackend
 from moorline.storage.stores.local import LocalStore
@@ -59,14 +59,14 @@ class Sum(AggregateFunction[int, int, int]):
 
 def make(kind: str, folder: Path, incremental: bool, mine: KeyGroupRange = ALL) -> KeyedBackend:
     if kind == "heap":
-        return HeapBackend("bench", GROUPS, Moment(), incremental=incremental)
+        return HeapBackend("bench", GROUPS, OperatorClock(), incremental=incremental)
     local = Path(tempfile.mkdtemp(dir=folder))
     config = StateConfig(RocksDb(memory="256MB"), incremental)
     assert config.rocksdb is not None
     return RocksDbBackend(
         "bench",
         GROUPS,
-        Moment(),
+        OperatorClock(),
         key_groups=mine,
         folder=local,
         incremental=incremental,

@@ -115,7 +115,7 @@ class RunningAttempt:
         executor = f" of executor {known.executor}" if known.executor else ""
         return f" ({operators}: process {known.pid}{executor} on {known.host})"
 
-    def ways_back(self) -> Iterator[tuple[SubtaskId, Order]]:
+    def feedback_addresses(self) -> Iterator[tuple[SubtaskId, Order]]:
         """To whom it is to be told where to send what goes back round a loop."""
         order = SendBackTo(addresses=[(s.vertex, s.index, *address) for s, address in self.addresses.items()])
         plan = self.deployment.plan

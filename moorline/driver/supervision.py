@@ -275,7 +275,7 @@ class Supervision(ObservedJob):
     def _begin(self, current: RunningAttempt, rescaled: bool, now_ms: int) -> None:
         took_ms, read_bytes = now_ms - current.started_ms, sum(current.read_bytes.values())
         self._journal.runs(current.number, took_ms, read_bytes)
-        for subtask, order in current.ways_back():
+        for subtask, order in current.feedback_addresses():
             self._cluster.send(subtask, order)
         if self._autoscaler is not None:
             self._autoscaler.began(now_ms, rescaled)

@@ -43,10 +43,10 @@ from moorline.subtask.failure_report import describe_failure
 from moorline.subtask.iteration.feedback import MEMORY_BUDGET
 from moorline.subtask.iteration.lines import FeedbackLost, FeedbackReceiver, FeedbackSender
 from moorline.subtask.output import Rows
-from moorline.subtask.spill_queue import HeldFrames
+from moorline.subtask.spill_queue import SpillQueue
 from moorline.subtask.stalls import StallWatch
 from moorline.subtask.task import Subtask
-from moorline.subtask.time_accounting import BUSY, HELD_BACK, IDLE
+from moorline.subtask.time_accounting import Activity
 
 #: Frames read ahead of the subtask.
 READ_AHEAD = 4
@@ -84,7 +84,7 @@ class Mailbox:
         self._changed = threading.Condition()
         self._frames: deque[bytes] = deque()
         self._calls: deque[Callable[[], None]] = deque()
-        self._feedback = HeldFrames()
+        self._feedback = SpillQueue()
         self.input_ended = False
         self._error: BaseException | None = None
         self._closed = False
@@ -222,7 +222,7 @@ def run_task(spec: TaskSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> I
             background,
             store,
             spec.flush_ms,
-            is_wanted=mailbox.has_calls,
+            has_urgent_work=mailbox.has_calls,
             send_back_to=sender.connect,
         )
         subtask = Subtask(deployment, subtask_id, environment)
@@ -293,9 +293,9 @@ def _report_progress(
 
 def _drive(subtask: Subtask, mailbox: Mailbox, sender: FeedbackSender) -> Iterator[pa.RecordBatch]:
     """Until the job is done: orders first, then input, then whatever the subtask has to do of its own."""
-    output, spent = subtask.output, subtask.spent
+    output, times = subtask.output, subtask.times
     while True:
-        spent.turns += 1
+        times.turns += 1
         for call in mailbox.take_calls():
             call()
         if subtask.is_done:
@@ -315,9 +315,9 @@ def _drive(subtask: Subtask, mailbox: Mailbox, sender: FeedbackSender) -> Iterat
         for head, going_back in output.take_feedback():
             sender.send(head, going_back)
         if rows:
-            spent.now(HELD_BACK)
+            times.switch_to(Activity.BACK_PRESSURED)
             yield from _batches(rows, subtask.slot)
-            spent.now(BUSY)
+            times.switch_to(Activity.BUSY)
         if not worked and not rows:
             wait_ms = output.wait_ms()
             seconds = PATIENCE_SECONDS if wait_ms is None else wait_ms / 1000
@@ -326,9 +326,9 @@ def _drive(subtask: Subtask, mailbox: Mailbox, sender: FeedbackSender) -> Iterat
             else:
                 seconds = min(seconds, subtask.tick_in_seconds())
             if seconds > 0:
-                spent.now(IDLE)
+                times.switch_to(Activity.IDLE)
                 (mailbox.wait_for_calls if mailbox.input_ended else mailbox.wait)(seconds)
-                spent.now(BUSY)
+                times.switch_to(Activity.BUSY)
 
 
 def _drain(subtask: Subtask, mailbox: Mailbox) -> Iterator[pa.RecordBatch]:

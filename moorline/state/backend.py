@@ -4,7 +4,7 @@ A backend keeps the keyed states of one operator in one subtask. It belongs to t
 snapshot hands out to be written (:class:`Rows`, :class:`Files`) is used from another one.
 
     restore(...)*  bind(...)* timers(...)*  check_all_bound()        before the first record
-    claim(keys)  [access ...]  settle()                              for every batch of records or timers
+    prefetch(keys)  [access ...]  flush()                            for every batch of records or timers
     peek(state, key)                                                 between two of them: somebody asks
     snapshot(n, completed)  written(handles)                         at a barrier, and when its files are durable
     confirmed(n)                                                     the checkpoint is complete
@@ -62,7 +62,7 @@ class CurrentKey:
         self.key: Any = NO_KEY
 
 
-class Moment:
+class OperatorClock:
     """What time it is for one operator. Set by the operator for every batch, read by states with a time to live."""
 
     __slots__ = ("passed", "processing_ms", "timestamp", "watermark")
@@ -191,11 +191,11 @@ class KeyedBackend(Protocol):
         """Raises if something was restored that no state was bound for."""
         ...
 
-    def claim(self, keys: Iterable[Any]) -> None:
+    def prefetch(self, keys: Iterable[Any]) -> None:
         """Records with these keys are about to be processed."""
         ...
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """The batch has been processed: write back what it has changed."""
         ...
 

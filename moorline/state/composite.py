@@ -49,7 +49,7 @@ class CompositeBackend:
     >>> backend = CompositeBackend("op", HeapBackend("op", 128), external)
     >>> here = backend.bind(ValueStateDescriptor("here", int))
     >>> there = backend.bind(ValueStateDescriptor("there", int, store=memory_state("composite")))
-    >>> backend.claim(["a"])
+    >>> backend.prefetch(["a"])
     >>> backend.current.key = "a"
     >>> here.update(1), there.update(2)
     (None, None)
@@ -138,14 +138,14 @@ class CompositeBackend:
 
     # --- while records are processed ------------------------------------------------------------
 
-    def claim(self, keys: Iterable[Any]) -> None:
+    def prefetch(self, keys: Iterable[Any]) -> None:
         claimed = set(keys) if self._stores else keys
         for backend in self._all():
-            backend.claim(claimed)
+            backend.prefetch(claimed)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         for backend in self._all():
-            backend.settle()
+            backend.flush()
 
     def keys(self, state: str) -> Iterator[Any]:
         return self._homes.get(state, self._inner).keys(state)

@@ -23,8 +23,8 @@ TRY_AGAIN = 64
 class Slices:
     """Processes records until something more urgent comes up."""
 
-    def __init__(self, now_ms: Callable[[], float], is_wanted: Callable[[], bool], records: int) -> None:
-        self._now_ms, self._is_wanted = now_ms, is_wanted
+    def __init__(self, now_ms: Callable[[], float], has_urgent_work: Callable[[], bool], records: int) -> None:
+        self._now_ms, self._is_wanted = now_ms, has_urgent_work
         self._records = self._most = records
         #: The last slice that took too long: its records and milliseconds.
         self._slow = (0, 0.0)

@@ -42,6 +42,6 @@ class Environment:
     #: What goes back round a loop is to be sent to these addresses.
     send_back_to: Callable[[dict[SubtaskId, tuple[str, int]]], None] = lambda addresses: None
     #: Has something come up that should not wait until a frame has been worked off?
-    is_wanted: Callable[[], bool] = lambda: False
+    has_urgent_work: Callable[[], bool] = lambda: False
     #: How many records are processed at a time, to begin with; it follows from how long they take.
     slice_records: int = 4096

@@ -29,7 +29,7 @@ from moorline.protocol.alignment import (
     Tracking,
     Unblock,
 )
-from moorline.subtask.spill_queue import FrameCopy, HeldFrames
+from moorline.subtask.spill_queue import FrameCopy, SpillQueue
 
 #: Held frames beyond this many bytes go to disk.
 MEMORY_BUDGET = 16 << 20
@@ -60,10 +60,10 @@ class Gate:
         self._deliver, self._snapshot, self._give_up, self._now_ms = deliver, snapshot, give_up, now_ms
         self._channels = channels
         self._blocked: set[int] = set()
-        self._held = [HeldFrames() for _ in range(channels)]
+        self._held = [SpillQueue() for _ in range(channels)]
         #: Where barriers stand among the held frames of each channel: by checkpoint, the number of the frame.
         self._places: list[dict[int, int]] = [{} for _ in range(channels)]
-        self._restored: list[HeldFrames] = []
+        self._restored: list[SpillQueue] = []
         #: The barriers that have come in, by checkpoint, as long as their snapshot is not taken.
         self._barriers: dict[int, Barrier] = {}
         self._budget = memory_budget
@@ -71,7 +71,7 @@ class Gate:
 
     def restore(self, frames: Iterable[bytes]) -> None:
         """Frames that were in flight: a queue of its own, behind those that were restored before."""
-        queue = HeldFrames()
+        queue = SpillQueue()
         self._restored.append(queue)
         for frame in frames:
             self._hold(queue, frame)
@@ -136,7 +136,7 @@ class Gate:
         for held in (*self._held, *self._restored):
             held.close()
 
-    def _hold(self, queue: HeldFrames, frame: bytes) -> None:
+    def _hold(self, queue: SpillQueue, frame: bytes) -> None:
         in_memory = sum(h.memory_bytes for h in (*self._held, *self._restored))
         queue.append(frame, to_disk=in_memory + len(frame) > self._budget)
 

@@ -39,7 +39,7 @@ class FrameCopy:
                     at += _LENGTH.size + length
 
 
-class HeldFrames:
+class SpillQueue:
     """The frames of one channel that wait."""
 
     def __init__(self) -> None:

@@ -60,7 +60,7 @@ from moorline.subtask.operators.sink import SinkOperator
 from moorline.subtask.operators.source import ReadingOperator
 from moorline.subtask.output import Output
 from moorline.subtask.restore.chain import close_chain, open_chain, restore_store
-from moorline.subtask.time_accounting import TimeSpent
+from moorline.subtask.time_accounting import TimeAccounting
 
 #: How often keys are counted.
 COUNT_MS = 500
@@ -77,7 +77,7 @@ class Subtask:
         self._stage, self._slot = self._plan.slot(subtask)
         self._operators: list[ChainedOperator] = []
         self._source: ReadingOperator | None = None
-        self.spent = TimeSpent(environment.now_ms)
+        self.times = TimeAccounting(environment.now_ms)
         self.output = Output(deployment.attempt, environment.flush_ms, environment.now_ms)
         channels = self._plan.channels_into(subtask)
         self._channel = {pair: number for number, pair in enumerate(channels)}
@@ -94,7 +94,7 @@ class Subtask:
             lambda: int(environment.now_ms()),
             at_least_once=deployment.state.at_least_once,
         )
-        self._slices = Slices(environment.now_ms, environment.is_wanted, environment.slice_records)
+        self._slices = Slices(environment.now_ms, environment.has_urgent_work, environment.slice_records)
         is_in_loop = subtask.vertex in self._plan.loop_of
         self._is_head = bool(self._plan.feedback_into(subtask))
         self._clocks = Clocks(len(channels), is_in_loop, self._is_head, environment.wall_ms)
@@ -274,7 +274,7 @@ class Subtask:
 
     def progress(self) -> Progress:
         """How far it is. Called from another thread, so it looks at numbers only."""
-        busy, held_back, idle = self.spent.so_far()
+        busy, held_back, idle = self.times.totals()
         return Progress(
             records_in=self._operators[0].records_in if self._operators else 0,
             # Those that a sink at the end of the chain has written are out as well.
@@ -291,8 +291,8 @@ class Subtask:
 
     def turn(self) -> object:
         """Another value whenever it has done something. Called from another thread, like :meth:`progress`."""
-        reads, spent = self._env.reads, self.spent
-        return (spent.turns if spent.is_busy else object()), reads.count, reads.bytes
+        reads, times = self._env.reads, self.times
+        return (times.turns if times.is_busy else object()), reads.count, reads.bytes
 
     def close(self) -> None:
         """Called once, at the end or after a failure."""
@@ -342,7 +342,7 @@ class Subtask:
                 if done < len(content):
                     left = elements.pack_records(content[done:], stamps and stamps[done:])
                     return frame[: HEAD.size] + left + frame[at:]
-            if at < len(frame) and self._env.is_wanted():
+            if at < len(frame) and self._env.has_urgent_work():
                 return frame[: HEAD.size] + frame[at:]
         return None
 

@@ -1,49 +1,55 @@
-"""Where a subtask's time goes: working, held back by the next stage, or waiting for something to do.
+"""Time of a subtask by activity: busy, back-pressured by the next stage, or idle.
 
-Told by whoever drives the subtask, once per frame and never per record; read by another thread, also while the
-subtask is held back and cannot say so itself. ``spark/entry.py`` tells, :meth:`Subtask.progress` reads.
+``spark/entry.py`` switches, once per frame and never per record; :meth:`Subtask.progress` reads from another thread,
+also while the subtask is back-pressured and cannot report itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import IntEnum
 
-BUSY, HELD_BACK, IDLE = 0, 1, 2
+
+class Activity(IntEnum):
+    """Ways in which a subtask spends its time."""
+
+    BUSY = 0
+    BACK_PRESSURED = 1
+    IDLE = 2
 
 
-class TimeSpent:
-    """Three sums of milliseconds.
+class TimeAccounting:
+    """Milliseconds by activity.
 
-    >>> now = iter([0, 10, 40, 100]).__next__
-    >>> spent = TimeSpent(now)
-    >>> spent.now(HELD_BACK); spent.now(BUSY)
-    >>> spent.so_far()
+    >>> times = TimeAccounting(iter([0, 10, 40, 100]).__next__)
+    >>> times.switch_to(Activity.BACK_PRESSURED); times.switch_to(Activity.BUSY)
+    >>> times.totals()
     (70, 30, 0)
     """
 
     def __init__(self, now_ms: Callable[[], float]) -> None:
         self._now_ms = now_ms
         self._sums = [0.0, 0.0, 0.0]
-        #: What it does, and since when: one object, so that another thread never sees half of a change.
-        self._doing = BUSY, now_ms()
+        #: The activity and when it began: one object, so that another thread never sees half of a change.
+        self._current = Activity.BUSY, now_ms()
         #: How often the driving loop has come round: one that works on something for ever does not.
         self.turns = 0
 
-    def now(self, what: int) -> None:
-        """From now on it does something else."""
+    def switch_to(self, activity: Activity) -> None:
+        """Begin another activity."""
         now_ms = self._now_ms()
-        doing, since = self._doing
-        self._sums[doing] += now_ms - since
-        self._doing = what, now_ms
+        ended, since = self._current
+        self._sums[ended] += now_ms - since
+        self._current = activity, now_ms
 
     @property
     def is_busy(self) -> bool:
-        return self._doing[0] == BUSY
+        return self._current[0] is Activity.BUSY
 
-    def so_far(self) -> tuple[int, int, int]:
-        """Busy, held back, idle."""
-        doing, since = self._doing
+    def totals(self) -> tuple[int, int, int]:
+        """Milliseconds busy, back-pressured and idle."""
+        activity, since = self._current
         sums = list(self._sums)
-        sums[doing] += max(0.0, self._now_ms() - since)
-        busy, held_back, idle = map(int, sums)
-        return busy, held_back, idle
+        sums[activity] += max(0.0, self._now_ms() - since)
+        busy, back_pressured, idle = map(int, sums)
+        return busy, back_pressured, idle

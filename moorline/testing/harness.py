@@ -241,7 +241,7 @@ class OperatorHarness:
         moment = subtask.operator.moment
         moment.processing_ms = max(moment.processing_ms, self.clock.now_ms())
         identity = backend.identities.of(key)
-        backend.claim([identity])
+        backend.prefetch([identity])
         backend.current.key = identity
         try:
             return _shown(live)

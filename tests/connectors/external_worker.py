@@ -34,11 +34,11 @@ def backend_over(store, attempt, parts=(), restored=None):
 
 
 def add_one(backend, count, keys):
-    backend.claim(keys)
+    backend.prefetch(keys)
     for key in keys:
         backend.current.key = key
         count.update(count.value() + 1)
-    backend.settle()
+    backend.flush()
 
 
 def checkpoint(backend, number, completed):

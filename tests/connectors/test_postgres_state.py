@@ -58,7 +58,7 @@ class TestWhatPeopleSee:
         items = backend.bind(ListStateDescriptor("items", str))
         pages = backend.bind(MapStateDescriptor("pages", str, int))
         for key in ("ann", ("bob", 2)):
-            backend.claim([key])
+            backend.prefetch([key])
             backend.current.key = key
             total.update(1.5)
             items.update(["a", "größe", "zero\0byte"] if key == "ann" else ["b"])
@@ -104,7 +104,7 @@ class TestWhatPeopleSee:
         query(server, f"UPDATE {store.table} SET value = 'rubbish'")
         again, _ = backend_over(store, 2, checkpoint(backend, 2, 1), restored=2)
         with pytest.raises(StorageError, match="could not read the stored document of 'a' in state 'count'"):
-            again.claim(["a"])
+            again.prefetch(["a"])
         again.close()
         query(server, f"UPDATE {store.table}_marks SET types = 'rubbish'")
         with pytest.raises(StorageError, match="is not what was written there"):

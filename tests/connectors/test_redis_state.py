@@ -201,7 +201,7 @@ class TestFaults:
         backend.confirmed(1)
         redis.Redis.from_url(server.url).flushall()
         with pytest.raises(ExternalStateBehind):
-            backend.claim(["b"])
+            backend.prefetch(["b"])
         add_one_more = checkpoint(backend, 2, 1)
         backend.close()
         again, _ = backend_over(store, 2, parts, restored=1)  # it holds all there was before it
@@ -231,7 +231,7 @@ class TestFaults:
         os.kill(server.process.pid, signal.SIGSTOP)
         try:
             with pytest.raises(StorageError, match="could not read state from Redis keys"):
-                backend.claim(["b"])
+                backend.prefetch(["b"])
         finally:
             os.kill(server.process.pid, signal.SIGCONT)
         backend.close()

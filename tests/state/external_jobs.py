@@ -48,18 +48,18 @@ class Job:
         return self
 
     def add(self, *found):
-        self.backend.claim(found)
+        self.backend.prefetch(found)
         for key in found:
             self.backend.current.key = key
             self.states[0].update(self.states[0].value() + 1)
-        self.backend.settle()
+        self.backend.flush()
 
     def clear(self, *found):
-        self.backend.claim(found)
+        self.backend.prefetch(found)
         for key in found:
             self.backend.current.key = key
             self.states[0].clear()
-        self.backend.settle()
+        self.backend.flush()
 
     def checkpoint(self, *, confirm=True, complete=True, completed=None):
         self.number += 1

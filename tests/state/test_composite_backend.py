@@ -41,13 +41,13 @@ class Mixed(Job):
         return self
 
     def add(self, *found):
-        self.backend.claim(iter(found))
+        self.backend.prefetch(iter(found))
         for key in found:
             self.backend.current.key = key
             for state in self.states:
                 state.update(state.value() + 1)
             self.timers.register(10, key)
-        self.backend.settle()
+        self.backend.flush()
 
     def checkpoint(self, **options):
         self.number += 1
@@ -58,7 +58,7 @@ class Mixed(Job):
         self.backend.confirmed(self.number)
 
     def held(self, key):
-        self.backend.claim([key])
+        self.backend.prefetch([key])
         self.backend.current.key = key
         return [state.value() for state in self.states]
 

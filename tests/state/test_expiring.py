@@ -16,7 +16,7 @@ from moorline.api.state.descriptors import ListStateDescriptor, MapStateDescript
 from moorline.api.state.ttl import StateTtlConfig
 from moorline.errors import InvalidArgument
 from moorline.model.times import MIN_TIME
-from moorline.state.backend import CurrentKey, Moment
+from moorline.state.backend import CurrentKey, OperatorClock
 from moorline.state.heap.backend import HeapBackend
 from moorline.state.heap.states import Table, live_state
 from moorline.state.ttl.states import expiring
@@ -50,7 +50,7 @@ class Machine(RuleBasedStateMachine):
         self.length = 100
         #: By key, or by key and map key.
         self.model = {}
-        self.moment = Moment()
+        self.moment = OperatorClock()
         self.moment.processing_ms = START
         if self.sweeps:
             self.moment.passed = START
@@ -251,7 +251,7 @@ class Swept:
     """A state with a sweep that can be watched."""
 
     def __init__(self, plain=VALUE, keys=None, **options):
-        self.moment, self.current, self.table = Moment(), CurrentKey(), Table()
+        self.moment, self.current, self.table = OperatorClock(), CurrentKey(), Table()
         self.moment.processing_ms = START
         self.looks, self.rounds = [], 0
         self.keys = keys or (lambda: iter(list(self.table.entries)))
@@ -322,7 +322,7 @@ def test_live_state_is_told_only_where_there_is_something_to_do(what):
         "list": ListStateDescriptor("s", list[int]),
         "map": MapStateDescriptor("s", str, list[int]),
     }[what]
-    moment = Moment()
+    moment = OperatorClock()
     moment.processing_ms = START
     subtask = Subtask(OnTheHeap(), replace(plain, ttl="1h"), moment=moment)
     (state,) = subtask.states
@@ -414,7 +414,7 @@ def test_a_configuration_that_cannot_be_meant_is_refused(length, options, messag
 
 def test_a_live_state_knows_its_descriptor():
     for plain in (VALUE, MAP):
-        subtask = Subtask(OnTheHeap(), replace(plain, ttl="1h"), moment=Moment())
+        subtask = Subtask(OnTheHeap(), replace(plain, ttl="1h"), moment=OperatorClock())
         subtask.at("a")
         assert subtask.states[0].descriptor.ttl_config == StateTtlConfig("1h")
         assert shown(subtask.states[0]) is None

@@ -15,7 +15,7 @@ from moorline.errors import (
     StorageError,
 )
 from moorline.model.key_groups import KeyGroupRange, owned
-from moorline.state.backend import CurrentKey, Moment
+from moorline.state.backend import CurrentKey, OperatorClock
 from moorline.state.external.backend import ExternalBackend
 from moorline.state.external.progress import tell
 from moorline.state.external.table import MAX_LAYERS
@@ -243,14 +243,14 @@ def test_reading_ahead_is_one_round_trip_for_all_states_of_a_batch():
     descriptors = [ValueStateDescriptor(f"s{n}", int, default=0) for n in range(4)]
     job = Job(new_store(), *descriptors).start()
     before = job.store.data.round_trips
-    job.backend.claim(range(1000))
+    job.backend.prefetch(range(1000))
     assert job.store.data.round_trips - before == 1
     for key in range(1000):
         job.backend.current.key = key
         for state in job.states:
             state.update(state.value() + 1)
-    job.backend.claim(range(500, 1500))
-    job.backend.claim(range(1500))
+    job.backend.prefetch(range(500, 1500))
+    job.backend.prefetch(range(1500))
     assert job.store.data.round_trips - before == 2
 
 
@@ -258,7 +258,7 @@ def test_a_key_that_nobody_has_announced_is_read_when_it_is_touched(job):
     job.add("a")
     job.checkpoint()
     job.start()
-    job.backend.claim(["b"])
+    job.backend.prefetch(["b"])
     job.backend.current.key = "a"
     assert job.states[0].value() == 1
     job.states[0].update(7)
@@ -300,21 +300,21 @@ def test_windows_of_a_key_are_one_document():
     store = new_store()
     backend, scope = ExternalBackend("op", 16, store=store, job="job", key_groups=GROUPS), CurrentKey()
     total = backend.bind(MapStateDescriptor("total", str, int), scope)
-    backend.claim(["a"])
+    backend.prefetch(["a"])
     for window in ((0, 10), (10, 20)):
         scope.key = ("a", window)
         total.put("x", window[1])
     backend.snapshot(1, 0)
     backend.confirmed(1)
     assert len(store.data.documents) == 1
-    backend.claim(["a"])
+    backend.prefetch(["a"])
     scope.key = ("a", (0, 10))
     total.clear()
     backend.snapshot(2, 1)
     backend.confirmed(2)
     scope.key = ("a", (10, 20))
-    backend.claim(["b"])
-    backend.claim(["a"])
+    backend.prefetch(["b"])
+    backend.prefetch(["a"])
     assert dict(total.items()) == {"x": 20}
 
 
@@ -340,19 +340,19 @@ def test_all_keys_are_found_wherever_they_are(job):
 
 
 def test_what_is_over_its_time_leaves_the_store(job):
-    moment, seen = Moment(), ValueStateDescriptor("count", int, ttl="1s")
+    moment, seen = OperatorClock(), ValueStateDescriptor("count", int, ttl="1s")
     job = Job(new_store(), seen)
     moment.processing_ms = 10_000
     job.start(moment=moment)
     for key in range(300):
-        job.backend.claim([key])
+        job.backend.prefetch([key])
         job.backend.current.key = key
         job.states[0].update(key)
     job.checkpoint()
     assert len(job.store.data.documents) == 300
     moment.processing_ms = 20_000
     for n in range(600):
-        job.backend.claim(["busy"])
+        job.backend.prefetch(["busy"])
         job.backend.current.key = "busy"
         job.states[0].update(n)
     job.checkpoint()
@@ -361,14 +361,14 @@ def test_what_is_over_its_time_leaves_the_store(job):
 
 def test_lists_that_only_grow_and_shrink_in_place_are_seen():
     job = Job(new_store(), ListStateDescriptor("seen", object)).start()
-    job.backend.claim(["a"])
+    job.backend.prefetch(["a"])
     job.backend.current.key = "a"
     job.states[0].add({"x": [1]})
     job.checkpoint()
-    job.backend.claim(["a"])
+    job.backend.prefetch(["a"])
     job.states[0].get()[0]["x"].append(2)
     job.checkpoint()
     job.start()
-    job.backend.claim(["a"])
+    job.backend.prefetch(["a"])
     job.backend.current.key = "a"
     assert job.states[0].get() == [{"x": [1, 2]}]

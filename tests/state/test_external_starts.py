@@ -172,7 +172,7 @@ def test_every_subtask_of_a_fresh_start_clears_its_own_key_groups(job):
     assert job.visible() == {}
     for backend, keys_of in ((first, 0), (job.backend, 8)):
         key = next(k for k in range(100) if keys.key_group(k, 16) // 8 == keys_of // 8)
-        backend.claim([key])
+        backend.prefetch([key])
         backend.current.key = key
         backend.bind(COUNT).update(1)
         backend.snapshot(1, 0)
@@ -238,7 +238,7 @@ def test_a_state_may_be_dropped_if_that_is_allowed_and_is_gone_then(job):
     assert job.visible() == {}
     job.checkpoint()
     job.start(descriptors=[other, COUNT])
-    job.backend.claim(["a"])
+    job.backend.prefetch(["a"])
     job.backend.current.key = "a"
     assert job.states[1].value() == 0
 

@@ -24,11 +24,11 @@ def write(subtask, numbers, size=100):
     numbers = list(numbers)
     for first in range(0, len(numbers), 1000):
         part = numbers[first : first + 1000]
-        backend.claim(part)
+        backend.prefetch(part)
         for n in part:
             backend.current.key = n
             state.update(random.randbytes(size // 2).hex())
-        backend.settle()
+        backend.flush()
 
 
 def files(snapshot) -> Files:

@@ -38,7 +38,7 @@ before = rss()
 most = 0
 for first in range(0, keys, 1000):
     batch = range(first, min(first + 1000, keys))
-    backend.claim(batch)
+    backend.prefetch(batch)
     for key in batch:
         backend.current.key = key
         if key % 2:
@@ -46,17 +46,17 @@ for first in range(0, keys, 1000):
         else:
             backend.current.key = 0  # one large map
             mapped.put(key, chance.randbytes(size))
-    backend.settle()
+    backend.flush()
     if kind != "heap":
         most = max(most, backend.memory_bytes())
 found = 0
 for _ in range(10):
     batch = [chance.randrange(keys) for _ in range(1000)]
-    backend.claim(batch)
+    backend.prefetch(batch)
     for key in batch:
         backend.current.key = key if key % 2 else 0
         found += len(value.value() if key % 2 else mapped.get(key)) == size
-    backend.settle()
+    backend.flush()
 print(found, rss() - before, most)
 backend.close()
 """

@@ -356,7 +356,7 @@ def restored_with(world, handle, fetch):
     backend.restore([RestoredFiles(handle, fetch)])
     state = backend.bind(TEXT)
     for key in range(2000):
-        backend.claim([key])
+        backend.prefetch([key])
         backend.current.key = key
         state.value()
 

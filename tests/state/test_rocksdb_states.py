@@ -13,7 +13,7 @@ from thoroughness import examples
 
 from moorline.api.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from moorline.errors import StateTypeMismatch
-from moorline.state.backend import Moment
+from moorline.state.backend import OperatorClock
 from moorline.state.rocksdb import sweep as rocksdb_sweep
 from moorline.state.rocksdb.maps import MapKeys
 from moorline.state.types.leaf import LEAVES, PLAIN
@@ -55,7 +55,7 @@ def test_a_value_that_does_not_fit_is_refused_at_the_end_of_the_batch_at_the_lat
     subtask.at("a")
     with pytest.raises(StateTypeMismatch, match=r"'count'.*int"):
         subtask.states[0].update("many")
-        subtask.backend.settle()
+        subtask.backend.flush()
 
 
 def test_an_element_or_entry_that_does_not_fit_is_refused_too(world):
@@ -66,7 +66,7 @@ def test_an_element_or_entry_that_does_not_fit_is_refused_too(world):
         listed.add("x")
     mapped.put("k", "v")
     with pytest.raises(StateTypeMismatch, match="'map'"):
-        subtask.backend.settle()
+        subtask.backend.flush()
 
 
 def test_a_map_key_that_does_not_fit_is_refused(world):
@@ -83,19 +83,19 @@ def test_reading_ahead_stops_where_nobody_reads_and_starts_again_when_somebody_d
     cells = backend._bound["count"].part
     for first in range(0, 4000, 1000):
         batch = range(first, first + 1000)
-        backend.claim(batch)
+        backend.prefetch(batch)
         for key in batch:
             backend.current.key = key
             state.update(key)
-        backend.settle()
+        backend.flush()
     assert cells._left_out > 0
     backend._relieve(), backend._relieve()
     for _ in range(2):
-        backend.claim(range(1000))
+        backend.prefetch(range(1000))
         for key in range(1000):
             backend.current.key = key
             assert state.value() == key
-        backend.settle()
+        backend.flush()
     assert cells._left_out == 0
 
 
@@ -211,7 +211,7 @@ def test_decimals_are_one_map_key_exactly_if_they_are_equal(one, other):
 
 OPERATIONS = st.lists(
     st.tuples(
-        st.sampled_from(["put", "remove", "clear", "add", "replace", "update", "settle", "relieve", "read"]),
+        st.sampled_from(["put", "remove", "clear", "add", "replace", "update", "flush", "relieve", "read"]),
         st.integers(0, 2),
         st.integers(0, 3),
     ),
@@ -255,7 +255,7 @@ def test_states_are_what_dicts_would_be(operations):
                 case "update":
                     value.update(n), mutable.update([n, number])
                     was[0], was[1] = n, [n, number]
-                case "settle":
+                case "flush":
                     subtask.at(key)
                 case "relieve":
                     subtask.backend._relieve()
@@ -280,7 +280,7 @@ def test_states_are_what_dicts_would_be(operations):
 @pytest.mark.parametrize("kind", ["value", "list", "map"])
 def test_after_one_round_everything_that_was_expired_is_gone(world, kind, monkeypatch):
     monkeypatch.setattr(rocksdb_sweep, "MOST_ROWS", 50)
-    moment = Moment()
+    moment = OperatorClock()
     moment.processing_ms = 1_000_000
     descriptor = {
         "value": ValueStateDescriptor("state", int, ttl="1s"),
@@ -291,11 +291,11 @@ def test_after_one_round_everything_that_was_expired_is_gone(world, kind, monkey
     backend, (state,) = subtask.backend, subtask.states
 
     def batch(keys):
-        backend.claim(keys)
+        backend.prefetch(keys)
         for key in keys:
             backend.current.key = key
             state.update(1) if kind == "value" else state.add(1) if kind == "list" else state.put(1, 1)
-        backend.settle()
+        backend.flush()
 
     batch(range(500))
     moment.processing_ms += 1_000
@@ -310,16 +310,16 @@ def test_after_one_round_everything_that_was_expired_is_gone(world, kind, monkey
 
 
 def test_a_row_that_was_written_in_the_same_batch_is_not_swept(world):
-    moment = Moment()
+    moment = OperatorClock()
     moment.processing_ms = 1_000_000
     subtask = world.start(ValueStateDescriptor("state", int, ttl="1s"), moment=moment)
     backend, (state,) = subtask.backend, subtask.states
     for turn in range(5):
-        backend.claim(range(100))
+        backend.prefetch(range(100))
         for key in range(100):
             backend.current.key = key
             state.update(turn)
-        backend.settle()
+        backend.flush()
         moment.processing_ms += 600  # twice as long as the rest between rounds: every batch looks at every row
     assert backend.entries() == 100
 
@@ -335,11 +335,11 @@ def test_the_keys_of_a_large_state_are_counted_by_a_sample_however_many_rows_the
     backend, (state,) = subtask.backend, subtask.states
     for turn in range(5):
         for first in range(0, 20_000, 1_000):
-            backend.claim(range(first, first + 1_000))
+            backend.prefetch(range(first, first + 1_000))
             for key in range(first, first + 1_000):
                 backend.current.key = key
                 state.update(turn) if kind == "value" else state.add(turn) if kind == "list" else state.put(turn, 1)
-            backend.settle()
+            backend.flush()
     assert backend._database()[0].estimated_rows() > 60_000, "rows and their versions, not keys"
     assert 0.8 * 20_000 < backend.entries() < 1.2 * 20_000
 
@@ -348,7 +348,7 @@ def test_the_keys_of_a_large_state_are_counted_by_a_sample_however_many_rows_the
 
 TIMERS = st.lists(
     st.tuples(
-        st.sampled_from(["register", "register", "delete", "pop", "next", "of_key", "settle"]),
+        st.sampled_from(["register", "register", "delete", "pop", "next", "of_key", "flush"]),
         st.integers(0, 12),
         st.sampled_from(["a", "b", "c"]),
         st.sampled_from([None, None, (0, 5)]),
@@ -386,7 +386,7 @@ def test_timers_are_what_a_set_would_be_however_small_the_head(operations):
                     found = timers.of_key(key)
                     assert [t for t, _ in found] == sorted(t for t, _ in found)
                     assert set(found) == {(t, n) for t, k, n in model if k == key}
-                case "settle":
+                case "flush":
                     subtask.at(key)
         again = world.start(timers=["event"], restored=subtask.checkpoint())
         left = set()
@@ -408,7 +408,7 @@ def test_more_timers_than_the_head_holds_fire_in_order(world):
         fired.append(timer[0])
     assert fired == list(range(20_000))
     assert timers.next_time() is None
-    subtask.backend.settle()
+    subtask.backend.flush()
     assert subtask.backend._database()[0].get(b"") is None
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from moorline.model.wire.elements import BARRIER, BATCH, HEAD, Barrier, pack_barrier
 from moorline.subtask.gate import Gate, InFlight
-from moorline.subtask.spill_queue import HeldFrames
+from moorline.subtask.spill_queue import SpillQueue
 from moorline.testing import ManualClock
 
 
@@ -167,7 +167,7 @@ def test_held_frames_of_a_closed_gate_leave_no_file_open():
 
 @given(st.lists(st.one_of(st.booleans(), st.none()), max_size=60))
 def test_held_frames_are_first_in_first_out_whatever_lies_where(steps: list[bool | None]):
-    held, expected, made = HeldFrames(), [], 0
+    held, expected, made = SpillQueue(), [], 0
     for to_disk in steps:
         if to_disk is None:
             if expected:

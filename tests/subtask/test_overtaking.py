@@ -25,7 +25,7 @@ from moorline.model.wire.messages import Acknowledged, Overtake, Trigger
 from moorline.protocol.lowering import lower
 from moorline.protocol.redistribution import redistribute
 from moorline.subtask import in_flight
-from moorline.subtask.spill_queue import HeldFrames
+from moorline.subtask.spill_queue import SpillQueue
 
 # --- the gate -----------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ def test_what_was_restored_passes_first_and_is_in_flight_again_until_then():
 
 
 def test_a_copy_of_frames_on_disk_outlives_the_queue():
-    held = HeldFrames()
+    held = SpillQueue()
     for number in range(5):
         held.append(batch(0, number), to_disk=number >= 2)
     held.popleft()

@@ -24,7 +24,7 @@ import psycopg
 from psycopg import sql
 
 from moorline.api.state.external import NOT_YET, Change, Document, Mark, Owner, Place, TakeOver, own_mark
-from moorline.connectors.retry import Patience
+from moorline.connectors import retry
 from moorline.connectors.watchdog import Watchdog
 from moorline.errors import StorageError
 
@@ -271,7 +271,7 @@ class PostgresSession:
                 raise
 
         try:
-            return Patience(self._store.patience).until_done(once, _is_passing)
+            return retry.call(once, _is_transient, self._store.patience)
         except (psycopg.Error, OSError) as error:
             raise StorageError(self._store.where, what, self._told(error)) from None
 
@@ -356,7 +356,7 @@ def forget(store: PostgresState, job: str, uid: str | None) -> None:
         session.close()
 
 
-def _is_passing(error: Exception) -> bool:
+def _is_transient(error: Exception) -> bool:
     """May it work when it is done again?"""
     if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError, OSError)):
         # Of those with a code: connection trouble, a server that stops or starts, too much going on, deadlocks.

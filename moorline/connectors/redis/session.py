@@ -25,7 +25,7 @@ from redis.cluster import RedisCluster
 from redis.retry import Retry
 
 from moorline.api.state.external import Change, Document, Mark, Owner, Place, TakeOver, own_mark
-from moorline.connectors.retry import Patience
+from moorline.connectors import retry
 from moorline.errors import StorageError
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ class RedisSession:
                 raise
 
         try:
-            return Patience(self._store.patience).until_done(once, _is_passing)
+            return retry.call(once, _is_transient, self._store.patience)
         except (redis.RedisError, OSError) as error:
             raise StorageError(self._store.where, what, _told(self._store, error)) from None
 
@@ -284,7 +284,7 @@ def _connect(store: RedisState) -> Any:
     return redis.Redis.from_url(store.url, **limits, retry=Retry(NoBackoff(), 0), single_connection_client=True)
 
 
-def _is_passing(error: Exception) -> bool:
+def _is_transient(error: Exception) -> bool:
     if isinstance(error, (redis.AuthenticationError, redis.exceptions.AuthorizationError)):
         return False
     passing = (redis.ConnectionError, redis.TimeoutError, redis.ReadOnlyError, OSError)

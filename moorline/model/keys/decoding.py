@@ -69,6 +69,7 @@ def decode(encoded: bytes, classes: Classes | None = None) -> Any:
 def decode_identity(encoded: bytes) -> Any:
     """What stands for a key in memory, from its encoding alone. ``ValueError`` means that this is no encoding.
 
+    >>> from moorline.model.keys import encode
     >>> decode_identity(encode(("a", 1))), decode_identity(b"eColour\\0RED")
     (('a', 1), <a key of class Colour>)
     """

@@ -40,7 +40,7 @@ from moorline.model.manifest import KeyedHandle, RowsHandle, StoreHandle
 from moorline.state.backend import (
     CurrentKey,
     KeyedSnapshot,
-    Moment,
+    OperatorClock,
     Restored,
     RestoredFiles,
     RestoredRows,
@@ -71,7 +71,7 @@ class ExternalBackend:
     >>> store = memory_state("doctest")
     >>> backend = ExternalBackend("counter", 128, store=store, job="job", key_groups=KeyGroupRange(0, 128))
     >>> count = backend.bind(ValueStateDescriptor("count", int, default=0))
-    >>> backend.claim(["a"])
+    >>> backend.prefetch(["a"])
     >>> backend.current.key = "a"
     >>> count.update(count.value() + 1)
     >>> taken = backend.snapshot(1, completed=0)
@@ -88,7 +88,7 @@ class ExternalBackend:
         self,
         uid: str,
         max_parallelism: int,
-        moment: Moment | None = None,
+        moment: OperatorClock | None = None,
         *,
         store: ExternalStore,
         job: str,
@@ -100,7 +100,7 @@ class ExternalBackend:
     ) -> None:
         self.current = CurrentKey()
         self._uid, self._max_parallelism = uid, max_parallelism
-        self._moment = moment if moment is not None else Moment()
+        self._moment = moment if moment is not None else OperatorClock()
         self._store, self._key_groups = store, key_groups
         self._owner = Owner(job, uid, attempt, key_groups.first, key_groups.end, uuid.uuid4().hex)
         self._allow_dropped = allow_dropped
@@ -115,7 +115,7 @@ class ExternalBackend:
         self._session: StoreSession | None = None
         #: The store has all of this checkpoint.
         self._reached = 0
-        self._claimed: set[Any] = set()
+        self._prefetched: set[Any] = set()
         self._entries = 0
 
     # --- before the first record ----------------------------------------------------------------
@@ -224,18 +224,18 @@ class ExternalBackend:
 
     # --- while records are processed ------------------------------------------------------------
 
-    def claim(self, keys_of_batch: Iterable[Any]) -> None:
-        self.settle()
-        self._claimed = set(keys_of_batch)
-        self._heap.claim(self._claimed)
+    def prefetch(self, keys_of_batch: Iterable[Any]) -> None:
+        self.flush()
+        self._prefetched = set(keys_of_batch)
+        self._heap.prefetch(self._prefetched)
         for table in self._tables.values():
-            table.keep_only(self._claimed)
-        self._fetch(list(self._claimed))
+            table.keep_only(self._prefetched)
+        self._fetch(list(self._prefetched))
 
     def _touched(self, key: Any) -> None:
         """A key is used that was not announced."""
         self._fetch([key])
-        self._claimed.add(key)
+        self._prefetched.add(key)
 
     def _fetch(self, keys_wanted: Sequence[Any]) -> None:
         """Bring the content of keys in, for all states at once: one round trip."""
@@ -247,9 +247,9 @@ class ExternalBackend:
             for table, key, place in part:
                 table.load(key, (place, found.get(place)))
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         for table in self._tables.values():
-            self._entries += table.settle()
+            self._entries += table.flush()
 
     def keys(self, state: str) -> Iterator[Any]:
         table = self._tables.get(state)
@@ -272,7 +272,7 @@ class ExternalBackend:
 
     def _pages(self, table: ExternalTable) -> Iterator[list[Any]]:
         """All keys of a state, page by page, with the state's content while the page is looked at."""
-        self.settle()
+        self.flush()
         unapplied = table.unapplied()
         ours = [key for key, (_, content) in unapplied.items() if content is not None]
         for n in range(0, len(ours), READ_AT_ONCE):
@@ -289,9 +289,9 @@ class ExternalBackend:
 
     def _turn_over(self) -> None:
         """What was brought in for the last page is not needed any more."""
-        self.settle()
+        self.flush()
         for table in self._tables.values():
-            table.keep_only(self._claimed)
+            table.keep_only(self._prefetched)
 
     def _all_of(self, page: list[Any]) -> list[Any]:
         """The same keys, with the content of all other states too."""
@@ -327,7 +327,7 @@ class ExternalBackend:
 
     def snapshot(self, checkpoint: int, completed: int, *, canonical: bool = False) -> KeyedSnapshot:
         self._start()
-        self.settle()
+        self.flush()
         # The confirmation may have been lost.
         self.confirmed(completed)
         taken = self._heap.snapshot(checkpoint, completed, canonical=canonical)

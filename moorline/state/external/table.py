@@ -140,7 +140,7 @@ class ExternalTable:
                 if self._is_immutable:
                     self._before[ident] = live
 
-    def settle(self) -> int:
+    def flush(self) -> int:
         """Makes documents of what has changed. Returns by how many the keys have become more."""
         if not self.entries.loaded:
             return 0

@@ -24,7 +24,7 @@ from moorline.model.config.thresholds import FOLDING, Folding
 from moorline.model.keys.identity import KeyIdentities
 from moorline.model.manifest import FileHandle, KeyedHandle, NativeHandle
 from moorline.protocol.increments import is_fold_due
-from moorline.state.backend import CurrentKey, KeyedSnapshot, Moment, Restored, RestoredFiles, RestoredRows, Rows
+from moorline.state.backend import CurrentKey, KeyedSnapshot, OperatorClock, Restored, RestoredFiles, RestoredRows, Rows
 from moorline.state.forms import Form, form_of
 from moorline.state.heap.chains import Chains
 from moorline.state.heap.rows import Content
@@ -58,7 +58,7 @@ class HeapBackend:
         self,
         uid: str,
         max_parallelism: int,
-        moment: Moment | None = None,
+        moment: OperatorClock | None = None,
         *,
         incremental: bool = False,
         key_type: Any = None,
@@ -67,7 +67,7 @@ class HeapBackend:
     ) -> None:
         self.current = CurrentKey()
         self._uid, self._max_parallelism = uid, max_parallelism
-        self._moment = moment if moment is not None else Moment()
+        self._moment = moment if moment is not None else OperatorClock()
         self.identities = KeyIdentities(uid, key_type)
         self._allow_dropped, self._folding = allow_dropped, folding
         self._tables: dict[str, StoredTable] = {}
@@ -134,10 +134,10 @@ class HeapBackend:
 
     # --- while records are processed ------------------------------------------------------------
 
-    def claim(self, keys_of_batch: Iterable[Any]) -> None:
+    def prefetch(self, keys_of_batch: Iterable[Any]) -> None:
         """Nothing: it is all here."""
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Nothing: what is changed is changed at once."""
 
     def keys(self, state: str) -> Iterator[Any]:
@@ -178,7 +178,7 @@ class HeapBackend:
             tables = partial(typed.tables, content, self._max_parallelism)
             taken.reused += chain if is_increment else []
             taken.parts.append(Rows(form.state, form.kind, form.type, tables, is_increment))
-            typed.table.in_the_air.append(content.entries)
+            typed.table.pending_snapshots.append(content.entries)
             held.append((typed, content.entries))
         if self._chains is not None:
             for name, typed in self._tables.items():
@@ -211,7 +211,7 @@ class HeapBackend:
     ) -> None:
         """The files are durable, or never will be: stop sharing values with the snapshot."""
         for typed, entries in held:
-            typed.table.in_the_air = [other for other in typed.table.in_the_air if other is not entries]
+            typed.table.pending_snapshots = [other for other in typed.table.pending_snapshots if other is not entries]
         if self._chains is not None:
             rows = None if handles is None else [h for h in handles if not isinstance(h, NativeHandle)]
             self._chains.ended(checkpoint, rows)

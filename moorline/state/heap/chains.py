@@ -23,6 +23,7 @@ Chain = dict[str, list[FileHandle]]
 class Chains:
     """The handles of the snapshots that may still complete.
 
+    >>> from moorline.model.manifest import RowsHandle
     >>> chains, base = Chains(), RowsHandle("counts", "value", "int", 0, 128, rows=3)
     >>> chains.base(completed=0), chains.begin(1), chains.ended(1, [base])
     ({}, None, None)

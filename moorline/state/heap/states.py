@@ -32,21 +32,21 @@ MAX_INTERVALS = 16
 class Table:
     """One state of one operator: a value per key. States of windows are kept under pairs of key and namespace."""
 
-    __slots__ = ("entries", "in_the_air")
+    __slots__ = ("entries", "pending_snapshots")
 
     def __init__(self) -> None:
         self.entries: dict[Any, Any] = {}
         #: What the snapshots that are being written hold of it. They share values with :attr:`entries`.
-        self.in_the_air: list[dict[Any, Any]] = []
+        self.pending_snapshots: list[dict[Any, Any]] = []
 
     def own(self, key: Any, deep: bool) -> Any:
         """The current value of ``key``, which may be changed in place now; None if there is none."""
         value = self.entries.get(key)
-        return self._unshared(key, value, deep) if value is not None and self.in_the_air else value
+        return self._unshared(key, value, deep) if value is not None and self.pending_snapshots else value
 
     def _unshared(self, key: Any, value: Any, deep: bool) -> Any:
         """The value, or a copy of it in its place if a snapshot holds it too."""
-        if any(held.get(key) is value for held in self.in_the_air):
+        if any(held.get(key) is value for held in self.pending_snapshots):
             value = copy.deepcopy(value) if deep else value.copy()
             self.entries[key] = value
         return value
@@ -83,7 +83,7 @@ class TrackedTable(Table):
             return None
         if key not in self.changed:
             self.changed[key] = True
-        return self._unshared(key, value, deep) if self.in_the_air else value
+        return self._unshared(key, value, deep) if self.pending_snapshots else value
 
     def put(self, key: Any, value: Any) -> None:
         if key not in self.changed:
@@ -205,7 +205,7 @@ class MutableHeapValueState(ValueState[Any]):
 
     def value(self) -> Any:
         table = self._table
-        if table.in_the_air or self._is_tracked:
+        if table.pending_snapshots or self._is_tracked:
             value = table.own(self._current.key, True)
         else:
             value = table.entries.get(self._current.key)

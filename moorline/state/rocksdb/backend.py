@@ -33,7 +33,15 @@ from moorline.errors import InvalidArgument, StateIncompatible, UnknownState
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.keys.identity import KeyIdentities
 from moorline.model.keys.kinds import kind_of
-from moorline.state.backend import CurrentKey, Files, KeyedSnapshot, Moment, Restored, RestoredFiles, RestoredRows
+from moorline.state.backend import (
+    CurrentKey,
+    Files,
+    KeyedSnapshot,
+    OperatorClock,
+    Restored,
+    RestoredFiles,
+    RestoredRows,
+)
 from moorline.state.forms import Form, form_of
 from moorline.state.peeking import KINDS, MOST_ELEMENTS, Peeked, check_count, joined
 from moorline.state.rocksdb.cells import Cells, Places, Room, codec_of, row_prefix
@@ -91,10 +99,10 @@ class RocksDbBackend:
     >>> folder = Path(tempfile.mkdtemp()) / "counter-0"
     >>> backend = RocksDbBackend("counter", 128, key_groups=KeyGroupRange(0, 128), folder=folder)
     >>> count = backend.bind(ValueStateDescriptor("count", int, default=0))
-    >>> backend.claim(["a"])
+    >>> backend.prefetch(["a"])
     >>> backend.current.key = "a"
     >>> count.update(count.value() + 1)
-    >>> backend.settle()
+    >>> backend.flush()
     >>> count.value(), backend.entries()
     (1, 1)
     >>> backend.close()
@@ -107,7 +115,7 @@ class RocksDbBackend:
         self,
         uid: str,
         max_parallelism: int,
-        moment: Moment | None = None,
+        moment: OperatorClock | None = None,
         *,
         key_groups: KeyGroupRange,
         folder: Path,
@@ -120,7 +128,7 @@ class RocksDbBackend:
         #: Bytes that were fetched to restore, and rows that were copied from databases other than the first.
         self.fetched_bytes = self.copied_rows = 0
         self._uid, self._max_parallelism, self._key_groups = uid, max_parallelism, key_groups
-        self._moment = moment if moment is not None else Moment()
+        self._moment = moment if moment is not None else OperatorClock()
         self._folder, self._incremental = folder, incremental
         self.identities = KeyIdentities(uid, key_type)
         self._allow_dropped = allow_dropped
@@ -133,7 +141,7 @@ class RocksDbBackend:
         self._bound: dict[str, _Bound] = {}
         self._live: dict[str, State] = {}
         self._rows: dict[str, list[RestoredRows]] = {}
-        self._claimed = 0
+        self._prefetched = 0
         self._folders = count()
         self._uploads = Uploads()
 
@@ -270,9 +278,9 @@ class RocksDbBackend:
 
     # --- while records are processed ------------------------------------------------------------
 
-    def claim(self, keys: Iterable[Any]) -> None:
+    def prefetch(self, keys: Iterable[Any]) -> None:
         distinct = dict.fromkeys(keys)
-        self._claimed += len(distinct)
+        self._prefetched += len(distinct)
         self._places.prepare(distinct)
         rows_left, bytes_left = MOST_AHEAD, self._room.limit
         for bound in self._bound.values():
@@ -284,15 +292,15 @@ class RocksDbBackend:
                     rows_left -= len(ahead)
                     done += len(ahead)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         self._flush()
         # Beginning to sweep costs more than looking at some rows, so small batches pay together.
-        is_turn = self._claimed >= TURNS
+        is_turn = self._prefetched >= TURNS
         for bound in self._bound.values():
-            bound.part.settled()
+            bound.part.flushed()
             if is_turn and bound.sweep is not None:
-                bound.sweep.turn(self._claimed)
-        self._claimed = 0 if is_turn else self._claimed
+                bound.sweep.turn(self._prefetched)
+        self._prefetched = 0 if is_turn else self._prefetched
         if self._room.taken > self._room.limit:
             self._relieve()
         if len(self._places) * PLACE_BYTES > self._room.limit // 4:

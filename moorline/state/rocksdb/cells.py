@@ -1,7 +1,7 @@
 """One value per key in RocksDB, behind a write-back cache: value, reducing and aggregating state.
 
 An access works on the cache, a dict like that of the heap backend. What a batch has changed is written when it has
-been processed, in one write (``settle``); what it will need is read before it, in one read (``claim``). After that
+been processed, in one write (``flush``); what it will need is read before it, in one read (``prefetch``). After that
 values stay in the cache while there is room: reading a row costs some microseconds, a dict a tenth of one.
 
     read ahead   rows of the keys of this batch, as bytes. Decoded when somebody asks, forgotten at the end of the batch
@@ -236,7 +236,7 @@ class Cells:
         self.weigh_at, self._weighed = WEIGHED, 0
         self.dirty.clear()
 
-    def settled(self) -> None:
+    def flushed(self) -> None:
         """The batch is over."""
         self._ahead.clear()
         if self._left_out and self._missed >= 100:

@@ -108,10 +108,10 @@ class Lists:
         self._room.taken -= self._taken
         self._taken = 0
 
-    def settled(self) -> None:
+    def flushed(self) -> None:
         """The batch is over. Nothing is kept."""
 
-    shrink = forget = settled
+    shrink = forget = flushed
 
 
 class RocksDbListState(ListState[Any]):

@@ -255,7 +255,7 @@ class Maps:
             self._write_key(batch, key)
         self._dirty.clear()
 
-    def settled(self) -> None:
+    def flushed(self) -> None:
         """The batch is over."""
 
     def shrink(self) -> None:

@@ -193,10 +193,10 @@ class RocksDbTimers:
         self.write_into(batch)
         self._store.write(batch)
 
-    def settled(self) -> None:
+    def flushed(self) -> None:
         """The batch is over."""
 
-    shrink = settled
+    shrink = flushed
 
     def forget(self) -> None:
         """The rows have been changed by others. Everything has been written."""

@@ -52,11 +52,11 @@ class ExpiringListState(ListState[Any]):
                 inner.update(kept)
             return shown
 
-        turn, settle = rules.sweep(lambda now: split(inner.get(), now, now, False), of_collections=True)
+        turn, sweep_some = rules.sweep(lambda now: split(inner.get(), now, now, False), of_collections=True)
 
         def get() -> list[Any]:
             if turn():
-                settle()
+                sweep_some()
             elements = inner.get()
             if type(elements) is not list:
                 elements = list(elements)
@@ -75,18 +75,18 @@ class ExpiringListState(ListState[Any]):
 
         def add(value: Any, *, ttl: Duration | None = None) -> None:
             if turn():
-                settle()
+                sweep_some()
             inner.add((value, times()[1], None if ttl is None else length_of(ttl)))
 
         def add_all(values: Iterable[Any]) -> None:
             if turn():
-                settle()
+                sweep_some()
             touch = times()[1]
             inner.add_all([(value, touch, None) for value in values])
 
         def update(values: Iterable[Any]) -> None:
             if turn():
-                settle()
+                sweep_some()
             touch = times()[1]
             inner.update([(value, touch, None) for value in values])
 
@@ -127,11 +127,11 @@ class ExpiringMapState(MapState[Any, Any]):
                 store(key, element)
             return shown
 
-        turn, settle = rules.sweep(lambda now: pass_over(now, now, False), of_collections=True)
+        turn, sweep_some = rules.sweep(lambda now: pass_over(now, now, False), of_collections=True)
 
         def get(key: Any, default: Any = None) -> Any:
             if turn():
-                settle()
+                sweep_some()
             stamped = find(key)
             if stamped is None:
                 return default
@@ -149,7 +149,7 @@ class ExpiringMapState(MapState[Any, Any]):
 
         def put(key: Any, value: Any, *, ttl: Duration | None = None) -> None:
             if turn():
-                settle()
+                sweep_some()
             now, touch = times()
             if is_event_time:
                 # By the clock nothing can have been touched later than now.
@@ -164,7 +164,7 @@ class ExpiringMapState(MapState[Any, Any]):
 
         def items() -> list[tuple[Any, Any]]:
             if turn():
-                settle()
+                sweep_some()
             return pass_over(*times(), reads_count)
 
         def count() -> int:

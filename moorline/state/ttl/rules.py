@@ -1,7 +1,7 @@
 """What every expiring state is made from: the form of a stored element, the two clocks, the configured rules.
 
-The rules are in ``protocol/expiry.py``. Here they meet the operator's :class:`Moment`. ``state/ttl/states.py`` and
-``state/ttl/collections.py`` make closures from it; a backend asks :func:`judged_at` for its snapshots.
+The rules are in ``protocol/expiry.py``. Here they meet the operator's :class:`OperatorClock`. ``state/ttl/states.py``
+and ``state/ttl/collections.py`` make closures from it; a backend asks :func:`judged_at` for its snapshots.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from moorline.api.state.ttl import StateTtlConfig
 from moorline.errors import InvalidArgument
 from moorline.model.durations import Duration, milliseconds
 from moorline.protocol.expiry import event_now, event_stamp
-from moorline.state.backend import CurrentKey, Moment
+from moorline.state.backend import CurrentKey, OperatorClock
 from moorline.state.ttl.sweep import NEVER, TURNS, Sweep, among_collections, among_values
 
 #: What the backend stores: the value, when it was last touched, and its own length if it has one (milliseconds).
 Stamped = tuple[Any, int | None, int | None]
 
 
-def judged_at(config: StateTtlConfig, moment: Moment) -> int:
+def judged_at(config: StateTtlConfig, moment: OperatorClock) -> int:
     """The time by which expiry is judged while no record is processed: for snapshots that leave out what is expired.
 
-    >>> moment = Moment()
+    >>> moment = OperatorClock()
     >>> moment.processing_ms = 1000
     >>> judged_at(StateTtlConfig("1h"), moment)
     1000
@@ -51,7 +51,7 @@ class Rules:
     def __init__(
         self,
         config: StateTtlConfig,
-        moment: Moment,
+        moment: OperatorClock,
         current: CurrentKey,
         keys: Callable[[], Iterator[Any]] | None,
         peek: Callable[[Any], Any] | None,
@@ -84,10 +84,10 @@ class Rules:
             length_ms=self.length,
             at_once=1 if of_collections else TURNS,  # one large map may be long enough to wait for
         )
-        return sweep.turn, sweep.settle
+        return sweep.turn, sweep.sweep_some
 
 
-def _processing_times(moment: Moment) -> Callable[[], tuple[int, int | None]]:
+def _processing_times(moment: OperatorClock) -> Callable[[], tuple[int, int | None]]:
     """Asks for now and for the time of a touch, which are the same."""
 
     def times() -> tuple[int, int | None]:
@@ -97,7 +97,7 @@ def _processing_times(moment: Moment) -> Callable[[], tuple[int, int | None]]:
     return times
 
 
-def _event_times(moment: Moment) -> Callable[[], tuple[int, int | None]]:
+def _event_times(moment: OperatorClock) -> Callable[[], tuple[int, int | None]]:
     """Asks for now and for the time of a touch."""
 
     def times() -> tuple[int, int | None]:

@@ -29,7 +29,7 @@ from moorline.api.state.states import State, ValueState
 from moorline.model.copies import copy_of
 from moorline.model.durations import Duration
 from moorline.protocol.expiry import after_read, is_expired, later
-from moorline.state.backend import CurrentKey, Moment
+from moorline.state.backend import CurrentKey, OperatorClock
 from moorline.state.ttl.collections import ExpiringListState, ExpiringMapState
 from moorline.state.ttl.rules import Rules, Stamped, judged_at, length_of
 
@@ -39,7 +39,7 @@ __all__ = ["Stamped", "expiring", "judged_at"]
 def expiring(
     descriptor: StateDescriptor,
     inner: State,
-    moment: Moment,
+    moment: OperatorClock,
     current: CurrentKey,
     sweep: Callable[[], Iterator[Any]] | None = None,
     peek: Callable[[Any], Any] | None = None,
@@ -88,11 +88,11 @@ class _Cell:
                 elif is_expired(last, own or length, now):
                     clear()
 
-        turn, settle = rules.sweep(tidy, of_collections=False)
+        turn, sweep_some = rules.sweep(tidy, of_collections=False)
 
         def read() -> Any:
             if turn():
-                settle()
+                sweep_some()
             stamped = get()
             if stamped is None:
                 return None
@@ -109,7 +109,7 @@ class _Cell:
 
         def read_by_the_clock() -> Any:
             if turn():
-                settle()
+                sweep_some()
             stamped = get()
             if stamped is None:
                 return None
@@ -127,7 +127,7 @@ class _Cell:
         def before_write() -> tuple[Any, int | None]:
             """What can be seen now, and the stamp of what replaces it."""
             if turn():
-                settle()
+                sweep_some()
             now, touch = times()
             stamped = get()
             if stamped is None:
@@ -139,7 +139,7 @@ class _Cell:
 
         def before_write_by_the_clock() -> tuple[Any, int | None]:
             if turn():
-                settle()
+                sweep_some()
             now = moment.processing_ms
             stamped = get()
             if stamped is None:
@@ -157,7 +157,7 @@ class _Cell:
 
         def write_by_the_clock(value: Any, *, ttl: Duration | None = None) -> None:
             if turn():
-                settle()
+                sweep_some()
             if value is None:
                 clear()
             else:

@@ -35,7 +35,7 @@ NEVER: Callable[[], bool] = repeat(False).__next__
 class Sweep:
     """The rounds over all keys of one state.
 
-    ``turn`` says for an access whether it is one that settles; then ``settle`` is called. ``tidy`` removes what is
+    ``turn`` says for an access whether it is one that settles; then ``sweep_some`` is called. ``tidy`` removes what is
     expired under the current key, and begins the lives that have not begun.
     """
 
@@ -61,7 +61,7 @@ class Sweep:
         #: A counter in C: cheaper than one in Python.
         self.turn: Callable[[], bool] = cycle([False] * (TURNS - 1) + [True]).__next__
 
-    def settle(self) -> None:
+    def sweep_some(self) -> None:
         """Look at the keys whose turn it is, and leave the current key as it was."""
         now = self._now()
         if now == MIN_TIME or (self._rest is None and now < self._next_round):

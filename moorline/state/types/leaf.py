@@ -92,12 +92,12 @@ class LeafType(StoredType):
 
     @cached_property
     def pack(self) -> Callable[[Any], bytes]:
-        kind, encode, lower, settle = self.kinds[0], _encode, self.lower, self.settle
+        kind, encode, lower, coerce = self.kinds[0], _encode, self.lower, self.coerce
         if kind is int:
-            return lambda v: encode(v if type(v) is int and -_INT64 <= v < _INT64 else settle(v))
+            return lambda v: encode(v if type(v) is int and -_INT64 <= v < _INT64 else coerce(v))
         return lambda v: encode(v if type(v) is kind else lower(v))
 
-    def settle(self, value: Any) -> Any:
+    def coerce(self, value: Any) -> Any:
         """What a value becomes by being stored in a column."""
         if value is None:
             return None
@@ -107,12 +107,12 @@ class LeafType(StoredType):
             raise ValueError(f"{value!r:.50} is out of range: {error}") from error
 
     def _lower_for(self, kind: type) -> Callable[[Any], Any]:
-        settle = self.settle
+        coerce = self.coerce
         if kind is int:
-            return lambda v: v if type(v) is int and -_INT64 <= v < _INT64 else settle(v)
+            return lambda v: v if type(v) is int and -_INT64 <= v < _INT64 else coerce(v)
         if kind is float:  # whole numbers are common where a float is declared
-            return lambda v: v if type(v) is float else float(v) if type(v) is int and abs(v) <= _EXACT else settle(v)
-        return lambda v: v if type(v) is kind else settle(v)
+            return lambda v: v if type(v) is float else float(v) if type(v) is int and abs(v) <= _EXACT else coerce(v)
+        return lambda v: v if type(v) is kind else coerce(v)
 
 
 class _TimedeltaType(LeafType):
@@ -129,7 +129,7 @@ class _TimedeltaType(LeafType):
 
     def _lower(self, value: Any) -> int | None:
         if type(value) is not timedelta:
-            value = self.settle(value)
+            value = self.coerce(value)
             if value is None:
                 return None
         count: int = value // _MICROSECOND

@@ -28,7 +28,7 @@ from moorline.protocol.feedback import (
     SnapshotTaken,
     Unblock,
 )
-from moorline.subtask.spill_queue import FrameCopy, HeldFrames
+from moorline.subtask.spill_queue import FrameCopy, SpillQueue
 
 #: What waits beyond this many bytes goes to disk.
 MEMORY_BUDGET = 16 << 20
@@ -46,7 +46,7 @@ class _OpenLog:
     """What belongs to one snapshot so far: what waited when it was taken, and what has come in since."""
 
     waited: Log
-    arrived: list[HeldFrames]
+    arrived: list[SpillQueue]
 
 
 class Feedback:
@@ -67,7 +67,7 @@ class Feedback:
     ) -> None:
         self._machine = Returns(frozenset(range(channels)))
         self._deliver, self._closed, self._dropped, self._give_up = deliver, closed, dropped, give_up
-        self._held = [HeldFrames() for _ in range(channels)]
+        self._held = [SpillQueue() for _ in range(channels)]
         #: Where barriers stand among the frames that wait: by checkpoint, the number of the frame.
         self._places: list[dict[int, int]] = [{} for _ in range(channels)]
         self._blocked: set[int] = set()
@@ -114,7 +114,7 @@ class Feedback:
                 end = self._places[channel].get(checkpoint, held.first)
             if end > held.first:
                 waited.append((channel, held.copy(end)))
-        self._logs[checkpoint] = _OpenLog(waited, [HeldFrames() for _ in self._held])
+        self._logs[checkpoint] = _OpenLog(waited, [SpillQueue() for _ in self._held])
         failpoint("loop.logging")
         self._tell(SnapshotTaken(checkpoint))
 
@@ -129,7 +129,7 @@ class Feedback:
         for held in (*self._held, *(h for log in self._logs.values() for h in log.arrived)):
             held.close()
 
-    def _hold(self, queue: HeldFrames, frame: bytes) -> None:
+    def _hold(self, queue: SpillQueue, frame: bytes) -> None:
         queue.append(frame, to_disk=sum(h.memory_bytes for h in self._held) + len(frame) > self._budget)
 
     def _pass(self, channel: int, frame: bytes) -> None:

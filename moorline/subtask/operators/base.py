@@ -21,7 +21,7 @@ from moorline.model.copies import copies_of, owned_of
 from moorline.model.graph import Operator
 from moorline.model.immutable import IMMUTABLE
 from moorline.model.times import MAX_TIME
-from moorline.state.backend import KeyedBackend, Moment
+from moorline.state.backend import KeyedBackend, OperatorClock
 from moorline.subtask.failure_report import advice_on_module
 
 if TYPE_CHECKING:
@@ -37,14 +37,14 @@ class Target(Protocol):
 
 
 @dataclass(frozen=True)
-class Place:
+class OperatorContext:
     """Where an operator runs, and what it may ask there."""
 
     operator: Operator
     subtask: int
     #: The wall clock, in milliseconds since 1970.
     wall_ms: Callable[[], int]
-    moment: Moment
+    moment: OperatorClock
     #: Keyed states, if the operator has a key.
     backend: KeyedBackend | None
     #: Everything that belongs to the subtask and not to a key.
@@ -58,7 +58,7 @@ class Place:
 class ChainedOperator:
     """One operator in one subtask."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: OperatorContext) -> None:
         self.operator, self.subtask = place.operator, place.subtask
         self.moment, self.wall_ms, self.backend, self.state = place.moment, place.wall_ms, place.backend, place.state
         self.targets: list[Target] = []

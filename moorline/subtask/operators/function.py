@@ -15,7 +15,7 @@ from moorline.errors import InvalidOutput, MoorlineError
 from moorline.model.closed_functions import keeps_nothing
 from moorline.model.immutable import IMMUTABLE
 from moorline.state.backend import NO_KEY
-from moorline.subtask.operators.base import ChainedOperator, Place, take, user_code_failed
+from moorline.subtask.operators.base import ChainedOperator, OperatorContext, take, user_code_failed
 from moorline.subtask.operators.runtime_context import RuntimeContext
 from moorline.subtask.operators.yields import checked, is_tagged, many
 
@@ -23,7 +23,7 @@ from moorline.subtask.operators.yields import checked, is_tagged, many
 class FunctionOperator(ChainedOperator):
     """An operator around a user's function, which may be a plain callable."""
 
-    def __init__(self, place: Place, runtime_context: RuntimeContext) -> None:
+    def __init__(self, place: OperatorContext, runtime_context: RuntimeContext) -> None:
         super().__init__(place)
         self.function = self.operator.function
         self._runtime_context = runtime_context
@@ -67,7 +67,7 @@ class FunctionOperator(ChainedOperator):
             keys = self.backend.identities.of_batch(list(map(key_of, iterator)))
         except Exception as error:
             raise self.failure(error, records, iterator) from error
-        self.backend.claim(keys)
+        self.backend.prefetch(keys)
         return keys
 
 
@@ -133,7 +133,7 @@ class MapOperator(FunctionOperator):
             if self.backend is not None:
                 self.backend.current.key, self.moment.timestamp = NO_KEY, None
         if self.backend is not None:
-            self.backend.settle()
+            self.backend.flush()
         if OutputTag.exists and self.operator.kind != "filter":
             self._refuse_tags(out, records, counts)
         self.records_in += len(records)

@@ -30,7 +30,7 @@ from moorline.api.streams import describe
 from moorline.errors import MoorlineError, TimerWithoutHandler, UnknownState
 from moorline.model.immutable import IMMUTABLE
 from moorline.state.backend import NO_KEY, CurrentKey, KeyedBackend, Namespace
-from moorline.subtask.operators.base import Place, take, user_code_failed
+from moorline.subtask.operators.base import OperatorContext, take, user_code_failed
 from moorline.subtask.operators.function import FunctionOperator
 from moorline.subtask.operators.runtime_context import RuntimeContext
 from moorline.subtask.operators.timers import Clock, Timers
@@ -107,7 +107,7 @@ class Side:
 class ProcessOperator(FunctionOperator):
     """process, with or without a key, with one input or two."""
 
-    def __init__(self, place: Place, runtime_context: RuntimeContext) -> None:
+    def __init__(self, place: OperatorContext, runtime_context: RuntimeContext) -> None:
         super().__init__(place, runtime_context)
         self.clock = Clock(self.operator.uid, self.moment, self.wall_ms)
         self._timers: Timers | None = None
@@ -164,7 +164,7 @@ class ProcessOperator(FunctionOperator):
             if self.backend is not None:
                 self.backend.current.key = NO_KEY
         if self.backend is not None:
-            self.backend.settle()
+            self.backend.flush()
         self.records_in += len(records)
         self._pass_on(out, stamps)
 
@@ -303,7 +303,7 @@ class ProcessOperator(FunctionOperator):
 
     def _pass_on_fired(self) -> None:
         assert self.backend is not None
-        self.backend.settle()
+        self.backend.flush()
         out, self._fired = self._fired, []
         stamps, self._fired_stamps = self._fired_stamps, []
         self._pass_on(out, stamps or None)
@@ -334,7 +334,7 @@ class BroadcastOperator(ProcessOperator):
         try:
             for key in backend.keys(name):
                 identity = backend.identities.of(key)
-                backend.claim((identity,))
+                backend.prefetch((identity,))
                 backend.current.key = identity
                 function(key, known[name])
         finally:

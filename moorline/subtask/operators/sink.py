@@ -9,14 +9,14 @@ from typing import Any
 
 from moorline.api.sinks import Sink, SinkContext, SinkWriter
 from moorline.errors import MoorlineError
-from moorline.subtask.operators.base import ChainedOperator, Place, user_code_failed
+from moorline.subtask.operators.base import ChainedOperator, OperatorContext, user_code_failed
 from moorline.subtask.operators.source import PlainElements, restored_pairs
 
 
 class SinkOperator(ChainedOperator):
     """Writes batches to a sink, stages at barriers, commits what is confirmed."""
 
-    def __init__(self, place: Place, job: str, attempt: int, restored: dict[str, list[Any]]) -> None:
+    def __init__(self, place: OperatorContext, job: str, attempt: int, restored: dict[str, list[Any]]) -> None:
         super().__init__(place)
         self._job, self._attempt, self._restored = job, attempt, restored
         self._writer: SinkWriter | None = None

@@ -68,5 +68,5 @@ class SinkFunctionOperator(FunctionOperator):
             if self.backend is not None:
                 self.backend.current.key = NO_KEY
         if self.backend is not None:
-            self.backend.settle()
+            self.backend.flush()
         self.records_in += len(records)

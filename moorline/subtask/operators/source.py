@@ -11,7 +11,7 @@ from typing import Any
 from moorline.api.sources import Source, SourceContext, SourceReader
 from moorline.errors import MoorlineError, SnapshotCorrupt
 from moorline.model.times import MAX_TIME
-from moorline.subtask.operators.base import ChainedOperator, Place, user_code_failed
+from moorline.subtask.operators.base import ChainedOperator, OperatorContext, user_code_failed
 from moorline.subtask.operators.timestamps import EventTime
 
 #: What a reader is asked for at a time.
@@ -82,7 +82,7 @@ class ReadingOperator(ChainedOperator):
 class SourceOperator(ReadingOperator):
     """Reads a source and passes its records on."""
 
-    def __init__(self, place: Place, attempt: int, restored: dict[str, list[Any]]) -> None:
+    def __init__(self, place: OperatorContext, attempt: int, restored: dict[str, list[Any]]) -> None:
         super().__init__(place)
         self._attempt, self._restored = attempt, restored
         self._reader: SourceReader | None = None

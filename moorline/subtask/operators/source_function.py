@@ -15,7 +15,7 @@ from typing import Any
 
 from moorline.api.functions.source_function import SourceFunction
 from moorline.errors import InvalidArgument, MoorlineError
-from moorline.subtask.operators.base import Place, take, user_code_failed
+from moorline.subtask.operators.base import OperatorContext, take, user_code_failed
 from moorline.subtask.operators.function import FunctionOperator
 from moorline.subtask.operators.runtime_context import RuntimeContext
 from moorline.subtask.operators.source import READ_RECORDS, ReadingOperator
@@ -50,7 +50,7 @@ class SourceFunctionOperator(FunctionOperator, ReadingOperator):
 
     function: SourceFunction
 
-    def __init__(self, place: Place, runtime_context: RuntimeContext) -> None:
+    def __init__(self, place: OperatorContext, runtime_context: RuntimeContext) -> None:
         super().__init__(place, runtime_context)
         self._begin_time()
         self._generator: Any = None

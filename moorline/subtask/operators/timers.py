@@ -7,13 +7,13 @@ from typing import Any
 
 from moorline.errors import TimersNeedKey
 from moorline.model.times import MAX_TIME, MIN_TIME
-from moorline.state.backend import NO_KEY, CurrentKey, KeyedBackend, Moment, Namespace
+from moorline.state.backend import NO_KEY, CurrentKey, KeyedBackend, Namespace, OperatorClock
 
 
 class Clock:
     """What user code is told about time where there are no timers, because there is no key."""
 
-    def __init__(self, uid: str, moment: Moment, wall_ms: Callable[[], int]) -> None:
+    def __init__(self, uid: str, moment: OperatorClock, wall_ms: Callable[[], int]) -> None:
         self._uid, self._moment, self._wall_ms = uid, moment, wall_ms
 
     def current_processing_time(self) -> int:
@@ -42,7 +42,7 @@ class Timers(Clock):
     def __init__(
         self,
         uid: str,
-        moment: Moment,
+        moment: OperatorClock,
         wall_ms: Callable[[], int],
         backend: KeyedBackend,
         fire: Callable[[str, int, Any, Namespace], None],
@@ -118,7 +118,7 @@ class Timers(Clock):
 
     def _call(self, domain: str, time: int, key: Any, namespace: Namespace) -> None:
         self._current.key = identity = self._backend.identities.of(key)
-        self._backend.claim((identity,))
+        self._backend.prefetch((identity,))
         try:
             self._fire(domain, time, identity, namespace)
         finally:

@@ -12,7 +12,7 @@ from typing import Any
 from moorline.api.watermarks import WatermarkGenerator, WatermarkStrategy, to_ms
 from moorline.errors import InvalidArgument, MoorlineError
 from moorline.model.times import MAX_TIME, MIN_TIME
-from moorline.subtask.operators.base import ChainedOperator, Place, user_code_failed
+from moorline.subtask.operators.base import ChainedOperator, OperatorContext, user_code_failed
 
 
 class _Split:
@@ -115,7 +115,7 @@ def _said(generator: WatermarkGenerator) -> int:
 class TimestampsOperator(ChainedOperator):
     """assign_timestamps_and_watermarks in the middle of a stream. What came before it knows is forgotten."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: OperatorContext) -> None:
         super().__init__(place)
         strategy: WatermarkStrategy = self.operator.function
         self._time = EventTime(strategy, self.wall_ms, self._pass_watermark, super().idle)

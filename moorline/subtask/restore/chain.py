@@ -20,7 +20,7 @@ from moorline.model.key_groups import KeyGroupRange, covering, owned
 from moorline.model.wire.deployment import Deployment, OperatorRestore
 from moorline.model.wire.messages import Noticed
 from moorline.snapshots.rows import Scratch
-from moorline.state.backend import KeyedBackend, Moment, RestoredRows
+from moorline.state.backend import KeyedBackend, OperatorClock, RestoredRows
 from moorline.state.composite import CompositeBackend
 from moorline.state.external.backend import ExternalBackend
 from moorline.state.heap.backend import HeapBackend
@@ -31,7 +31,7 @@ from moorline.storage.stores.counted import CountedStore
 from moorline.storage.stores.open import open_store
 from moorline.subtask.batch.reduce import BatchReduceOperator
 from moorline.subtask.environment import Environment
-from moorline.subtask.operators.base import ChainedOperator, Place
+from moorline.subtask.operators.base import ChainedOperator, OperatorContext
 from moorline.subtask.operators.function import MapOperator
 from moorline.subtask.operators.operator_state import OF_THE_ENDS, OperatorState
 from moorline.subtask.operators.process import BroadcastOperator, ProcessOperator
@@ -42,7 +42,7 @@ from moorline.subtask.operators.source import SourceOperator
 from moorline.subtask.operators.source_function import SourceFunctionOperator
 from moorline.subtask.operators.timestamps import TimestampsOperator
 from moorline.subtask.output import Linked
-from moorline.subtask.restore.regroup import dealt_out_anew
+from moorline.subtask.restore.regroup import filter_to_key_groups
 from moorline.subtask.restore.rekey import Rekeying
 from moorline.subtask.restore.state import as_rows, as_stored, keyed_handles, plain_elements, read_elements, read_raw
 from moorline.subtask.scratch_dir import make_local_folder
@@ -151,7 +151,7 @@ def _make(
     restore = deployment.restores.get(subtask, {}).get(operator.uid, OperatorRestore())
     graph, store = deployment.plan.graph, restore_store(deployment, environment)
     mine = owned(subtask.index, operator.parallelism, graph.max_parallelism)
-    moment = Moment()
+    moment = OperatorClock()
     backend: KeyedBackend | None = None
     if operator.is_keyed:
         backend = _backend(operator, subtask.index, deployment, moment, mine)
@@ -167,7 +167,7 @@ def _make(
                     # Its files are not ours: the first checkpoint of our own does not build on them.
                     rows = [replace(one, handle=msgspec.structs.replace(one.handle, file=None)) for one in rows]
                 if restore.key_groups is not None:
-                    rows = [dealt_out_anew(one, mine, graph.max_parallelism) for one in rows]
+                    rows = [filter_to_key_groups(one, mine, graph.max_parallelism) for one in rows]
                 backend.restore(rows)
             else:
                 backend.restore(list(as_stored(handles, theirs, store)))
@@ -184,7 +184,7 @@ def _make(
         environment.report(Noticed(uid=operator.uid, kind=kind, text=text))
 
     reuse = deployment.state.object_reuse
-    place = Place(operator, subtask.index, environment.wall_ms, moment, backend, state, notice, reuse)
+    place = OperatorContext(operator, subtask.index, environment.wall_ms, moment, backend, state, notice, reuse)
     attempt = deployment.attempt
     match operator.kind:
         case "source" if isinstance(operator.function, SourceFunction):
@@ -210,7 +210,7 @@ def _make(
 
 
 def _backend(
-    operator: Operator, subtask: int, deployment: Deployment, moment: Moment, mine: KeyGroupRange
+    operator: Operator, subtask: int, deployment: Deployment, moment: OperatorClock, mine: KeyGroupRange
 ) -> KeyedBackend:
     """Where the keyed states of an operator live: on the heap or in RocksDB, and those with a store outside."""
     config, graph, uid = deployment.state, deployment.plan.graph, operator.uid

@@ -22,7 +22,7 @@ from moorline.model.key_groups import KeyGroupRange
 from moorline.state.backend import RestoredRows
 
 
-def dealt_out_anew(one: RestoredRows, mine: KeyGroupRange, max_parallelism: int) -> RestoredRows:
+def filter_to_key_groups(one: RestoredRows, mine: KeyGroupRange, max_parallelism: int) -> RestoredRows:
     """The same, with those rows alone whose keys are in ``mine`` of ``max_parallelism`` key groups."""
 
     def tables() -> Iterator[pa.Table]:

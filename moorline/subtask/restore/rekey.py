@@ -39,7 +39,7 @@ from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import KeyedHandle, NativeHandle, RowsHandle, StoreHandle
 from moorline.protocol.expiry import is_expired
-from moorline.state.backend import NO_KEY, KeyedBackend, Moment, RestoredRows
+from moorline.state.backend import NO_KEY, KeyedBackend, OperatorClock, RestoredRows
 from moorline.state.heap.backend import TIMERS, HeapBackend
 
 #: Rows that are carried over at a time; and about how many bytes of a native file one of them is.
@@ -90,7 +90,7 @@ class Rekeying:
         max_parallelism: int,
         mine: KeyGroupRange,
         key_type: Any,
-        moment: Moment,
+        moment: OperatorClock,
         wall_ms: Callable[[], int],
     ) -> None:
         self._uid, self._rekey, self._backend, self._live = uid, rekey, backend, live
@@ -126,7 +126,7 @@ class Rekeying:
                 self._state(name, descriptor, old)
             for domain in ("event", "processing"):
                 self._timers(domain, old)
-            self._backend.settle()
+            self._backend.flush()
 
     def _check_place(self, handles: Sequence[KeyedHandle]) -> None:
         """What nobody carries over must be dropped by name, as without a change of keys."""
@@ -173,7 +173,7 @@ class Rekeying:
             new = self._new_key(key)
             if new is NO_KEY:
                 continue
-            self._backend.claim((new,))
+            self._backend.prefetch((new,))
             self._backend.current.key = new
             try:
                 self._carry(name, descriptor, entries[old.identities.of(key)], new)

@@ -41,7 +41,7 @@ from moorline.model.times import MAX_TIME
 from moorline.protocol.merging import Merge, merge
 from moorline.state.backend import NO_KEY, CurrentKey, Namespace
 from moorline.state.guards import bound
-from moorline.subtask.operators.base import ChainedOperator, Place, user_code_failed
+from moorline.subtask.operators.base import ChainedOperator, OperatorContext, user_code_failed
 from moorline.subtask.operators.function import FunctionOperator
 from moorline.subtask.operators.interval_join import IntervalJoinOperator
 from moorline.subtask.operators.process import FIRED_RECORDS
@@ -53,7 +53,7 @@ from moorline.subtask.windows.merging import WindowSets
 from moorline.subtask.windows.results import WindowResults, calling
 
 
-def window_operator(place: Place, runtime_context: RuntimeContext) -> ChainedOperator:
+def window_operator(place: OperatorContext, runtime_context: RuntimeContext) -> ChainedOperator:
     """The operator of kind ``window``: windows, or a join by distance in time."""
     if isinstance(place.operator.options["window"], IntervalSpec):
         return IntervalJoinOperator(place, runtime_context)
@@ -63,7 +63,7 @@ def window_operator(place: Place, runtime_context: RuntimeContext) -> ChainedOpe
 class WindowOperator(FunctionOperator):
     """Windows over one keyed input, or over two that are joined."""
 
-    def __init__(self, place: Place, runtime_context: RuntimeContext) -> None:
+    def __init__(self, place: OperatorContext, runtime_context: RuntimeContext) -> None:
         super().__init__(place, runtime_context)
         assert self.backend is not None
         self._spec: WindowSpec = self.operator.options["window"]
@@ -436,7 +436,7 @@ class WindowOperator(FunctionOperator):
         assert self.backend is not None
         if self._sets is not None:
             self._sets.store()
-        self.backend.settle()
+        self.backend.flush()
         out, stamps, side = self._results.taken(self.operator.uid)
         self.emit(out, stamps or None)
         for tag, (values, times) in side.items():

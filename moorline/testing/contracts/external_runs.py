@@ -42,7 +42,7 @@ class RunningSubtask:
         self.backend.check_all_bound()
 
     def process(self, batch: list[tuple[str, int]]) -> None:
-        self.backend.claim(key for key, _ in batch)
+        self.backend.prefetch(key for key, _ in batch)
         for key, number in batch:
             self.backend.current.key = key
             if number % 7 == 0:
@@ -52,7 +52,7 @@ class RunningSubtask:
                 self.count.update(self.count.value() + 1)
                 self.seen.add(number)
                 assert len(list(self.seen.get())) == self.count.value()
-        self.backend.settle()
+        self.backend.flush()
 
 
 class ExternalRun:

@@ -90,7 +90,7 @@ class Attempt:
             flush_ms=2,
             wall_ms=lambda: int(self.world.now_ms),
             # Frames are left half done now and then, whatever it is that has come up.
-            is_wanted=lambda: self.world.chance.random() < 0.2,
+            has_urgent_work=lambda: self.world.chance.random() < 0.2,
             slice_records=2,
         )
         worker = Worker(subtask, Subtask(deployment, subtask, environment))

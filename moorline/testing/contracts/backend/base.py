@@ -30,7 +30,7 @@ from moorline.api.state.descriptors import (
 from moorline.api.state.states import ListState, MapState, ValueState
 from moorline.model import keys
 from moorline.model.key_groups import owned, owner
-from moorline.state.backend import NO_KEY, CurrentKey, KeyedBackend, KeyedSnapshot, Moment, TimerStore
+from moorline.state.backend import NO_KEY, CurrentKey, KeyedBackend, KeyedSnapshot, OperatorClock, TimerStore
 from moorline.testing.contracts.backend.storage import Part, cut, rows_of, write
 
 MAX_PARALLELISM = 128
@@ -166,16 +166,16 @@ HOUR, DAY = (0, 3_600_000), (0, 86_400_000)
 
 def at(backend: KeyedBackend, key: Any) -> None:
     """A record with ``key`` is being processed from now on."""
-    backend.settle()
+    backend.flush()
     identity = backend.identities.of(key)
-    backend.claim([identity])
+    backend.prefetch([identity])
     backend.current.key = identity
 
 
 def _go_on(backend: KeyedBackend) -> None:
     """The next record has the same key."""
     if backend.current.key is not NO_KEY:
-        backend.claim([backend.current.key])
+        backend.prefetch([backend.current.key])
 
 
 def shown(state: Any) -> Any:
@@ -196,7 +196,7 @@ class InTheAir:
         self.number, self._reusable, self._mine = number, reusable, mine
         # Backends are called what their folders are called; a backend in one file, what the file is called.
         self._name = type(backend).__module__.removesuffix(".backend").rpartition(".")[2]
-        backend.settle()
+        backend.flush()
         self.snapshot: KeyedSnapshot = backend.snapshot(number, completed)
         _go_on(backend)
         self._written: list[Part] | None = None
@@ -251,7 +251,7 @@ class Subtask:
         timers: Sequence[str] = (),
         incremental: bool = True,
         key_type: Any = None,
-        moment: Moment | None = None,
+        moment: OperatorClock | None = None,
         restored: Iterable[Part] = (),
         completed: int = 0,
         index: int = 0,
@@ -315,7 +315,7 @@ class BackendTests:
         self,
         uid: str,
         max_parallelism: int,
-        moment: Moment | None = None,
+        moment: OperatorClock | None = None,
         *,
         incremental: bool = False,
         key_type: Any = None,
@@ -358,7 +358,7 @@ class BackendTests:
         ]
 
     def check_entries(self, backend: KeyedBackend, expected: int) -> None:
-        backend.settle()
+        backend.flush()
         if self.exact_entries:
             assert backend.entries() == expected
         _go_on(backend)

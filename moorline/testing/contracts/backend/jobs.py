@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from moorline.api.state.descriptors import StateDescriptor
-from moorline.state.backend import KeyedBackend, Moment
+from moorline.state.backend import KeyedBackend, OperatorClock
 from moorline.testing.contracts.backend.base import (
     DAY,
     HOUR,
@@ -52,7 +52,7 @@ class JobMachine(RuleBasedStateMachine):
         super().__init__()
         self.model: dict[Any, Any] = {}
         self.completed: tuple[int, list[Part], dict[Any, Any]] = (0, [], {})
-        self.in_the_air: list[tuple[int, list[InTheAir], dict[Any, Any]]] = []
+        self.pending_snapshots: list[tuple[int, list[InTheAir], dict[Any, Any]]] = []
         self.subtasks: list[Subtask] = []
         self.next = 1
         self._start(1, True)
@@ -69,7 +69,7 @@ class JobMachine(RuleBasedStateMachine):
     def _start(self, parallelism: int, incremental: bool) -> None:
         self.teardown()
         number, parts, model = self.completed
-        self.model, self.in_the_air = copy.deepcopy(model), []
+        self.model, self.pending_snapshots = copy.deepcopy(model), []
         declared = [self.descriptor] if self.descriptor is not None else []
         tests = _Tests(type(self).factory)
         self.subtasks = [
@@ -114,32 +114,32 @@ class JobMachine(RuleBasedStateMachine):
     # --- checkpoints ----------------------------------------------------------------------------
 
     @rule()
-    @precondition(lambda self: len(self.in_the_air) < 3)
+    @precondition(lambda self: len(self.pending_snapshots) < 3)
     def begin(self) -> None:
         # A number is never used twice, also not by checkpoints that were given up.
         started = []
         for subtask in self.subtasks:
             subtask.next = self.next
             started.append(subtask.begin())
-        self.in_the_air.append((self.next, started, copy.deepcopy(self.model)))
+        self.pending_snapshots.append((self.next, started, copy.deepcopy(self.model)))
         self.next += 1
 
     @rule(which=st.integers(0, 2), confirm=st.booleans())
-    @precondition(lambda self: self.in_the_air)
+    @precondition(lambda self: self.pending_snapshots)
     def complete(self, which: int, confirm: bool) -> None:
-        which %= len(self.in_the_air)
-        for _, older, _ in self.in_the_air[:which]:
+        which %= len(self.pending_snapshots)
+        for _, older, _ in self.pending_snapshots[:which]:
             for subtask, one in zip(self.subtasks, older, strict=True):
                 subtask.give_up(one)
-        number, started, model = self.in_the_air[which]
-        del self.in_the_air[: which + 1]
+        number, started, model = self.pending_snapshots[which]
+        del self.pending_snapshots[: which + 1]
         parts = [p for s, one in zip(self.subtasks, started, strict=True) for p in s.complete(one, confirm=confirm)]
         self.completed = (number, parts, model)
 
     @rule(which=st.integers(0, 2), written=st.booleans())
-    @precondition(lambda self: self.in_the_air)
+    @precondition(lambda self: self.pending_snapshots)
     def fail(self, which: int, written: bool) -> None:
-        _, started, _ = self.in_the_air.pop(which % len(self.in_the_air))
+        _, started, _ = self.pending_snapshots.pop(which % len(self.pending_snapshots))
         for subtask, one in zip(self.subtasks, started, strict=True):
             if written:
                 subtask.give_up(one)
@@ -149,7 +149,7 @@ class JobMachine(RuleBasedStateMachine):
     @rule()
     def checkpoint(self) -> None:
         self.begin()
-        self.complete(len(self.in_the_air) - 1, confirm=True)
+        self.complete(len(self.pending_snapshots) - 1, confirm=True)
 
     @rule(parallelism=st.integers(1, 4), incremental=st.sampled_from([True, True, False]))
     def crash(self, parallelism: int, incremental: bool) -> None:
@@ -178,7 +178,7 @@ class _Tests(BackendTests):
         self,
         uid: str,
         max_parallelism: int,
-        moment: Moment | None = None,
+        moment: OperatorClock | None = None,
         *,
         incremental: bool = False,
         key_type: Any = None,

@@ -103,7 +103,7 @@ class Keys(BackendTests):
             (frozenset({1, "a"}), frozenset({"a", 1.0})),
             (AFTER, AFTER.astimezone(UTC), AFTER.astimezone(timezone(timedelta(hours=3)))),
         ],
-        ids=lambda e: repr(e[0]),
+        ids=["numbers", "zero", "decimals", "tuples", "timedeltas", "frozensets", "moments"],
     )
     def test_keys_that_are_equal_are_one_key(self, backend: KeyedBackend, equal: tuple[Any, ...]) -> None:
         state: Any = backend.bind(REDUCING)
@@ -194,7 +194,7 @@ class Keys(BackendTests):
         listed.add("x")
         at(backend, KEYS[0])
         value.clear()
-        backend.settle()
+        backend.flush()
         found = list(backend.keys("value"))
         assert sorted(map(encode, found)) == sorted(map(encode, KEYS[1:]))
         assert list(map(encode, backend.keys("list"))) == [encode(KEYS[-1])]
@@ -204,7 +204,7 @@ class Keys(BackendTests):
         for key in range(200):
             at(backend, key)
             state.update(1)
-        backend.settle()
+        backend.flush()
         seen = []
         for key in backend.keys("value"):
             seen.append(key)
@@ -212,7 +212,7 @@ class Keys(BackendTests):
             state.clear()
             at(backend, key + 1000)
             state.update(1)
-            backend.settle()
+            backend.flush()
         assert set(range(200)) <= set(seen)
         assert {key - 1000 for key in backend.keys("value")} == set(seen)
 
@@ -238,7 +238,7 @@ class Keys(BackendTests):
         with pytest.raises(KeyClassUnknown, match="Account"):
             list(again.backend.keys("value"))
         again.at(Account("north", 1))
-        again.backend.settle()
+        again.backend.flush()
         assert list(again.backend.keys("value")) == [Account("north", 1)]
 
     # --- claiming -------------------------------------------------------------------------------
@@ -246,35 +246,35 @@ class Keys(BackendTests):
     def test_claiming_keys_that_are_not_there_makes_nothing(self, backend: KeyedBackend) -> None:
         state: Any = backend.bind(VALUE)
         identities = backend.identities.of_batch(KEYS)
-        backend.claim(identities)
+        backend.prefetch(identities)
         for backend.current.key in identities:
             assert state.value() == 7
-        backend.settle()
+        backend.flush()
         self.check_entries(backend, 0)
 
     def test_a_batch_may_have_a_key_many_times(self, backend: KeyedBackend) -> None:
         state: Any = backend.bind(REDUCING)
         for _ in range(3):
             batch = backend.identities.of_batch(["a", "b", "a", Colour.RED, "a", Colour.RED])
-            backend.claim(iter(batch))
+            backend.prefetch(iter(batch))
             for key in batch:
                 backend.current.key = key
                 state.add(1)
-            backend.settle()
+            backend.flush()
         for key, times in (("a", 9), (Colour.RED, 6)):
             at(backend, key)
             assert state.get() == times
 
     def test_a_state_may_have_many_keys(self, backend: KeyedBackend) -> None:
         state: Any = backend.bind(VALUE)
-        backend.claim(range(20_000))
+        backend.prefetch(range(20_000))
         for key in range(20_000):
             backend.current.key = key
             state.update(key * 2)
-        backend.settle()
+        backend.flush()
         again, restored = self.restored(saved(backend), VALUE)
         self.check_entries(again, 20_000)
-        again.claim(range(20_000))
+        again.prefetch(range(20_000))
         for key in range(20_000):
             again.current.key = key
             assert restored.value() == key * 2

@@ -228,7 +228,7 @@ class TimersMachine(JobMachine):
             while (timer := subtask.timers[0].pop_due(up_to)) is not None:
                 mine.append(timer)
             assert [time for time, _, _ in mine] == sorted(time for time, _, _ in mine)
-            subtask.backend.settle()
+            subtask.backend.flush()
             found += mine
         assert len(found) == len(expected)
         assert set(found) == expected

@@ -10,7 +10,7 @@ from moorline.api.state.descriptors import ValueStateDescriptor
 from moorline.errors import UnknownState
 from moorline.model import keys
 from moorline.model.manifest import StoreHandle
-from moorline.state.backend import Moment
+from moorline.state.backend import OperatorClock
 from moorline.state.peeking import value_of
 from moorline.testing.contracts.backend.base import (
     ALL,
@@ -33,7 +33,7 @@ COLOUR = ValueStateDescriptor("colour", Colour)
 
 def looked_at(subtask: Subtask, state: str, key: Any) -> Any:
     """What a query gets to see between two batches."""
-    subtask.backend.settle()
+    subtask.backend.flush()
     return value_of(subtask.backend.peek(state, keys.encode(key)))
 
 
@@ -98,7 +98,7 @@ class Peeking(TtlTests):
         again = self.subtask(BASKET, restored=subtask.checkpoint(), completed=subtask.completed, key_type=Colour)
         assert looked_at(again, "basket", Colour.BLUE) == {"owner": "eve", "items": []}
 
-    def test_a_look_does_not_keep_state_alive(self, moment: Moment) -> None:
+    def test_a_look_does_not_keep_state_alive(self, moment: OperatorClock) -> None:
         read_counts = [living(d, update="on_read_and_write") for d in ALL]
         subtask = self.under(moment, *read_counts)
         for state in subtask.states:

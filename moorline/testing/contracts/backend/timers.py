@@ -64,8 +64,8 @@ class Timers(BackendTests):
         return subtask, ByOwnKeys(subtask.timers[0], subtask.backend.identities)
 
     def _at(self, subtask: Subtask, *keys: Any) -> None:
-        subtask.backend.settle()
-        subtask.backend.claim(subtask.backend.identities.of_batch(list(keys)))
+        subtask.backend.flush()
+        subtask.backend.prefetch(subtask.backend.identities.of_batch(list(keys)))
 
     # --- firing ---------------------------------------------------------------------------------
 
@@ -212,7 +212,7 @@ class Timers(BackendTests):
         subtask = self.subtask(VALUE, timers=["event"])
         self._at(subtask, "a")
         subtask.timers[0].register(10, "a")
-        subtask.backend.settle()
+        subtask.backend.flush()
         assert list(subtask.backend.keys("value")) == []
 
     # --- snapshots ------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from moorline.api.state.descriptors import StateDescriptor, ValueStateDescriptor
 from moorline.api.state.ttl import StateTtlConfig
 from moorline.errors import InvalidArgument, NoCurrentKey, TtlNotEnabled
-from moorline.state.backend import NO_KEY, Moment
+from moorline.state.backend import NO_KEY, OperatorClock
 from moorline.testing.contracts.backend.base import (
     AGGREGATING,
     ALL,
@@ -64,12 +64,12 @@ class TtlTests(BackendTests):
     sweeps_on_access = True
 
     @pytest.fixture
-    def moment(self) -> Moment:
-        moment = Moment()
+    def moment(self) -> OperatorClock:
+        moment = OperatorClock()
         moment.processing_ms = START
         return moment
 
-    def under(self, moment: Moment, *descriptors: StateDescriptor, **options: Any) -> Subtask:
+    def under(self, moment: OperatorClock, *descriptors: StateDescriptor, **options: Any) -> Subtask:
         """A subtask whose current key is "a"."""
         subtask = self.subtask(*descriptors, moment=moment, **options)
         subtask.at("a")
@@ -82,7 +82,7 @@ class Ttl(TtlTests):
     # --- every kind of state --------------------------------------------------------------------
 
     @KINDS
-    def test_what_was_not_touched_for_its_length_is_gone(self, plain: StateDescriptor, moment: Moment) -> None:
+    def test_what_was_not_touched_for_its_length_is_gone(self, plain: StateDescriptor, moment: OperatorClock) -> None:
         subtask = self.under(moment, living(plain))
         (state,) = subtask.states
         write(state)
@@ -93,7 +93,7 @@ class Ttl(TtlTests):
         self.check_entries(subtask.backend, 0)
 
     @KINDS
-    def test_a_read_removes_what_is_expired(self, plain: StateDescriptor, moment: Moment) -> None:
+    def test_a_read_removes_what_is_expired(self, plain: StateDescriptor, moment: OperatorClock) -> None:
         (state,) = self.under(moment, living(plain)).states
         write(state)
         moment.processing_ms += LENGTH
@@ -102,7 +102,7 @@ class Ttl(TtlTests):
         assert shown(state) is None
 
     @KINDS
-    def test_a_write_begins_a_new_life(self, plain: StateDescriptor, moment: Moment) -> None:
+    def test_a_write_begins_a_new_life(self, plain: StateDescriptor, moment: OperatorClock) -> None:
         (state,) = self.under(moment, living(plain)).states
         write(state)
         moment.processing_ms += LENGTH - 1
@@ -115,7 +115,7 @@ class Ttl(TtlTests):
     @KINDS
     @pytest.mark.parametrize("counts", [False, True])
     def test_a_read_begins_a_new_life_only_if_reads_count(
-        self, plain: StateDescriptor, counts: bool, moment: Moment
+        self, plain: StateDescriptor, counts: bool, moment: OperatorClock
     ) -> None:
         update = "on_read_and_write" if counts else "on_create_and_write"
         (state,) = self.under(moment, living(plain, update=update)).states
@@ -126,7 +126,7 @@ class Ttl(TtlTests):
         assert shown(state) == (after_one_write(plain) if counts else None)
 
     @KINDS
-    def test_what_is_expired_can_be_shown_a_last_time(self, plain: StateDescriptor, moment: Moment) -> None:
+    def test_what_is_expired_can_be_shown_a_last_time(self, plain: StateDescriptor, moment: OperatorClock) -> None:
         descriptor = living(plain, visibility="return_expired_if_not_cleaned_up", update="on_read_and_write")
         (state,) = self.under(moment, descriptor).states
         write(state)
@@ -135,7 +135,7 @@ class Ttl(TtlTests):
         assert shown(state) is None
 
     @KINDS
-    def test_other_keys_live_their_own_lives(self, plain: StateDescriptor, moment: Moment) -> None:
+    def test_other_keys_live_their_own_lives(self, plain: StateDescriptor, moment: OperatorClock) -> None:
         subtask = self.under(moment, living(plain))
         (state,) = subtask.states
         write(state)
@@ -146,7 +146,7 @@ class Ttl(TtlTests):
         assert subtask.held(0, "ab") == {"b": after_one_write(plain, 2)}
 
     @KINDS
-    def test_what_is_cleared_is_gone_at_once(self, plain: StateDescriptor, moment: Moment) -> None:
+    def test_what_is_cleared_is_gone_at_once(self, plain: StateDescriptor, moment: OperatorClock) -> None:
         (state,) = self.under(moment, living(plain)).states
         write(state)
         state.clear()
@@ -154,7 +154,7 @@ class Ttl(TtlTests):
 
     @KINDS
     def test_without_a_current_key_expiring_state_cannot_be_touched(
-        self, plain: StateDescriptor, moment: Moment
+        self, plain: StateDescriptor, moment: OperatorClock
     ) -> None:
         subtask = self.under(moment, living(plain))
         subtask.backend.current.key = NO_KEY
@@ -166,7 +166,9 @@ class Ttl(TtlTests):
 
     @KINDS
     @pytest.mark.parametrize("own", [LENGTH // 2, LENGTH * 2])
-    def test_one_write_can_have_a_length_of_its_own(self, plain: StateDescriptor, own: int, moment: Moment) -> None:
+    def test_one_write_can_have_a_length_of_its_own(
+        self, plain: StateDescriptor, own: int, moment: OperatorClock
+    ) -> None:
         (state,) = self.under(moment, living(plain)).states
         write(state, ttl=own / 1000)
         moment.processing_ms = START + own - 1
@@ -175,7 +177,7 @@ class Ttl(TtlTests):
         assert shown(state) is None
 
     @KINDS
-    def test_a_length_of_its_own_stays_through_reads(self, plain: StateDescriptor, moment: Moment) -> None:
+    def test_a_length_of_its_own_stays_through_reads(self, plain: StateDescriptor, moment: OperatorClock) -> None:
         (state,) = self.under(moment, living(plain, update="on_read_and_write")).states
         write(state, ttl="1h")
         for _ in range(3):
@@ -185,7 +187,9 @@ class Ttl(TtlTests):
         assert shown(state) is None
 
     @pytest.mark.parametrize("plain", [VALUE, MAP, REDUCING, AGGREGATING], ids=lambda d: d.kind)
-    def test_the_next_write_has_the_length_of_the_state_again(self, plain: StateDescriptor, moment: Moment) -> None:
+    def test_the_next_write_has_the_length_of_the_state_again(
+        self, plain: StateDescriptor, moment: OperatorClock
+    ) -> None:
         (state,) = self.under(moment, living(plain)).states
         write(state, ttl="1h")
         write(state)
@@ -193,7 +197,9 @@ class Ttl(TtlTests):
         assert shown(state) is None
 
     @KINDS
-    def test_a_length_of_its_own_needs_a_state_that_expires(self, plain: StateDescriptor, moment: Moment) -> None:
+    def test_a_length_of_its_own_needs_a_state_that_expires(
+        self, plain: StateDescriptor, moment: OperatorClock
+    ) -> None:
         (state,) = self.under(moment, plain).states
         with pytest.raises(TtlNotEnabled, match=f"{plain.name!r}.*Declare the state with ttl="):
             write(state, ttl="1h")
@@ -202,7 +208,7 @@ class Ttl(TtlTests):
     @KINDS
     @pytest.mark.parametrize("wrong", [0, "0s", -1, "soon", True])
     def test_a_length_that_is_none_is_refused_and_nothing_is_written(
-        self, plain: StateDescriptor, wrong: Any, moment: Moment
+        self, plain: StateDescriptor, wrong: Any, moment: OperatorClock
     ) -> None:
         (state,) = self.under(moment, living(plain)).states
         with pytest.raises(InvalidArgument, match="ttl"):
@@ -212,7 +218,7 @@ class Ttl(TtlTests):
     # --- values ---------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("time", ["processing", "event"])
-    def test_a_value_that_never_was_or_is_expired_is_its_default(self, time: Any, moment: Moment) -> None:
+    def test_a_value_that_never_was_or_is_expired_is_its_default(self, time: Any, moment: OperatorClock) -> None:
         descriptor = ValueStateDescriptor("value", int, 7, ttl=StateTtlConfig("10s", time=time))
         (state,) = self.under(moment, descriptor).states
         moment.timestamp = START
@@ -225,12 +231,12 @@ class Ttl(TtlTests):
         state.clear()
         assert state.value() == 7
 
-    def test_a_default_that_can_be_changed_in_place_is_handed_out_as_a_copy(self, moment: Moment) -> None:
+    def test_a_default_that_can_be_changed_in_place_is_handed_out_as_a_copy(self, moment: OperatorClock) -> None:
         (state,) = self.under(moment, ValueStateDescriptor("numbers", list[int], [], ttl="10s")).states
         state.value().append(1)
         assert state.value() == []
 
-    def test_none_clears_a_value(self, moment: Moment) -> None:
+    def test_none_clears_a_value(self, moment: OperatorClock) -> None:
         subtask = self.under(moment, living(VALUE))
         (state,) = subtask.states
         state.update(1)
@@ -240,7 +246,7 @@ class Ttl(TtlTests):
 
     # --- lists ----------------------------------------------------------------------------------
 
-    def test_list_elements_expire_one_by_one(self, moment: Moment) -> None:
+    def test_list_elements_expire_one_by_one(self, moment: OperatorClock) -> None:
         (state,) = self.under(moment, living(LIST)).states
         state.add("x")
         moment.processing_ms += LENGTH // 2
@@ -254,7 +260,7 @@ class Ttl(TtlTests):
         moment.processing_ms += LENGTH // 2
         assert list(state) == ["x"]
 
-    def test_replacing_a_list_begins_new_lives(self, moment: Moment) -> None:
+    def test_replacing_a_list_begins_new_lives(self, moment: OperatorClock) -> None:
         (state,) = self.under(moment, living(LIST)).states
         state.add("x")
         moment.processing_ms += LENGTH // 2
@@ -264,7 +270,7 @@ class Ttl(TtlTests):
         state.update([])
         assert list(state.get()) == []
 
-    def test_expired_elements_are_shown_once_beside_the_live_ones(self, moment: Moment) -> None:
+    def test_expired_elements_are_shown_once_beside_the_live_ones(self, moment: OperatorClock) -> None:
         (state,) = self.under(moment, living(LIST, visibility="return_expired_if_not_cleaned_up")).states
         state.add("x")
         moment.processing_ms += LENGTH // 2
@@ -276,7 +282,9 @@ class Ttl(TtlTests):
     # --- reducing and aggregating state ---------------------------------------------------------
 
     @pytest.mark.parametrize("plain", [REDUCING, AGGREGATING], ids=lambda d: d.kind)
-    def test_what_is_added_to_something_expired_begins_afresh(self, plain: StateDescriptor, moment: Moment) -> None:
+    def test_what_is_added_to_something_expired_begins_afresh(
+        self, plain: StateDescriptor, moment: OperatorClock
+    ) -> None:
         (state,) = self.under(moment, living(plain)).states
         state.add(5)
         moment.processing_ms += LENGTH // 2
@@ -288,7 +296,7 @@ class Ttl(TtlTests):
         assert state.get() == 3
 
     @pytest.mark.parametrize("plain", [REDUCING, AGGREGATING], ids=lambda d: d.kind)
-    def test_what_may_still_be_seen_is_also_added_to(self, plain: StateDescriptor, moment: Moment) -> None:
+    def test_what_may_still_be_seen_is_also_added_to(self, plain: StateDescriptor, moment: OperatorClock) -> None:
         """As in Flink's TtlReduceFunction and TtlAggregateFunction."""
         descriptor = living(plain, visibility="return_expired_if_not_cleaned_up", cleanup_incrementally=0)
         (state,) = self.under(moment, descriptor).states
@@ -303,7 +311,7 @@ class Ttl(TtlTests):
 
     @KINDS
     def test_accesses_of_one_key_remove_what_is_expired_under_others(
-        self, plain: StateDescriptor, moment: Moment
+        self, plain: StateDescriptor, moment: OperatorClock
     ) -> None:
         if not self.sweeps_on_access:
             pytest.skip("this backend removes what is expired in another way")
@@ -327,7 +335,7 @@ class Ttl(TtlTests):
     # --- windows --------------------------------------------------------------------------------
 
     @KINDS
-    def test_state_of_windows_expires_too(self, plain: StateDescriptor, moment: Moment) -> None:
+    def test_state_of_windows_expires_too(self, plain: StateDescriptor, moment: OperatorClock) -> None:
         subtask = self.under(moment, windows=[living(plain)])
         (state,) = subtask.windows
         write(state)

@@ -9,7 +9,7 @@ import pytest
 
 from moorline.api.state.descriptors import StateDescriptor
 from moorline.model.times import MAX_TIME, MIN_TIME
-from moorline.state.backend import Moment
+from moorline.state.backend import OperatorClock
 from moorline.testing.contracts.backend.base import (
     ALL,
     KEYS,
@@ -30,7 +30,7 @@ class TtlRestoring(TtlTests):
     """Lives go on where they were; what is expired is decided by the configuration of today."""
 
     def restarted(
-        self, old: Subtask, moment: Moment, *descriptors: StateDescriptor, incremental: bool = True
+        self, old: Subtask, moment: OperatorClock, *descriptors: StateDescriptor, incremental: bool = True
     ) -> Subtask:
         """The job fails after a checkpoint and begins again, perhaps as another program."""
         parts = old.checkpoint()
@@ -39,7 +39,7 @@ class TtlRestoring(TtlTests):
     @KINDS
     @INCREMENTAL
     def test_a_restart_changes_nothing_about_a_life(
-        self, plain: StateDescriptor, incremental: bool, moment: Moment
+        self, plain: StateDescriptor, incremental: bool, moment: OperatorClock
     ) -> None:
         subtask = self.under(moment, living(plain), incremental=incremental)
         write(subtask.states[0])
@@ -53,7 +53,9 @@ class TtlRestoring(TtlTests):
 
     @KINDS
     @INCREMENTAL
-    def test_a_new_life_survives_a_restart(self, plain: StateDescriptor, incremental: bool, moment: Moment) -> None:
+    def test_a_new_life_survives_a_restart(
+        self, plain: StateDescriptor, incremental: bool, moment: OperatorClock
+    ) -> None:
         descriptor = living(plain, update="on_read_and_write")
         subtask = self.under(moment, descriptor, incremental=incremental)
         write(subtask.states[0])
@@ -68,7 +70,7 @@ class TtlRestoring(TtlTests):
     @INCREMENTAL
     @pytest.mark.parametrize("own", [LENGTH // 2, LENGTH * 2])
     def test_a_length_of_its_own_survives_a_restart(
-        self, plain: StateDescriptor, incremental: bool, own: int, moment: Moment
+        self, plain: StateDescriptor, incremental: bool, own: int, moment: OperatorClock
     ) -> None:
         subtask = self.under(moment, living(plain), incremental=incremental)
         write(subtask.states[0], ttl=own / 1000)
@@ -82,7 +84,7 @@ class TtlRestoring(TtlTests):
     @KINDS
     @INCREMENTAL
     def test_what_was_removed_because_it_was_expired_does_not_come_back(
-        self, plain: StateDescriptor, incremental: bool, moment: Moment
+        self, plain: StateDescriptor, incremental: bool, moment: OperatorClock
     ) -> None:
         subtask = self.under(moment, living(plain), incremental=incremental)
         write(subtask.states[0])
@@ -93,7 +95,9 @@ class TtlRestoring(TtlTests):
         assert shown(subtask.states[0]) is None
 
     @KINDS
-    def test_a_snapshot_in_the_air_keeps_what_expires_meanwhile(self, plain: StateDescriptor, moment: Moment) -> None:
+    def test_a_snapshot_in_the_air_keeps_what_expires_meanwhile(
+        self, plain: StateDescriptor, moment: OperatorClock
+    ) -> None:
         subtask = self.under(moment, living(plain))
         write(subtask.states[0])
         snapshot = subtask.begin()
@@ -104,7 +108,7 @@ class TtlRestoring(TtlTests):
         assert shown(again.states[0]) == after_one_write(plain)
 
     @pytest.mark.parametrize("key", KEYS, ids=key_id)
-    def test_every_kind_of_key_expires_after_a_restart(self, key: Any, moment: Moment) -> None:
+    def test_every_kind_of_key_expires_after_a_restart(self, key: Any, moment: OperatorClock) -> None:
         subtask = self.under(moment, living(VALUE), living(MAP))
         subtask.at(key)
         for state in subtask.states:
@@ -120,7 +124,7 @@ class TtlRestoring(TtlTests):
     @KINDS
     @INCREMENTAL
     def test_state_from_before_it_had_a_time_to_live_begins_its_life_when_it_is_read(
-        self, plain: StateDescriptor, incremental: bool, moment: Moment
+        self, plain: StateDescriptor, incremental: bool, moment: OperatorClock
     ) -> None:
         subtask = self.under(moment, plain, incremental=incremental)
         write(subtask.states[0])
@@ -135,7 +139,7 @@ class TtlRestoring(TtlTests):
 
     @KINDS
     def test_state_from_before_it_had_a_time_to_live_is_removed_though_nobody_reads_it(
-        self, plain: StateDescriptor, moment: Moment
+        self, plain: StateDescriptor, moment: OperatorClock
     ) -> None:
         if not self.sweeps_on_access:
             pytest.skip("this backend removes what is expired in another way")
@@ -153,7 +157,7 @@ class TtlRestoring(TtlTests):
     @KINDS
     @INCREMENTAL
     def test_without_its_time_to_live_all_that_is_left_is_visible(
-        self, plain: StateDescriptor, incremental: bool, moment: Moment
+        self, plain: StateDescriptor, incremental: bool, moment: OperatorClock
     ) -> None:
         subtask = self.under(moment, living(plain), incremental=incremental)
         write(subtask.states[0], ttl="1s")
@@ -167,7 +171,7 @@ class TtlRestoring(TtlTests):
     @KINDS
     @INCREMENTAL
     def test_a_time_to_live_that_was_taken_away_and_comes_back_begins_new_lives(
-        self, plain: StateDescriptor, incremental: bool, moment: Moment
+        self, plain: StateDescriptor, incremental: bool, moment: OperatorClock
     ) -> None:
         """Nothing may be lost that was visible a moment ago: files with the old stamps must not be built on."""
         subtask = self.under(moment, living(plain), incremental=incremental)
@@ -178,7 +182,7 @@ class TtlRestoring(TtlTests):
         assert shown(subtask.states[0]) == after_one_write(plain)
 
     @KINDS
-    def test_a_shorter_time_to_live_holds_at_once(self, plain: StateDescriptor, moment: Moment) -> None:
+    def test_a_shorter_time_to_live_holds_at_once(self, plain: StateDescriptor, moment: OperatorClock) -> None:
         subtask = self.under(moment, living(plain))
         write(subtask.states[0])
         moment.processing_ms += LENGTH // 2
@@ -186,7 +190,7 @@ class TtlRestoring(TtlTests):
 
     @KINDS
     def test_a_longer_time_to_live_revives_what_was_not_removed_yet(
-        self, plain: StateDescriptor, moment: Moment
+        self, plain: StateDescriptor, moment: OperatorClock
     ) -> None:
         subtask = self.under(moment, living(plain))
         write(subtask.states[0])
@@ -199,7 +203,7 @@ class TtlRestoring(TtlTests):
     @KINDS
     @pytest.mark.parametrize("leaves_out", [False, True])
     def test_full_snapshots_can_leave_out_what_is_expired(
-        self, plain: StateDescriptor, leaves_out: bool, moment: Moment
+        self, plain: StateDescriptor, leaves_out: bool, moment: OperatorClock
     ) -> None:
         if not self.writes_rows:
             pytest.skip("this backend's full snapshots are its own files")
@@ -214,7 +218,7 @@ class TtlRestoring(TtlTests):
         live = {"b": after_one_write(plain, 2)}
         assert again.held(0, "ab") == (live if leaves_out else {"a": after_one_write(plain), **live})
 
-    def test_stamps_follow_their_keys_to_other_subtasks(self, moment: Moment) -> None:
+    def test_stamps_follow_their_keys_to_other_subtasks(self, moment: OperatorClock) -> None:
         descriptors = [living(d) for d in ALL]
         subtask = self.under(moment, *descriptors)
         for key in range(20):
@@ -236,7 +240,7 @@ class TtlRestoring(TtlTests):
 class TtlInEventTime(TtlTests):
     """A record judges and touches state at its own time; the watermark says what may be removed."""
 
-    def record(self, subtask: Subtask, moment: Moment, timestamp: int | None, key: Any = "a") -> Any:
+    def record(self, subtask: Subtask, moment: OperatorClock, timestamp: int | None, key: Any = "a") -> Any:
         """A record is being processed; gives the state."""
         moment.timestamp = timestamp
         subtask.at(key)
@@ -244,7 +248,7 @@ class TtlInEventTime(TtlTests):
 
     @KINDS
     def test_a_record_judges_by_its_own_time_and_a_late_one_by_the_watermark(
-        self, plain: StateDescriptor, moment: Moment
+        self, plain: StateDescriptor, moment: OperatorClock
     ) -> None:
         subtask = self.under(moment, living(plain, time="event"))
         write(self.record(subtask, moment, START + 500))
@@ -264,7 +268,7 @@ class TtlInEventTime(TtlTests):
         """Records out of order by up to 3 s, one of them in three a write; every watermark is right, or none comes."""
 
         def seen(chance: random.Random, announced: float) -> list[Any]:
-            moment = Moment()
+            moment = OperatorClock()
             subtask = self.under(moment, living(plain, time="event", update=update), incremental=False)
             found = []
             for n, timestamp in enumerate(timestamps):
@@ -282,7 +286,7 @@ class TtlInEventTime(TtlTests):
             assert seen(chance, announced) == expected
 
     @KINDS
-    def test_the_clock_on_the_wall_does_not_matter(self, plain: StateDescriptor, moment: Moment) -> None:
+    def test_the_clock_on_the_wall_does_not_matter(self, plain: StateDescriptor, moment: OperatorClock) -> None:
         subtask = self.under(moment, living(plain, time="event"))
         moment.passed = START
         write(self.record(subtask, moment, START))
@@ -291,7 +295,7 @@ class TtlInEventTime(TtlTests):
 
     @KINDS
     def test_without_a_timestamp_the_watermark_is_the_time_of_a_touch(
-        self, plain: StateDescriptor, moment: Moment
+        self, plain: StateDescriptor, moment: OperatorClock
     ) -> None:
         subtask = self.under(moment, living(plain, time="event"))
         moment.passed = START
@@ -303,7 +307,7 @@ class TtlInEventTime(TtlTests):
 
     @KINDS
     def test_before_any_watermark_nothing_expires_and_lives_without_a_time_begin_later(
-        self, plain: StateDescriptor, moment: Moment
+        self, plain: StateDescriptor, moment: OperatorClock
     ) -> None:
         subtask = self.under(moment, living(plain, time="event"))
         write(self.record(subtask, moment, None))
@@ -317,7 +321,9 @@ class TtlInEventTime(TtlTests):
 
     @pytest.mark.parametrize("plain", [d for d in ALL if d is not LIST], ids=lambda d: d.kind)
     @pytest.mark.parametrize("touch", [write, shown], ids=["write", "read"])
-    def test_a_late_record_does_not_shorten_a_life(self, plain: StateDescriptor, touch: Any, moment: Moment) -> None:
+    def test_a_late_record_does_not_shorten_a_life(
+        self, plain: StateDescriptor, touch: Any, moment: OperatorClock
+    ) -> None:
         subtask = self.under(moment, living(plain, time="event", update="on_read_and_write"))
         moment.passed = START
         write(self.record(subtask, moment, START))
@@ -327,7 +333,7 @@ class TtlInEventTime(TtlTests):
 
     @KINDS
     def test_at_the_end_of_the_input_a_timer_finds_what_was_live_at_its_time(
-        self, plain: StateDescriptor, moment: Moment
+        self, plain: StateDescriptor, moment: OperatorClock
     ) -> None:
         subtask = self.under(moment, living(plain, time="event"))
         moment.passed = START
@@ -337,14 +343,14 @@ class TtlInEventTime(TtlTests):
         assert shown(self.record(subtask, moment, START + LENGTH)) is None
 
     @KINDS
-    def test_event_times_survive_a_restart(self, plain: StateDescriptor, moment: Moment) -> None:
+    def test_event_times_survive_a_restart(self, plain: StateDescriptor, moment: OperatorClock) -> None:
         descriptor = living(plain, time="event")
         subtask = self.under(moment, descriptor)
         moment.passed = START
         write(self.record(subtask, moment, START + 500))
         parts = subtask.checkpoint()
         for past, expected in ((LENGTH - 1, after_one_write(plain)), (LENGTH, None)):
-            later = Moment()
+            later = OperatorClock()
             again = self.under(later, descriptor, restored=parts, completed=1)
             assert shown(self.record(again, later, START + 500 + past)) == expected
             later.passed = START + 500 + past

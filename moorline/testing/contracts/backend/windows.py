@@ -155,5 +155,5 @@ class Windows(BackendTests):
         for window in (HOUR, DAY):
             subtask.at("a", window)
             subtask.windows[0].update(1)
-        subtask.backend.settle()
+        subtask.backend.flush()
         assert list(subtask.backend.keys("value")) == ["a"]
