@@ -4,6 +4,9 @@ Property tests find the same cases on every run, so a red build stays red until 
 gives each ten times as many.
 """
 
+import os
+import sys
+
 import pytest
 from hypothesis import HealthCheck, settings
 from thoroughness import examples
@@ -31,6 +34,8 @@ def spark():
 
     import moorline as mo  # noqa: PLC0415
 
+    # Workers of jobs that are none of ours run on the same Python, whichever one stands first on the path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     session = (
         SparkSession.builder.master("local[24]")
         .appName("moorline tests")
@@ -53,6 +58,8 @@ def pytest_collection_modifyitems(items):
     With a worker for each of the two lines of Spark tests and one for the rest, none waits for the others at the end.
     """
     for item in items:
+        if "spark" in fixtures_of(item):
+            item.add_marker(pytest.mark.spark)
         for server in SERVERS:
             if server in fixtures_of(item):
                 item.add_marker(pytest.mark.server(server))
