@@ -6,5 +6,7 @@ import re
 
 
 def shown(value: object) -> str:
-    """``repr`` without addresses in memory."""
+    """``repr`` without addresses in memory, and with the elements of sets in order."""
+    if isinstance(value, (set, frozenset)):
+        return f"{type(value).__name__}({{{', '.join(sorted(map(shown, value)))}}})"
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))

@@ -377,7 +377,7 @@ FIXED = [
 ]
 
 
-@pytest.mark.parametrize(("key", "encoding", "of_128", "of_32768"), FIXED, ids=[repr(f[0])[:40] for f in FIXED])
+@pytest.mark.parametrize(("key", "encoding", "of_128", "of_32768"), FIXED, ids=[shown(f[0])[:40] for f in FIXED])
 def test_encodings_and_key_groups_never_change(key, encoding, of_128, of_32768):
     assert encode(key).hex() == encoding
     assert key_group(key, 128) == of_128
