@@ -48,10 +48,12 @@ class History(HistoryLog):
     def give_up(self, checkpoints: list[int], now_ms: int, entries: Collection[int] = ()) -> None:
         """Put on record, durably, that these are never to be restored again.
 
-        ``entries``: numbers of the history whose contents are unknown, because they cannot be read or are missing.
+        ``entries``: numbers of the history whose contents are unknown, because they cannot be read or are missing. One
+        of them may have had older entries removed, so what is missing below the newest of them is given up with it.
         """
-        missing = [r for r in self._known_records if r.is_missing and r.seq in entries]
-        self._write(self._own_claim(now_ms, checkpoints, given_up_entries=sorted(entries)), missing)
+        missing = [r for r in self._known_records if r.is_missing and r.seq <= max(entries, default=0)]
+        numbers = sorted({*entries, *(r.seq for r in missing)})
+        self._write(self._own_claim(now_ms, checkpoints, given_up_entries=numbers), missing)
         self._forget(r.seq for r in missing)
 
     def end(self, outcome: str, now_ms: int, savepoint: str = "", stopped_at: int = 0) -> None:

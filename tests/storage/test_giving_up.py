@@ -58,6 +58,20 @@ def test_what_was_given_up_is_not_found_by_a_takeover_either():
     assert chosen(store) == 1
 
 
+def test_what_a_lost_entry_had_removed_is_given_up_with_it():
+    store, history = published(1, 2)
+    history.publish(manifest(3), going=[1])
+    history.remove([1])
+    lost = history.read()[-1]
+    store.delete([lost.path])
+    other = History(store, "job")
+    other.claim(False, 9)
+    assert [r.seq for r in other.read() if r.is_missing] == [lost.seq - 2, lost.seq], "of the first nobody can tell"
+    other.give_up([], 9, [lost.seq])
+    assert not [r for r in other.read() if r.damage]
+    assert chosen(store) == 2
+
+
 def test_when_nothing_was_published_there_is_nothing_to_give_up():
     store, _ = published()
     assert choose([Found(r.path, r.entry) for r in History(store, "job").read()], {}) == StartEmpty()
