@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from moorline.driver.checkpoints import AttemptCheckpoints
+from moorline.driver.checkpoints.coordinator import AttemptCheckpoints
 from moorline.driver.heartbeats import Heartbeats
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.deployment import Deployment

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from moorline.api.sinks import Sink
-from moorline.driver.checkpoints import AttemptCheckpoints
+from moorline.driver.checkpoints.coordinator import AttemptCheckpoints
 from moorline.driver.restore import own_checkpoints
 from moorline.errors import Fenced, LeadershipLost, MoorlineError, StorageError
 from moorline.model.graph import Graph

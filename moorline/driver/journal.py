@@ -1,15 +1,16 @@
 """The life of a job in its log: one line for each start, restore, checkpoint, restart and end, with job and attempt.
 
-Goes to the logger ``moorline``: INFO for what is as it should be, WARNING for what somebody may want to look into. A
+Goes to the logger ``moorline``: INFO for what is as it should be, WARNING for what an operator may want to look into. A
 traceback is logged once, however often the same error comes back; if the job gives up it stands in the exception that
-``wait()`` raises, and not in the log as well. ``driver/supervision.py`` and ``driver/checkpoints.py`` write it.
+``wait()`` raises, and not in the log as well. ``driver/supervision.py`` and ``driver/checkpoints/coordinator.py`` write
+it.
 """
 
 from __future__ import annotations
 
 import logging
 
-from moorline.driver.stats import CheckpointStats
+from moorline.driver.checkpoints.stats import CheckpointStats
 from moorline.model.wire.deployment import Deployment
 from moorline.protocol.job_events import AwaitRestart, first_line
 

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from moorline.driver import cleanup
 from moorline.driver.attempt import RunningAttempt
-from moorline.driver.checkpoints import AttemptCheckpoints
+from moorline.driver.checkpoints.coordinator import AttemptCheckpoints
+from moorline.driver.checkpoints.retention import Retention
 from moorline.driver.heartbeats import Heartbeats
 from moorline.driver.processes import this_process
 from moorline.driver.restore import Start, start_from_storage, start_without_storage
@@ -59,24 +60,36 @@ class Launcher:
         start = self._start(stopped)
         deployment = replace(start.deployment, is_paused=stopped is not None)
         self.restored_from.append(deployment.restored or 0)
-        is_claimed = self._config.restore_mode == "claim" and stopped is None
         checkpoints = AttemptCheckpoints(
             deployment,
             self._config.checkpoints,
-            self._history,
+            self._retention(start, is_claimed=self._config.restore_mode == "claim" and stopped is None, now_ms=now_ms),
             start.next_checkpoint,
-            start.completed,
             send,
             now_ms,
             self._wall_ms,
-            start.given_up,
-            deployment.restore_location if is_claimed else None,
             self._config.thresholds.put_aside_bytes,
         )
         heartbeats = Heartbeats(
             deployment.plan.subtasks(), self._config.heartbeat_ms, self._config.start_timeout_ms, now_ms
         )
         return RunningAttempt(deployment, checkpoints, now_ms, heartbeats, snapshot_bytes=start.snapshot_bytes)
+
+    def _retention(self, start: Start, is_claimed: bool, now_ms: int) -> Retention | None:
+        """``is_claimed``: the savepoint that the attempt starts from is ours to delete."""
+        config = self._config.checkpoints
+        if self._history is None or config is None:
+            return None
+        return Retention(
+            self._history,
+            config,
+            start.deployment.attempt,
+            start.completed,
+            now_ms,
+            self._wall_ms,
+            start.given_up,
+            start.deployment.restore_location if is_claimed else None,
+        )
 
     def _start(self, stopped: StoppedWith | None) -> Start:
         failpoint("driver.restore")

@@ -1,14 +1,22 @@
-"""A snapshot that was asked for: the request with its future, and the order that an attempt gets for it."""
+"""The requests to a job that have no answer yet, with their futures.
+
+``protocol/requests.py`` decides when a request is granted and answered; it knows them by the numbers given here.
+"""
 
 from __future__ import annotations
 
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import count
+
+from moorline.driver.checkpoints.orders import SnapshotOrder
+from moorline.model.graph import Graph
+from moorline.protocol.requests import Answer, TakeSnapshot
 
 
 @dataclass(eq=False)
 class SnapshotRequest:
-    """A savepoint now, or before the job is stopped."""
+    """A savepoint, now or before the job is stopped."""
 
     #: Where it goes.
     savepoint: str
@@ -18,15 +26,46 @@ class SnapshotRequest:
     answer: Future[int] = field(default_factory=Future)
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotOrder:
-    """A snapshot that the running attempt is to take: a savepoint, or a checkpoint before a rescale."""
+@dataclass(eq=False)
+class RescaleRequest:
+    """A graph with another parallelism to go on with."""
 
-    #: The number of the request; 0: nobody has asked, it was due.
-    request: int = 0
-    #: Where the savepoint goes; empty: it is a checkpoint.
-    savepoint: str = ""
-    #: The sources read no further once the barrier has gone out.
-    pause: bool = False
-    #: Before that, time ends.
-    drain: bool = False
+    graph: Graph
+    #: The attempt that runs with it, or why there is none.
+    answer: Future[int] = field(default_factory=Future)
+
+
+class PendingRequests:
+    """The pending requests of one job, from its first start to its end."""
+
+    def __init__(self) -> None:
+        self._numbers = count(1)
+        self._requests: dict[int, SnapshotRequest | RescaleRequest] = {}
+
+    def add(self, request: SnapshotRequest | RescaleRequest) -> int:
+        """The number of a new request."""
+        number = next(self._numbers)
+        self._requests[number] = request
+        return number
+
+    def order(self, action: TakeSnapshot) -> SnapshotOrder:
+        """The order for the attempt that takes a snapshot."""
+        request = self._requests[action.request]
+        drain = isinstance(request, SnapshotRequest) and request.drain
+        return SnapshotOrder(action.request, action.savepoint, action.pauses, drain)
+
+    def graph(self, number: int) -> Graph:
+        """The graph of a rescale."""
+        request = self._requests[number]
+        assert isinstance(request, RescaleRequest)
+        return request.graph
+
+    def answer(self, action: Answer) -> None:
+        """Have the caller go on; each request is answered once."""
+        future = self._requests.pop(action.request).answer
+        if not future.set_running_or_notify_cancel():
+            return  # the caller has given up waiting
+        if isinstance(action.result, int):
+            future.set_result(action.result)
+        else:
+            future.set_exception(action.result)

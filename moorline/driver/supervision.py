@@ -22,8 +22,7 @@ from moorline.driver.journal import Journal
 from moorline.driver.launcher import Launcher
 from moorline.driver.observed_job import ObservedJob
 from moorline.driver.pending_queries import LiveQuery, Queries, Refused
-from moorline.driver.pending_requests import PendingRequests, RescaleRequest
-from moorline.driver.requests import SnapshotRequest
+from moorline.driver.requests import PendingRequests, RescaleRequest, SnapshotRequest
 from moorline.errors import Fenced, LeadershipLost, MoorlineError, StorageError
 from moorline.model.config.run import RunConfig
 from moorline.model.graph import Graph

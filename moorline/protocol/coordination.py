@@ -12,7 +12,7 @@ the checkpoint they belong to is out of the question. A late message is normal: 
 repeated one: it names files that are known already. ``Publish`` is answered before anything else is reported.
 ``tolerable`` failures in a row are put up with; each checkpoint counts once, and a success starts the count anew. A
 savepoint goes the same way, but nobody is told when it is published, and its failure does not count.
-No I/O, no clock. ``driver/checkpoints.py`` drives it.
+No I/O, no clock. ``driver/checkpoints/coordinator.py`` drives it.
 """
 
 from __future__ import annotations

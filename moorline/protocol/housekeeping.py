@@ -11,7 +11,7 @@ after all, a worker of an earlier attempt that had not noticed. They are looked 
 
 The grace time is counted from when the file was first found unnamed, by the clock of whoever looks. Nothing that a
 retained checkpoint needs is among them: what is named by any entry of the history is not asked about here.
-``driver/checkpoints.py`` looks and deletes.
+``driver/checkpoints/retention.py`` looks and deletes.
 
 Whoever looks from outside knows the history alone and not what is in flight. :func:`is_abandoned` is what can be told
 from there, whether or not a driver is at work; ``snapshots/fsck.py`` asks it.

@@ -8,7 +8,7 @@ what one exchange holds, ever more would be put aside, and written again with ea
     held      no subtask has more than half of ``most_bytes`` put aside        -> flowing: sources go on
 
 Nothing is lost by holding them: they would only fill queues that nobody gets to. They answer to checkpoints all the
-same. No clock, no I/O. ``driver/checkpoints.py`` drives it, with what subtasks report twice a second.
+same. No clock, no I/O. ``driver/checkpoints/sources.py`` drives it, with what subtasks report twice a second.
 """
 
 from __future__ import annotations

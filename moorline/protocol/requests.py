@@ -16,7 +16,7 @@ snapshot waits until an attempt runs. A snapshot that an attempt has begun ends 
                that attempt runs        -> answer
     any        the job has ended        -> answer
 
-Each request is answered exactly once. ``protocol/job.py`` holds this and says when; ``driver/pending_requests.py`` has
+Each request is answered exactly once. ``protocol/job.py`` holds this and says when; ``driver/requests.py`` has
 the futures. The numbers of requests are the caller's.
 """
 

@@ -1,9 +1,9 @@
 """Which complete checkpoints may go.
 
 The newest ``retained`` stay; the older ones go, oldest first: a crash half-way must not leave an older one that
-outlives a newer one. Those that were given up (``protocol/recovery.py``) are of no use to anybody: they do not count,
-and go as soon as a newer one is complete. Only checkpoints of the running lineage are touched: what an earlier, fresh
-start of the job left behind belongs to whoever started it. ``driver/checkpoints.py`` asks after every completion.
+outlives a newer one. Those that were given up (``protocol/recovery.py``) are of no use: they do not count, and go as
+soon as a newer one is complete. Only checkpoints of the running lineage are touched, and none that an earlier, fresh
+start of the job left behind. ``driver/checkpoints/retention.py`` asks after every completion.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 - If the final one fails it is started again: the job cannot end without it.
 
 Ids count up from the restored one and are never reused, also not those of failed checkpoints.
-No clock: ``now`` is milliseconds of a clock that never goes back. ``driver/checkpoints.py`` drives it.
+No clock: ``now`` is milliseconds of a clock that never goes back. ``driver/checkpoints/coordinator.py`` drives it.
 """
 
 from __future__ import annotations

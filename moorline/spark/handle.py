@@ -9,11 +9,11 @@ from contextlib import ExitStack
 from typing import Any, Literal, overload
 
 from moorline.api.job import Job
+from moorline.driver.checkpoints.stats import CheckpointStats
 from moorline.driver.live_query import Asking
 from moorline.driver.loop import DriverLoop
 from moorline.driver.progress import progress_of
 from moorline.driver.requests import SnapshotRequest
-from moorline.driver.stats import CheckpointStats
 from moorline.driver.supervision import Supervision
 from moorline.errors import InvalidArgument, ParallelismTooHigh
 from moorline.http.server import Console, ConsoleServer

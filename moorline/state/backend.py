@@ -13,7 +13,7 @@ snapshot hands out to be written (:class:`Rows`, :class:`Files`) is used from an
 **What is uploaded.** A snapshot names files of earlier checkpoints that are still right (``reused``) and says what is
 to be written beside them. It may build on checkpoint ``completed`` and on what was restored, and on nothing else: the
 files of a checkpoint that was given up are deleted. ``completed`` comes with the barrier, so a lost confirmation does
-no harm, and the driver keeps what a checkpoint in flight may build on (``driver/checkpoints.py``).
+no harm, and the driver keeps what a checkpoint in flight may build on (``driver/checkpoints/retention.py``).
 """
 
 from __future__ import annotations

@@ -83,14 +83,17 @@ def test_a_cluster_that_cannot_even_cancel_keeps_nobody_waiting():
 
 
 def test_time_passes_without_anything_being_posted():
-    world = World(store=MemoryStore("ticking"), checkpoints=mo.Checkpoints("memory://ticking", interval="20ms"))
+    triggered = threading.Event()
+
+    class Noticing(RecordingCluster):
+        def send(self, subtask, order):
+            super().send(subtask, order)
+            triggered.set()
+
+    config = mo.Checkpoints("memory://ticking", interval="20ms")
+    world = World(store=MemoryStore("ticking"), checkpoints=config, cluster=Noticing())
     loop = started(world)
     done(loop)
-    triggered = threading.Event()
-    send = world.cluster.send
-    world.cluster.send = lambda subtask, order: (send(subtask, order), triggered.set())
-    # What the attempt's checkpoints call is looked up when it starts.
-    world.supervision.running.checkpoints._send = world.cluster.send
     for subtask in world.subtasks:
         loop.post(lambda s, now, who=subtask: s.reported(1, who, Running(pid=1), now))
     assert triggered.wait(SECONDS)

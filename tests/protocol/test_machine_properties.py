@@ -188,7 +188,7 @@ STRANGER = SubtaskId(9, 9)
 
 
 class CoordinationObserver:
-    """Obeys a coordination as ``driver/checkpoints.py`` does, and knows where every handle has got to."""
+    """Obeys a coordination as ``driver/checkpoints/coordinator.py`` does, and knows where every handle has got to."""
 
     def __init__(self, tolerable: int, publish_fails: random.Random) -> None:
         self.machine = Coordination(frozenset(SUBTASKS), timeout_ms=50, tolerable=tolerable)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from noticing import notices
 
-from moorline.driver import checkpoints as driver_checkpoints
-from moorline.driver.checkpoints import AttemptCheckpoints
+from moorline.driver.checkpoints import retention
+from moorline.driver.checkpoints.retention import Retention
 from moorline.protocol.housekeeping import Housekeeping
 from moorline.snapshots import fsck
 from moorline.storage import history
@@ -50,16 +50,16 @@ def test_it_notices_when_files_are_deleted_that_a_retained_checkpoint_names(monk
 
 
 def test_it_notices_when_checkpoints_are_deleted_that_are_to_be_retained(monkeypatch, run):
-    monkeypatch.setattr(driver_checkpoints, "superfluous", lambda completed, retained, given_up=(): completed[:-1])
+    monkeypatch.setattr(retention, "superfluous", lambda completed, retained, given_up=(): completed[:-1])
     assert notices(run)
 
 
 def test_it_notices_when_old_checkpoints_stay(monkeypatch, run):
-    monkeypatch.setattr(AttemptCheckpoints, "_retain", lambda self: True)
+    monkeypatch.setattr(Retention, "delete_superfluous", lambda self, bases: True)
     assert notices(run)
 
 
 def test_it_notices_when_unnamed_files_stay(monkeypatch, run):
-    monkeypatch.setattr(AttemptCheckpoints, "tidy_up", lambda self: True)
-    monkeypatch.setattr(AttemptCheckpoints, "_delete_unnamed", lambda self, history, now_ms: None)
+    monkeypatch.setattr(Retention, "tidy_up", lambda self, last_completed: True)
+    monkeypatch.setattr(Retention, "delete_unnamed", lambda self, in_flight, now_ms: None)
     assert notices(run)

@@ -10,7 +10,7 @@ from noticing import notices
 
 from moorline.api.state.states import ValueState
 from moorline.api.state.ttl import StateTtlConfig
-from moorline.driver.checkpoints import AttemptCheckpoints
+from moorline.driver.checkpoints.coordinator import AttemptCheckpoints
 from moorline.model.keys.identity import KeyIdentities
 from moorline.protocol import redistribution
 from moorline.protocol.watermarks import Watermarks

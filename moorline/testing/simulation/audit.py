@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from moorline.driver.stats import CheckpointStats
+from moorline.driver.checkpoints.stats import CheckpointStats
 from moorline.model.config.checkpoints import Checkpoints
 from moorline.model.manifest import Claim, Manifest
 from moorline.protocol.lifecycle import JobStatus

@@ -1,11 +1,13 @@
-"""What is kept of a complete checkpoint, for people to look at."""
+"""Statistics of a complete checkpoint, for people to look at."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from moorline.model.manifest import Manifest
 from moorline.model.wire.messages import Acknowledged
+from moorline.storage.layout import is_of_checkpoint
 
 
 @dataclass(frozen=True)
@@ -28,15 +30,15 @@ class CheckpointStats:
 
 
 def stats_of(
-    checkpoint: int, duration_ms: int, size: int, uploaded: int, acks: Iterable[Acknowledged], final: bool
+    checkpoint: int, manifest: Manifest | None, acks: Sequence[Acknowledged], duration_ms: int, final: bool
 ) -> CheckpointStats:
-    """From the acknowledgements of all subtasks."""
-    acks = list(acks)
+    """The statistics of a checkpoint that all subtasks have acknowledged. ``manifest``: None without storage."""
+    files = manifest.files() if manifest is not None else []
     return CheckpointStats(
         checkpoint,
         duration_ms,
-        size,
-        uploaded,
+        sum(file.size for file in files),
+        sum(file.size for file in files if is_of_checkpoint(file.path, checkpoint)),
         max((a.align_ms for a in acks), default=0),
         max((a.sync_ms for a in acks), default=0),
         max((a.async_ms for a in acks), default=0),
