@@ -1,4 +1,4 @@
-"""An attempt that is starting or running, and what its subtasks have reported."""
+"""An attempt that is starting or running: reports of its subtasks, and events for ``protocol/job.py`` that follow."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import assert_never
 
 from moorline.driver.checkpoints.coordinator import AttemptCheckpoints
 from moorline.driver.heartbeats import Heartbeats
+from moorline.errors import Fenced
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.messages import (
@@ -22,15 +23,13 @@ from moorline.model.wire.messages import (
     Running,
     SendBackTo,
 )
-from moorline.protocol.job_events import AttemptFailed, AttemptRuns, Cause
+from moorline.protocol.job_events import AttemptFailed, AttemptRuns, Cause, Event, Superseded
 
-#: What a subtask reports of itself.
+#: Reports of a subtask about itself.
 SubtaskReport = Connected | Running | Acknowledged | Declined | InputEnded | Progress | Failed
 
-#: What differs between two messages about the same thing: addresses, counters, times.
+#: The parts in which two messages about the same thing differ: addresses, counters, times.
 _VARYING = re.compile(r"(0x)?[0-9a-fA-F]*[0-9][0-9a-fA-F]*")
-
-
 #: Where an object lies in memory, in its repr.
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 
@@ -46,7 +45,7 @@ def cause_of(text: str, can_pass: bool | None = True) -> Cause:
 
 @dataclass
 class RunningAttempt:
-    """One attempt, and what its subtasks have told of themselves."""
+    """One attempt, with the reports of its subtasks."""
 
     deployment: Deployment
     checkpoints: AttemptCheckpoints
@@ -75,8 +74,27 @@ class RunningAttempt:
         stats = self.checkpoints.stats
         return bool(stats) and stats[-1].final
 
-    def reported(self, subtask: SubtaskId, report: SubtaskReport, now_ms: int) -> AttemptRuns | AttemptFailed | None:
-        """Take in what a subtask reports of itself, and say what that means for the attempt."""
+    def reported(self, subtask: SubtaskId, report: SubtaskReport, now_ms: int) -> Event | None:
+        """Take in what a subtask reports of itself. Returns what that means for the job."""
+        try:
+            return self._reported(subtask, report, now_ms)
+        except Fenced as error:
+            return Superseded(error)
+
+    def time_passed(self, now_ms: int) -> Event | None:
+        """Start the checkpoint that is due, give up those that take too long."""
+        try:
+            self.checkpoints.time_passed(now_ms)
+        except Fenced as error:
+            return Superseded(error)
+        return None
+
+    def pop_events(self) -> list[Event]:
+        """Events that its checkpoints have led to since the last call."""
+        failure = self.checkpoints.pop_failure()
+        return [*([self.lost(failure)] if failure is not None else []), *self.checkpoints.pop_outcomes()]
+
+    def _reported(self, subtask: SubtaskId, report: SubtaskReport, now_ms: int) -> Event | None:
         match report:
             case Connected():
                 self.places[subtask] = report
@@ -116,7 +134,7 @@ class RunningAttempt:
         return f" ({operators}: process {known.pid}{executor} on {known.host})"
 
     def feedback_addresses(self) -> Iterator[tuple[SubtaskId, Order]]:
-        """To whom it is to be told where to send what goes back round a loop."""
+        """The orders that tell subtasks where to send what goes back round a loop."""
         order = SendBackTo(addresses=[(s.vertex, s.index, *address) for s, address in self.addresses.items()])
         plan = self.deployment.plan
         senders = {link.source for link in plan.links if link.feedback}

@@ -23,7 +23,7 @@ from moorline.driver.launcher import Launcher
 from moorline.driver.observed_job import ObservedJob
 from moorline.driver.pending_queries import LiveQuery, Queries, Refused
 from moorline.driver.requests import PendingRequests, RescaleRequest, SnapshotRequest
-from moorline.errors import Fenced, LeadershipLost, MoorlineError, StorageError
+from moorline.errors import LeadershipLost, MoorlineError, StorageError
 from moorline.model.config.run import RunConfig
 from moorline.model.graph import Graph
 from moorline.model.ids import SubtaskId
@@ -77,31 +77,31 @@ class Supervision(ObservedJob):
 
     def start(self, now_ms: int) -> None:
         """Launch the first attempt, unless the job was cancelled while it waited for its turn."""
-        self._tell(on.StartAllowed(), now_ms)
+        self._handle(on.StartAllowed(), now_ms)
 
     def wait(self, now_ms: int) -> None:
         """Another driver may lead the job: do nothing until :meth:`start`."""
-        self._tell(on.LeaderAwaited(), now_ms)
+        self._handle(on.LeaderAwaited(), now_ms)
 
     def stop(self, now_ms: int) -> None:
         """End well: a final checkpoint, everything committed."""
-        self._tell(StopRequested(), now_ms)
+        self._handle(StopRequested(), now_ms)
 
     def request(self, request: SnapshotRequest, now_ms: int) -> None:
         """Take a savepoint as soon as the job runs."""
-        self._tell(SnapshotRequested(self._pending.add(request), request.savepoint), now_ms)
+        self._handle(SnapshotRequested(self._pending.add(request), request.savepoint), now_ms)
 
     def stop_with_savepoint(self, request: SnapshotRequest, now_ms: int) -> None:
         """A savepoint, and then the end. If there is no savepoint the job goes on, from its newest checkpoint."""
-        self._tell(StopRequested(self._pending.add(request), request.savepoint), now_ms)
+        self._handle(StopRequested(self._pending.add(request), request.savepoint), now_ms)
 
     def rescale(self, graph: Graph, answer: Future[int], now_ms: int) -> None:
         """Go on with other parallelism: a checkpoint, then another attempt from it. Nothing is lost or done twice."""
-        self._tell(RescaleRequested(self._pending.add(RescaleRequest(graph, answer))), now_ms)
+        self._handle(RescaleRequested(self._pending.add(RescaleRequest(graph, answer))), now_ms)
 
     def cancel(self, now_ms: int) -> None:
         """End now. What no checkpoint covers is not committed."""
-        self._tell(on.CancelRequested(), now_ms)
+        self._handle(on.CancelRequested(), now_ms)
 
     def abandon(self) -> None:
         """The loop around us has failed: take the running attempt down."""
@@ -120,11 +120,11 @@ class Supervision(ObservedJob):
 
     def leadership_lost(self, error: LeadershipLost) -> None:
         """Another driver may lead from now on: stop, and change nothing."""
-        self._tell(on.Superseded(error), 0)
+        self._handle(on.Superseded(error), 0)
 
     def ended_elsewhere(self, outcome: str) -> None:
         """The driver that we waited for has seen the job to its end."""
-        self._tell(on.EndedElsewhere(JobStatus(outcome)), 0)
+        self._handle(on.EndedElsewhere(JobStatus(outcome)), 0)
 
     def reported(self, attempt: int, subtask: SubtaskId, report: Report, now_ms: int) -> None:
         """A subtask has said something. What comes from another attempt is dropped."""
@@ -137,12 +137,7 @@ class Supervision(ObservedJob):
         elif isinstance(report, QueryAnswer):
             self._queries.answered(report)
         else:
-            event: on.Event | None
-            try:
-                event = current.reported(subtask, report, now_ms)
-            except Fenced as error:
-                event = on.Superseded(error)
-            self._tell(event, now_ms)
+            self._handle(current.reported(subtask, report, now_ms), now_ms)
 
     def line_lost(self, attempt: int, subtask: SubtaskId) -> None:
         """The control line to a subtask has broken before the job's end."""
@@ -152,7 +147,7 @@ class Supervision(ObservedJob):
         if current.is_over:
             current.heartbeats.gone(subtask)
         else:
-            self._tell(current.lost(f"subtask {subtask} was lost{current.place(subtask)}"), 0)
+            self._handle(current.lost(f"subtask {subtask} was lost{current.place(subtask)}"), 0)
 
     def attempt_ended(
         self, attempt: int, results: dict[str, list[Any]] | None, error: str | None, now_ms: int, raised: bool = False
@@ -175,40 +170,36 @@ class Supervision(ObservedJob):
             has_completed=bool(current.checkpoints.stats),
             is_damaged=self._launcher.is_damaged(current),
         )
-        self._tell(event, now_ms)
+        self._handle(event, now_ms)
 
     def time_passed(self, now_ms: int) -> None:
-        self._tell(on.TimePassed(now_ms), now_ms)
+        self._handle(on.TimePassed(now_ms), now_ms)
         current = self.running
         if current is None or not self._job.listens or self.status is JobStatus.CANCELLING:
             return
         if (overdue := current.heartbeats.overdue(now_ms)) is not None:
-            self._tell(current.lost(overdue.text + current.place(overdue.subtask)), now_ms)
+            self._handle(current.lost(overdue.text + current.place(overdue.subtask)), now_ms)
         elif self._job.is_at_work:
-            self._tell(self._advance(current, now_ms), now_ms)
+            self._handle(current.time_passed(now_ms), now_ms)
             self._autoscale(current, now_ms)
 
     # --- inside ----------------------------------------------------------------------------------
 
-    def _tell(self, event: on.Event | None, now_ms: int) -> None:
-        """Obey what follows from an event, and from what that leads to."""
-        events = deque([event] if event is not None else self._outcomes())
+    def _handle(self, event: on.Event | None, now_ms: int) -> None:
+        """Obey what follows from an event, and from the events that this leads to."""
+        events = deque([event] if event is not None else self._pop_events())
         while events:
             for action in self._job.handle(events.popleft()):
                 led_to = self._obey(action, now_ms)
                 if led_to is not None:
                     events.append(led_to)
-            # After the actions: whoever sees that a job has ended finds its storage in order.
+            # After the actions: a thread that sees that a job has ended finds its storage in order.
             self.status = self._job.status
-            events.extend(self._outcomes() if not events else ())
+            events.extend(self._pop_events() if not events else ())
 
-    def _outcomes(self) -> list[on.Event]:
-        """Events that the checkpoints of the running attempt have led to."""
+    def _pop_events(self) -> list[on.Event]:
         current = self.running
-        if current is None:
-            return []
-        failure = current.checkpoints.pop_failure()
-        return [*([current.lost(failure)] if failure is not None else []), *current.checkpoints.pop_outcomes()]
+        return current.pop_events() if current is not None else []
 
     def _obey(self, action: on.Action, now_ms: int) -> on.Event | None:
         match action:
@@ -269,7 +260,7 @@ class Supervision(ObservedJob):
                 current.checkpoints.order(self._pending.order(action))
             case TakeFinalCheckpoint():
                 current.checkpoints.stop()
-        return self._advance(current, now_ms)
+        return current.time_passed(now_ms)
 
     def _begin(self, current: RunningAttempt, rescaled: bool, now_ms: int) -> None:
         took_ms, read_bytes = now_ms - current.started_ms, sum(current.read_bytes.values())
@@ -278,14 +269,6 @@ class Supervision(ObservedJob):
             self._cluster.send(subtask, order)
         if self._autoscaler is not None:
             self._autoscaler.began(now_ms, rescaled)
-
-    def _advance(self, current: RunningAttempt, now_ms: int) -> on.Event | None:
-        """Start the checkpoint that is due, give up those that take too long."""
-        try:
-            current.checkpoints.time_passed(now_ms)
-        except Fenced as error:
-            return on.Superseded(error)
-        return None
 
     def _autoscale(self, current: RunningAttempt, now_ms: int) -> None:
         if self._autoscaler is None or not self._job.may_rescale or current.checkpoints.is_ending:

@@ -11,7 +11,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from moorline import failpoints
-from moorline.driver.control import ControlServer
+from moorline.driver.control.server import ControlServer
 from moorline.driver.loop import DriverLoop
 from moorline.errors import SparkUnsuitable
 from moorline.model.config.checkpoints import Checkpoints

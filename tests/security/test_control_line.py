@@ -13,8 +13,8 @@ import msgspec
 import pytest
 from waiting import eventually
 
-from moorline.driver import control
-from moorline.driver.control import ControlServer
+from moorline.driver.control.admission import MAX_UNAUTHENTICATED
+from moorline.driver.control.server import ControlServer
 from moorline.model.ids import Attempt, SubtaskId
 from moorline.model.wire import handshake, messages
 from moorline.model.wire.handshake import LENGTH, MAC_SIZE, Challenge, Hello, Line, Refused
@@ -280,8 +280,8 @@ def test_a_crowd_of_strangers_is_bounded_and_disturbs_nobody(hasty_world: World,
     world = hasty_world
     crowd = [world.stranger() for _ in range(300)]
     world.check_the_real_line()
-    eventually(lambda: world.server.refused >= 300 - control.MAX_UNAUTHENTICATED, "those beyond the limit")
-    assert sum(c.line is None for c in list(world.server._connections)) <= control.MAX_UNAUTHENTICATED
+    eventually(lambda: world.server.refused >= 300 - MAX_UNAUTHENTICATED, "those beyond the limit")
+    assert sum(c.line is None for c in list(world.server._connections)) <= MAX_UNAUTHENTICATED
     assert all(is_closed(made) for made in crowd)
     eventually(lambda: world.server.refused == 300, "all of them")
     assert len([r for r in caplog.records if "refused" in r.message]) < 100, "the log is not flooded"
@@ -305,7 +305,7 @@ def test_rightful_subtasks_get_in_while_a_crowd_that_says_nothing_comes_again_an
         while not stop.is_set():
             with contextlib.suppress(OSError):
                 mine.append(socket.create_connection(server.address, timeout=20))
-            if len(mine) > control.MAX_UNAUTHENTICATED:
+            if len(mine) > MAX_UNAUTHENTICATED:
                 mine.pop(0).close()
         for made in mine:
             made.close()
@@ -313,7 +313,7 @@ def test_rightful_subtasks_get_in_while_a_crowd_that_says_nothing_comes_again_an
     threads = [threading.Thread(target=crowd, daemon=True) for _ in range(2)]
     for thread in threads:
         thread.start()
-    eventually(lambda: server.refused > control.MAX_UNAUTHENTICATED, "the crowd is there")
+    eventually(lambda: server.refused > MAX_UNAUTHENTICATED, "the crowd is there")
     lines = []
     for subtask in wanted:
         lines.append(ControlLine(server.address, secret, JOB, ATTEMPT, subtask, lambda order: None, lambda: None))

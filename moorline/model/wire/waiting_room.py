@@ -5,7 +5,7 @@ oldest of the address with the most waiting connections goes: an honest client s
 is gone from here a moment later, so the oldest is the least likely to be one. A deadline is for the whole of the
 waiting and not for a single read, or one byte now and then would extend it for ever.
 
-Pure, and not safe for threads: those who use it (``driver/control.py``, ``subtask/iteration/lines.py``,
+Pure, and not safe for threads: those who use it (``driver/control/admission.py``, ``subtask/iteration/lines.py``,
 ``http/server.py``) close the connections and hold a lock where they need one.
 """
 

@@ -1,0 +1,1 @@
+"""The driver's end of the control lines to its subtasks."""
