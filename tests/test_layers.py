@@ -56,10 +56,13 @@ def test_the_contracts_are_kept():
 WRONG = {
     "moorline/protocol/pacing.py": ("from moorline.storage import blobs", "moorline.storage.blobs"),
     "moorline/model/ids.py": (
-        "if TYPE_CHECKING:\n    from moorline.driver import attempt",
-        "moorline.driver.attempt",
+        "if TYPE_CHECKING:\n    from moorline.driver.attempts import running",
+        "moorline.driver.attempts.running",
     ),
-    "moorline/subtask/task.py": ("def later():\n    from moorline.driver import attempt", "moorline.driver.attempt"),
+    "moorline/subtask/task.py": (
+        "def later():\n    from moorline.driver.attempts import running",
+        "moorline.driver.attempts.running",
+    ),
     "moorline/connectors/items.py": ("import moorline.state.backend", "moorline.state.backend"),
     "moorline/driver/loop.py": ("import pyspark", "pyspark"),
     "moorline/protocol/expiry.py": ("import time", "time"),

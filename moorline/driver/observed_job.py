@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from moorline.driver.attempt import RunningAttempt
+from moorline.driver.attempts.launcher import Launcher
+from moorline.driver.attempts.running import RunningAttempt
 from moorline.driver.checkpoints.stats import CheckpointStats
-from moorline.driver.launcher import Launcher
 from moorline.errors import MoorlineError
 from moorline.protocol.job import Job
 from moorline.protocol.lifecycle import JobStatus

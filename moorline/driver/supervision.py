@@ -15,13 +15,13 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, assert_never
 
-from moorline.driver.attempt import RunningAttempt, cause_of
+from moorline.driver.attempts.launcher import Launcher
+from moorline.driver.attempts.running import RunningAttempt, cause_of
 from moorline.driver.autoscaler import Autoscaler
 from moorline.driver.cluster import Cluster
 from moorline.driver.journal import Journal
-from moorline.driver.launcher import Launcher
 from moorline.driver.observed_job import ObservedJob
-from moorline.driver.pending_queries import LiveQuery, Queries, Refused
+from moorline.driver.queries.pending import LiveQuery, PendingQueries, QueryRefused
 from moorline.driver.requests import PendingRequests, RescaleRequest, SnapshotRequest
 from moorline.errors import LeadershipLost, MoorlineError, StorageError
 from moorline.model.config.run import RunConfig
@@ -64,7 +64,7 @@ class Supervision(ObservedJob):
         self._pending = PendingRequests()
         self._autoscaler = None if config.autoscale is None else Autoscaler(config.autoscale)
         self._journal = Journal(graph.job)
-        self._queries = Queries()
+        self._queries = PendingQueries()
 
     def next_wakeup_ms(self) -> int | None:
         """When :meth:`time_passed` is due at the latest."""
@@ -112,7 +112,7 @@ class Supervision(ObservedJob):
         """Have the subtask that owns a key say what it has under it."""
         current = self.running
         if current is None or not self._job.is_at_work:
-            query.told(Refused(f"the job is {self.status.value}"))
+            query.on_result(QueryRefused(f"the job is {self.status.value}"))
         else:
             self._queries.ask(query, current.deployment.plan, self._cluster.send)
 

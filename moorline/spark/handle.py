@@ -9,10 +9,10 @@ from contextlib import ExitStack
 from typing import Any, Literal, overload
 
 from moorline.api.job import Job
+from moorline.driver.attempts.progress import progress_of
 from moorline.driver.checkpoints.stats import CheckpointStats
-from moorline.driver.live_query import Asking
 from moorline.driver.loop import DriverLoop
-from moorline.driver.progress import progress_of
+from moorline.driver.queries.service import QueryService
 from moorline.driver.requests import SnapshotRequest
 from moorline.driver.supervision import Supervision
 from moorline.errors import InvalidArgument, ParallelismTooHigh
@@ -75,7 +75,7 @@ class Handle:
     ) -> None:
         self._job, self._loop, self._cluster, self._resources = job, loop, cluster, resources
         self._parallelism, self._of_each = parallelism, dict[str, int]()
-        self._asking = Asking(job.graph(parallelism), loop, location)
+        self._queries = QueryService(job.graph(parallelism), loop, location)
         #: Where other processes can ask: its ``url``, ``token`` and ``token_file``. None if it is off.
         self.console: ConsoleServer | None = None
         if console:
@@ -155,7 +155,7 @@ class Handle:
         for, up to ``timeout``; then :class:`QueryUnavailable` says what it was. ``level="checkpoint"`` shows what the
         newest complete checkpoint has, from storage. Values come as plain data: a dict for a dataclass.
         """
-        return self._asking.query(uid, state, encoded_key(key), level, milliseconds(timeout, "timeout"))
+        return self._queries.query(uid, state, encoded_key(key), level, milliseconds(timeout, "timeout"))
 
     @checks_options()
     @overload

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from moorline.driver.live_query import Level
+from moorline.driver.queries.service import Level
 from moorline.errors import InvalidArgument
 from moorline.storage.stores.permitted import check_savepoint
 
@@ -41,7 +41,7 @@ class ServedJob:
         return [asdict(stats) for stats in self._handle.checkpoints]
 
     def query_encoded(self, uid: str, state: str, key: bytes, level: Level, timeout_ms: int) -> Any:
-        return self._handle._asking.query(uid, state, key, level, timeout_ms)
+        return self._handle._queries.query(uid, state, key, level, timeout_ms)
 
     def savepoint(self, path: str, timeout_ms: int) -> str:
         check_savepoint(path, self._savepoints)

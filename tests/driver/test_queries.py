@@ -8,9 +8,9 @@ import pytest
 from driver_worlds import World, small_job
 from waiting import eventually
 
-from moorline.driver.live_query import Asking
 from moorline.driver.loop import DriverLoop
-from moorline.driver.pending_queries import MOST_WAITING, LiveQuery, Refused, route
+from moorline.driver.queries.pending import MOST_WAITING, LiveQuery, QueryRefused, route
+from moorline.driver.queries.service import QueryService
 from moorline.errors import InvalidArgument, QueryFailed, QueryUnavailable
 from moorline.model import keys
 from moorline.model.key_groups import owned
@@ -18,8 +18,8 @@ from moorline.model.wire.messages import Answer, Progress, Query, Running
 from moorline.storage.stores.memory import MemoryStore
 
 
-def asked(world: World, key: object = 1, uid: str = "count") -> list[Answer | Refused]:
-    told: list[Answer | Refused] = []
+def asked(world: World, key: object = 1, uid: str = "count") -> list[Answer | QueryRefused]:
+    told: list[Answer | QueryRefused] = []
     world.supervision.query(LiveQuery(uid, "seen", keys.encode(key), told.append))
     return told
 
@@ -62,7 +62,7 @@ def test_a_query_is_refused_while_the_job_is_not_at_work(when):
     if when == "restarting":
         world.end_attempt(error="lost")
     (refused,) = asked(world)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, QueryRefused)
     assert not world.cluster.take(Query)
 
 
@@ -71,7 +71,7 @@ def test_those_who_wait_are_told_when_the_attempt_ends():
     told = asked(world)
     world.supervision.line_lost(world.deployment.attempt, world.subtasks[0])
     world.end_attempt(error="lost")
-    assert told == [Refused("attempt 1 has ended")]
+    assert told == [QueryRefused("attempt 1 has ended")]
 
 
 def test_only_so_many_wait_at_a_time_and_those_who_gave_up_do_not_count():
@@ -80,7 +80,7 @@ def test_only_so_many_wait_at_a_time_and_those_who_gave_up_do_not_count():
     for query in waiting:
         world.supervision.query(query)
     (refused,) = asked(world)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, QueryRefused)
     waiting[0].is_given_up = True
     assert asked(world) == []
 
@@ -108,44 +108,44 @@ class ByHand(DriverLoop):
             step(self.supervision, 0)
 
 
-def asking(world: World) -> Asking:
-    return Asking(small_job().graph(), ByHand(world), None)
+def service(world: World) -> QueryService:
+    return QueryService(small_job().graph(), ByHand(world), None)
 
 
 def test_an_operator_that_the_job_has_not_is_an_error_at_once():
     for uid in ("cuont", "numbers"):
         with pytest.raises(QueryFailed, match="those with one are: count"):
-            asking(World().run()).query(uid, "seen", keys.encode(1), "live", 1_000)
+            service(World().run()).query(uid, "seen", keys.encode(1), "live", 1_000)
     with pytest.raises(InvalidArgument, match="'live' or 'checkpoint'"):
-        asking(World().run()).query("count", "seen", keys.encode(1), "dead", 1_000)
+        service(World().run()).query("count", "seen", keys.encode(1), "dead", 1_000)
 
 
 def test_a_subtask_that_does_not_answer_is_waited_for_so_long_and_no_longer():
     with pytest.raises(QueryUnavailable, match="busy with a batch"):
-        asking(World().run()).query("count", "seen", keys.encode(1), "live", 50)
+        service(World().run()).query("count", "seen", keys.encode(1), "live", 50)
 
 
 def test_a_job_that_does_not_run_in_time_says_what_it_is_doing():
     with pytest.raises(QueryUnavailable, match="the job is starting"):
-        asking(World().start()).query("count", "seen", keys.encode(1), "live", 50)
+        service(World().start()).query("count", "seen", keys.encode(1), "live", 50)
 
 
 def test_a_job_that_is_over_has_no_live_state():
     world = World().run()
     world.finish()
     with pytest.raises(QueryFailed, match="the job is finished"):
-        asking(world).query("count", "seen", keys.encode(1), "live", 5_000)
+        service(world).query("count", "seen", keys.encode(1), "live", 5_000)
 
 
 def test_a_job_without_checkpoints_says_so():
     with pytest.raises(QueryFailed, match="takes no checkpoints"):
-        asking(World().run()).query("count", "seen", keys.encode(1), "checkpoint", 5_000)
+        service(World().run()).query("count", "seen", keys.encode(1), "checkpoint", 5_000)
 
 
 def test_a_job_that_is_restarting_is_asked_again_when_it_runs():
     world = World().start()
     found = []
-    asker = asking(world)
+    asker = service(world)
     thread = threading.Thread(
         target=lambda: found.append(asker.query("count", "seen", keys.encode(1), "live", 20_000)), daemon=True
     )

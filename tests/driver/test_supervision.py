@@ -8,7 +8,7 @@ import pytest
 from driver_worlds import FailingStore, World, small_job
 
 import moorline as mo
-from moorline.driver.progress import progress_of
+from moorline.driver.attempts.progress import progress_of
 from moorline.errors import Fenced, JobCancelled, JobFailed, SnapshotCorrupt
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.messages import Acknowledged, Confirm, Failed, Noticed, Progress, Running, Trigger

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from noticing import notices
 
-from moorline.driver.heartbeats import Heartbeats
+from moorline.driver.attempts.heartbeats import Heartbeats
 from moorline.protocol import coordination
 from moorline.subtask.gate import Gate
 from moorline.testing.simulation import simulator

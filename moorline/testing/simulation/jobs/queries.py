@@ -14,7 +14,7 @@ from collections import Counter
 from typing import Any, Protocol
 
 from moorline.api.state.states import declared_states
-from moorline.driver.pending_queries import LiveQuery, Refused
+from moorline.driver.queries.pending import LiveQuery, QueryRefused
 from moorline.driver.supervision import Supervision
 from moorline.errors import MoorlineError, SnapshotCorrupt
 from moorline.model import keys
@@ -60,13 +60,13 @@ class Curiosity:
             return
         state = self._chance.choice([*_states(operator), "no such state"])
 
-        def told(outcome: Answer | Refused) -> None:
+        def on_result(outcome: Answer | QueryRefused) -> None:
             self._note(world, state, outcome)
 
-        supervision.query(LiveQuery(operator.uid, state, key, told, is_given_up=self._chance.random() < 0.1))
+        supervision.query(LiveQuery(operator.uid, state, key, on_result, is_given_up=self._chance.random() < 0.1))
 
-    def _note(self, world: Asked, state: str, outcome: Answer | Refused) -> None:
-        if isinstance(outcome, Refused):
+    def _note(self, world: Asked, state: str, outcome: Answer | QueryRefused) -> None:
+        if isinstance(outcome, QueryRefused):
             self.told["refused"] += 1
         elif outcome.error:
             self.told["an error"] += 1

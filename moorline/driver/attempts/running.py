@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from moorline.driver.attempts.heartbeats import Heartbeats
 from moorline.driver.checkpoints.coordinator import AttemptCheckpoints
-from moorline.driver.heartbeats import Heartbeats
 from moorline.errors import Fenced
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.deployment import Deployment

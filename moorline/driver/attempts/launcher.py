@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from moorline.driver import cleanup
-from moorline.driver.attempt import RunningAttempt
+from moorline.driver.attempts.heartbeats import Heartbeats
+from moorline.driver.attempts.running import RunningAttempt
 from moorline.driver.checkpoints.coordinator import AttemptCheckpoints
 from moorline.driver.checkpoints.retention import Retention
-from moorline.driver.heartbeats import Heartbeats
 from moorline.driver.processes import this_process
 from moorline.driver.restore import Start, start_from_storage, start_without_storage
 from moorline.errors import MoorlineError

@@ -1,4 +1,4 @@
-"""Asking a job for the content of a key, from any thread of the driver.
+"""QueryService a job for the content of a key, from any thread of the driver.
 
     live         what the subtask has now, between two batches. Waits, up to a limit, for a subtask that is busy and
                  for a job that is restarting
@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from moorline.api.state.states import declared_states
 from moorline.driver.loop import DriverLoop
-from moorline.driver.pending_queries import LiveQuery, Refused
+from moorline.driver.queries.pending import LiveQuery, QueryRefused
 from moorline.errors import (
     InvalidArgument,
     QueryFailed,
@@ -38,7 +38,7 @@ Level = Literal["live", "checkpoint"]
 _AGAIN_SECONDS, _LOOK_SECONDS = 0.05, 0.2
 
 
-class Asking:
+class QueryService:
     """The queries of one job. ``url`` is its folder of checkpoints, if it has one."""
 
     def __init__(self, graph: Graph, loop: DriverLoop, url: str | None) -> None:
@@ -63,14 +63,14 @@ class Asking:
             if time.monotonic() >= deadline:
                 advice = "Ask again, give it more time (timeout=), or ask for level='checkpoint'"
                 raise QueryUnavailable(uid, state, f"no answer within {timeout_ms:,} ms: {why}. {advice}")
-            told: queue.SimpleQueue[Answer | Refused] = queue.SimpleQueue()
-            outcome = self._ask(LiveQuery(uid, state, key, told.put), told, deadline)
+            results: queue.SimpleQueue[Answer | QueryRefused] = queue.SimpleQueue()
+            outcome = self._ask(LiveQuery(uid, state, key, results.put), results, deadline)
             match outcome:
                 case Answer(error=""):
                     return _value(uid, state, outcome)
                 case Answer(error=error):
                     raise QueryFailed(uid, state, error)
-                case Refused(why=why):
+                case QueryRefused(why=why):
                     time.sleep(max(0.0, min(_AGAIN_SECONDS, deadline - time.monotonic())))
                 case None:
                     why = "the subtask is busy with a batch, or held up by those after it"
@@ -79,8 +79,8 @@ class Asking:
         raise QueryFailed(uid, state, f"the job is {status}. {advice}")
 
     def _ask(
-        self, query: LiveQuery, told: queue.SimpleQueue[Answer | Refused], deadline: float
-    ) -> Answer | Refused | None:
+        self, query: LiveQuery, results: queue.SimpleQueue[Answer | QueryRefused], deadline: float
+    ) -> Answer | QueryRefused | None:
         """Ask once. None: no answer in time, or the job has ended."""
         self._loop.post(lambda supervision, now: supervision.query(query))
         while not self._loop.status.is_terminal:
@@ -88,7 +88,7 @@ class Asking:
             if left <= 0:
                 break
             try:
-                return told.get(timeout=min(left, _LOOK_SECONDS))
+                return results.get(timeout=min(left, _LOOK_SECONDS))
             except queue.Empty:
                 continue
         query.is_given_up = True
@@ -98,7 +98,7 @@ class Asking:
         if self._url is None:
             raise QueryFailed(uid, state, "the job takes no checkpoints. Start it with checkpoints=")
         function = self._graph.by_uid[uid].function
-        declared = frozenset(found.descriptor.name for found in declared_states(function).values())
+        declared = frozenset(declaration.descriptor.name for declaration in declared_states(function).values())
         store = open_store(self._url)
         read: set[int] = set()
         while True:

@@ -1,10 +1,10 @@
-"""Queries of live state that are under way: which subtask was asked, and who waits for the answer.
+"""Queries of live state that are under way: which subtask was asked, and which caller waits for the answer.
 
     asked      routed by key group to the one subtask that owns the key, if the job is at work; else refused
-    answered   whoever waits is told. An answer that nobody waits for any more is dropped
-    ended      the attempt is over: all who wait are refused, and may ask the next attempt
+    answered   the result goes to the caller. An answer that is no longer waited for is dropped
+    ended      the attempt is over: all callers are refused, and may ask the next attempt
 
-Part of the supervision and, like it, without clock and thread. ``driver/live_query.py`` is the side that waits.
+Part of the supervision and, like it, without clock and thread. ``driver/queries/service.py`` is the side that waits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_WAITING = 64
 
 
 @dataclass(frozen=True)
-class Refused:
+class QueryRefused:
     """The query has not reached a subtask, or the subtask is gone. It may be asked again."""
 
     why: str
@@ -32,19 +32,19 @@ class Refused:
 
 @dataclass(eq=False)
 class LiveQuery:
-    """Somebody wants to know what is under a key."""
+    """A query of the state under one key."""
 
     uid: str
     state: str
     #: The key's stable encoding.
     key: bytes
     #: Called once, on the supervision's thread.
-    told: Callable[[Answer | Refused], None]
-    #: Set by whoever asked, when he has stopped waiting.
+    on_result: Callable[[Answer | QueryRefused], None]
+    #: Set by the caller that has stopped waiting.
     is_given_up: bool = False
 
 
-class Queries:
+class PendingQueries:
     """The queries of one job that wait for an answer."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Queries:
         """Pass a query on to the subtask that owns its key."""
         self._waiting = {number: other for number, other in self._waiting.items() if not other.is_given_up}
         if len(self._waiting) >= MOST_WAITING:
-            query.told(Refused(f"{MOST_WAITING} other queries are waiting"))
+            query.on_result(QueryRefused(f"{MOST_WAITING} other queries are waiting"))
             return
         number = next(self._numbers)
         self._waiting[number] = query
@@ -65,13 +65,13 @@ class Queries:
         """A subtask has answered; perhaps for the second time, or too late."""
         query = self._waiting.pop(answer.id, None)
         if query is not None:
-            query.told(answer)
+            query.on_result(answer)
 
     def ended(self, why: str) -> None:
-        """Nobody will answer any more."""
+        """Refuse all that wait: the attempt that they were sent to has ended."""
         waiting, self._waiting = self._waiting, {}
         for query in waiting.values():
-            query.told(Refused(why))
+            query.on_result(QueryRefused(why))
 
 
 def route(plan: Plan, uid: str, key: bytes) -> SubtaskId:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from moorline.driver.attempt import RunningAttempt
+from moorline.driver.attempts.running import RunningAttempt
 
 #: Added up for every operator that begins a chain.
 _SUMS = ("records_in", "records_out", "keys", "held_bytes", "busy", "held_back", "idle")

@@ -1,0 +1,1 @@
+"""Queries of live state: asked on any thread, answered by subtasks."""
