@@ -102,7 +102,7 @@ from moorline.model.config.leadership import StorageLease, ZooKeeper
 from moorline.model.config.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart
 from moorline.model.config.run import Autoscale
 from moorline.model.config.state import RocksDb
-from moorline.protocol.lifecycle import JobStatus
+from moorline.protocol.supervision.lifecycle import JobStatus
 from moorline.snapshots.lookup import query_snapshot
 from moorline.snapshots.plan import plan
 from moorline.state.types.annotations import RenamedFrom

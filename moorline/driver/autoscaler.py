@@ -2,7 +2,7 @@
 
 Subtasks report sums of time, and of records, with every sign of life; a load is what two reports differ by. So a
 report that is lost or late does no harm, and nothing is counted that was not counted anyway. ``driver/supervision.py``
-asks now and then; the decisions are in ``protocol/autoscaling.py``.
+asks now and then; the decisions are in ``protocol/supervision/autoscaling.py``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from moorline.model.config.run import Autoscale
 from moorline.model.graph import Graph, Plan, Vertex
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.messages import Progress
-from moorline.protocol.autoscaling import Autoscaling, Began, Load, Measured, Refused
 from moorline.protocol.lowering import lower
+from moorline.protocol.supervision.autoscaling import Autoscaling, Began, Load, Measured, Refused
 
 log = logging.getLogger("moorline")
 

@@ -9,8 +9,8 @@ from moorline.driver.checkpoints.coordinator import AttemptCheckpoints
 from moorline.driver.restore import own_checkpoints
 from moorline.errors import Fenced, LeadershipLost, MoorlineError, StorageError
 from moorline.model.graph import Graph
-from moorline.protocol.lifecycle import JobStatus
-from moorline.protocol.requests import StoppedWith
+from moorline.protocol.supervision.lifecycle import JobStatus
+from moorline.protocol.supervision.requests import StoppedWith
 from moorline.storage.history import History
 
 log = logging.getLogger("moorline")

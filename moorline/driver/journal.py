@@ -12,7 +12,7 @@ import logging
 
 from moorline.driver.checkpoints.stats import CheckpointStats
 from moorline.model.wire.deployment import Deployment
-from moorline.protocol.job_events import AwaitRestart, first_line
+from moorline.protocol.supervision.events import AwaitRestart, first_line
 
 log = logging.getLogger("moorline")
 

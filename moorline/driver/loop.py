@@ -17,7 +17,7 @@ from typing import Any
 from moorline.driver.processes import driver_ended, driver_runs
 from moorline.driver.supervision import Supervision
 from moorline.errors import JobFailed
-from moorline.protocol.lifecycle import JobStatus
+from moorline.protocol.supervision.lifecycle import JobStatus
 
 log = logging.getLogger("moorline")
 

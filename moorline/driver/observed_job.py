@@ -9,7 +9,7 @@ from moorline.driver.attempts.running import RunningAttempt
 from moorline.driver.checkpoints.stats import CheckpointStats
 from moorline.errors import MoorlineError
 from moorline.protocol.job import Job
-from moorline.protocol.lifecycle import JobStatus
+from moorline.protocol.supervision.lifecycle import JobStatus
 
 
 class ObservedJob:

@@ -1,6 +1,7 @@
 """The requests to a job that have no answer yet, with their futures.
 
-``protocol/requests.py`` decides when a request is granted and answered; it knows them by the numbers given here.
+``protocol/supervision/requests.py`` decides when a request is granted and answered, and knows it by the number that it
+gets here.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from itertools import count
 
 from moorline.driver.checkpoints.orders import SnapshotOrder
 from moorline.model.graph import Graph
-from moorline.protocol.requests import Answer, TakeSnapshot
+from moorline.protocol.supervision.requests import Answer, TakeSnapshot
 
 
 @dataclass(eq=False)

@@ -29,10 +29,11 @@ from moorline.model.graph import Graph
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.messages import Answer as QueryAnswer
 from moorline.model.wire.messages import Noticed, Report
-from moorline.protocol import job_events as on
 from moorline.protocol.job import Failing, GivingWay, Job
-from moorline.protocol.lifecycle import JobStatus
-from moorline.protocol.requests import (
+from moorline.protocol.restarts import Restarts
+from moorline.protocol.supervision import events as on
+from moorline.protocol.supervision.lifecycle import JobStatus
+from moorline.protocol.supervision.requests import (
     Answer,
     Requests,
     RescaleRequested,
@@ -41,7 +42,6 @@ from moorline.protocol.requests import (
     TakeFinalCheckpoint,
     TakeSnapshot,
 )
-from moorline.protocol.restarts import Restarts
 from moorline.storage.history import History
 
 

@@ -296,7 +296,7 @@ class Claim(msgspec.Struct, frozen=True, tag="claim", tag_field="kind"):
     stopped_at: int = 0
     #: With several drivers standing ready: what one of them began and its successors go on with.
     run: str = ""
-    #: Of the leader that made it, see ``protocol/leadership.py``; 0 without one.
+    #: Of the leader that made it, see ``protocol/supervision/leadership.py``; 0 without one.
     term: int = 0
     #: Entries by number that are never to be used again: unreadable or missing ones, which the job went back past or an
     #: operator has given up.

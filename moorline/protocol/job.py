@@ -18,9 +18,9 @@ the job is cancelled; the next one is launched after the cluster has reported it
     any          the attempt fails -> FAILING; cancel -> CANCELLING, or OVER without an attempt
                  another driver leads -> FAILING, then OVER without a restart
 
-What is asked of the job meanwhile is in ``protocol/requests.py``, whether to try again in ``protocol/restarts.py``, and
-the status that people see in ``protocol/lifecycle.py``; this holds the three together. Nothing follows :class:`End`
-but refusals of requests that come too late.
+Requests to the job are in ``protocol/supervision/requests.py``, whether to try again in ``protocol/restarts.py``, and
+the status that people see in ``protocol/supervision/lifecycle.py``; this holds the three together. Nothing follows
+:class:`End` but refusals of requests that come too late.
 
 No I/O, no clock. ``driver/supervision.py`` obeys it.
 """
@@ -31,7 +31,8 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from moorline.errors import InvalidTransition, JobCancelled, JobFailed, MoorlineError
-from moorline.protocol.job_events import (
+from moorline.protocol.restarts import Failure, GiveUp, Restarts
+from moorline.protocol.supervision.events import (
     Action,
     AttemptEnded,
     AttemptEvent,
@@ -57,9 +58,9 @@ from moorline.protocol.job_events import (
     TimePassed,
     first_line,
 )
-from moorline.protocol.lifecycle import JobStatus, Lifecycle
-from moorline.protocol.requests import Action as RequestAction
-from moorline.protocol.requests import (
+from moorline.protocol.supervision.lifecycle import JobStatus, Lifecycle
+from moorline.protocol.supervision.requests import Action as RequestAction
+from moorline.protocol.supervision.requests import (
     Answer,
     GiveWay,
     Requests,
@@ -72,7 +73,6 @@ from moorline.protocol.requests import (
     TakeFinalCheckpoint,
     TakeSnapshot,
 )
-from moorline.protocol.restarts import Failure, GiveUp, Restarts
 
 # --- states -----------------------------------------------------------------------------------
 

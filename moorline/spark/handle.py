@@ -19,8 +19,8 @@ from moorline.errors import InvalidArgument, ParallelismTooHigh
 from moorline.http.server import Console, ConsoleServer
 from moorline.model.durations import Duration, milliseconds
 from moorline.model.options import checks_options
-from moorline.protocol.lifecycle import JobStatus
 from moorline.protocol.lowering import lower
+from moorline.protocol.supervision.lifecycle import JobStatus
 from moorline.snapshots.folders import new_folder
 from moorline.snapshots.lookup import encoded_key
 from moorline.spark.cluster import SparkCluster

@@ -6,8 +6,8 @@ A term is taken by put_if_absent of its number, and the highest number counts. W
 so there is usually one file. As with the history, a driver that slept may find its number free again because it was
 used and removed: after a put it looks whether there are higher ones, and if so takes its own back.
 
-Asks no more of a store than ``blobs.py`` has. ``protocol/leadership.py`` decides, ``driver/leadership/election.py``
-calls.
+Asks no more of a store than ``blobs.py`` has. ``protocol/supervision/leadership.py`` decides,
+``driver/leadership/election.py`` calls.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contextlib import suppress
 import msgspec
 
 from moorline.errors import BlobMissing, StorageError
-from moorline.protocol.leadership import Term
+from moorline.protocol.supervision.leadership import Term
 from moorline.storage.blobs import BlobStore
 
 FOLDER = "leader/"

@@ -66,7 +66,7 @@ class HistoryLog:
         #: Whose entries are read; None: anybody's.
         self._reads: str | None = job
         self._writer = uuid.uuid4().hex
-        #: What we go on with, if another driver of the same run was here before us; see ``protocol/leadership.py``.
+        #: The run that we go on with, if another driver has led it before; see ``protocol/supervision/leadership.py``.
         self.run = ""
         #: Of our lead in that run. A driver that slept between its lead and its claim must not take over.
         self.term = 0

@@ -12,7 +12,7 @@ from thoroughness import examples
 
 from moorline.errors import InvalidArgument
 from moorline.model.config.run import Autoscale
-from moorline.protocol.autoscaling import Autoscaling, Began, Load, Measured, Refused
+from moorline.protocol.supervision.autoscaling import Autoscaling, Began, Load, Measured, Refused
 
 CONFIG = Autoscale(maximum=64, window="10s", cool_down="30s")
 

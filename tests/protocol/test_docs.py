@@ -11,6 +11,7 @@ import inspect
 import os
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import transcript
@@ -18,10 +19,12 @@ import transcript
 import moorline.protocol
 
 PAGES = Path(__file__).parents[2] / "docs" / "internals" / "protocol"
-#: ``job_events`` has the words of ``job`` and is on its page.
-WITHOUT_PAGE = ("__init__", "job_events")
-FILES = Path(moorline.protocol.__file__).parent.glob("*.py")
-MODULES = sorted(path.stem for path in FILES if path.stem not in WITHOUT_PAGE)
+FOLDER = Path(moorline.protocol.__file__).parent
+#: ``supervision/events`` has the words of ``job`` and is on its page.
+WITHOUT_PAGE = ("__init__", "events")
+#: The files of the package and of its folders. No two have the same name, so each has a page of its name.
+FILES = {path.stem: path.relative_to(FOLDER) for path in FOLDER.rglob("*.py") if path.stem not in WITHOUT_PAGE}
+MODULES = sorted(FILES)
 BLOCK = re.compile(r"<!-- (table|transcript): (\S+) -->\n```text\n(.*?)\n```", re.DOTALL)
 
 
@@ -29,8 +32,12 @@ def page(module: str) -> Path:
     return PAGES / f"{module}.md"
 
 
+def imported(module: str) -> ModuleType:
+    return importlib.import_module(".".join(["moorline.protocol", *FILES[module].with_suffix("").parts]))
+
+
 def docstring(module: str) -> str:
-    return inspect.cleandoc(importlib.import_module(f"moorline.protocol.{module}").__doc__ or "")
+    return inspect.cleandoc(imported(module).__doc__ or "")
 
 
 def table(module: str) -> str:
@@ -72,7 +79,7 @@ def test_the_examples_of_a_page_run(module):
 
 @pytest.mark.parametrize("module", MODULES)
 def test_every_event_and_action_is_on_its_page(module):
-    code = importlib.import_module(f"moorline.protocol.{module}")
+    code = imported(module)
     text = page(module).read_text()
     for union in ("Event", "Action", "Decision"):
         for cls in getattr(getattr(code, union, None), "__args__", ()):
@@ -91,4 +98,4 @@ def test_who_drives_a_machine_is_a_file_that_exists(module):
     named = re.findall(r"`((?:driver|subtask|spark|testing|storage|state)/[\w/]+\.py)`", page(module).read_text())
     assert named
     for name in named:
-        assert (Path(moorline.protocol.__file__).parents[1] / name).exists(), name
+        assert (FOLDER.parent / name).exists(), name

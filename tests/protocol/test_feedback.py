@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorline.protocol.feedback import (
+from moorline.protocol.iteration.feedback import (
     BarrierReached,
     BarrierReturned,
     Block,

@@ -13,10 +13,11 @@ from test_transcripts import Speaker, transcripts_of
 
 from moorline.errors import InvalidTransition, LeadershipLost, MoorlineError, SavepointFailed, StorageError
 from moorline.model.config.restarts import FixedDelay
-from moorline.protocol import job_events as on
 from moorline.protocol.job import Idle, Job, Launching, Restarting
-from moorline.protocol.lifecycle import JobStatus
-from moorline.protocol.requests import (
+from moorline.protocol.restarts import Restarts
+from moorline.protocol.supervision import events as on
+from moorline.protocol.supervision.lifecycle import JobStatus
+from moorline.protocol.supervision.requests import (
     Answer,
     Requests,
     RescaleRequested,
@@ -27,7 +28,6 @@ from moorline.protocol.requests import (
     TakeFinalCheckpoint,
     TakeSnapshot,
 )
-from moorline.protocol.restarts import Restarts
 
 
 def new_job(restarts: int = 3, delay_ms: int = 1000, has_storage: bool = True) -> Job:

@@ -28,8 +28,8 @@ from moorline.protocol.alignment import (
     Unblock,
 )
 from moorline.protocol.coordination import Coordination
-from moorline.protocol.lifecycle import TRANSITIONS, JobStatus, Lifecycle
 from moorline.protocol.restarts import Failure, RestartAfter, Restarts
+from moorline.protocol.supervision.lifecycle import TRANSITIONS, JobStatus, Lifecycle
 from moorline.protocol.triggering import Triggering
 
 # --- alignment --------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 import moorline.protocol
 
 ALLOWED = {"__future__", "collections.abc", "itertools", "dataclasses", "enum", "random", "typing"}
-FILES = sorted(Path(moorline.protocol.__file__).parent.glob("*.py"))
+FILES = sorted(Path(moorline.protocol.__file__).parent.rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from thoroughness import examples
 
 from moorline.errors import InvalidTransition
-from moorline.protocol.termination import (
+from moorline.protocol.iteration.termination import (
     EndLoop,
     EndTime,
     Head,

@@ -13,9 +13,7 @@ from moorline.model.config.restarts import ExponentialDelay, FailureRate, FixedD
 from moorline.model.config.run import Autoscale
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import OperatorHandles
-from moorline.protocol import autoscaling
 from moorline.protocol import coordination as co
-from moorline.protocol import leadership as le
 from moorline.protocol.alignment import (
     Alignment,
     BarrierArrived,
@@ -24,10 +22,12 @@ from moorline.protocol.alignment import (
     OvertakeOrdered,
     Tracking,
 )
-from moorline.protocol.autoscaling import Autoscaling
 from moorline.protocol.coordination import Coordination
-from moorline.protocol.lifecycle import JobStatus, Lifecycle
 from moorline.protocol.restarts import Failure, Restarts
+from moorline.protocol.supervision import autoscaling
+from moorline.protocol.supervision import leadership as le
+from moorline.protocol.supervision.autoscaling import Autoscaling
+from moorline.protocol.supervision.lifecycle import JobStatus, Lifecycle
 from moorline.protocol.triggering import Triggering
 
 

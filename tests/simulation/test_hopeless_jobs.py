@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moorline.protocol.lifecycle import JobStatus
+from moorline.protocol.supervision.lifecycle import JobStatus
 from moorline.testing.simulation import simulator
 from moorline.testing.simulation.faults import Faults
 from moorline.testing.simulation.jobs.counting import counting_job, poisoned_job

@@ -7,8 +7,8 @@ import re
 import pytest
 from noticing import notices
 
-from moorline.protocol.feedback import Returns
-from moorline.protocol.termination import EndLoop, Head, Phase
+from moorline.protocol.iteration.feedback import Returns
+from moorline.protocol.iteration.termination import EndLoop, Head, Phase
 from moorline.subtask import in_flight
 from moorline.subtask.iteration.feedback import Feedback
 from moorline.subtask.iteration.membership import Looping

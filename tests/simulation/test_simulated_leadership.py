@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from moorline.protocol import leadership as le
+from moorline.protocol.supervision import leadership as le
 from moorline.storage.history import History
 from moorline.storage.lease import LeaseFiles
 from moorline.testing.simulation.leadership import Leaders, TwoLeaders

@@ -21,8 +21,8 @@ from moorline.model.config.run import RunConfig
 from moorline.model.graph import Graph
 from moorline.model.ids import Attempt, SubtaskId
 from moorline.model.wire.messages import Order
-from moorline.protocol.lifecycle import JobStatus
-from moorline.protocol.requests import StoppedWith
+from moorline.protocol.supervision.lifecycle import JobStatus
+from moorline.protocol.supervision.requests import StoppedWith
 from moorline.storage.history import History
 
 

@@ -23,7 +23,7 @@ from moorline.model.wire.messages import (
     Running,
     SendBackTo,
 )
-from moorline.protocol.job_events import AttemptFailed, AttemptRuns, Cause, Event, Superseded
+from moorline.protocol.supervision.events import AttemptFailed, AttemptRuns, Cause, Event, Superseded
 
 #: Reports of a subtask about itself.
 SubtaskReport = Connected | Running | Acknowledged | Declined | InputEnded | Progress | Failed

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from moorline.protocol.requests import SnapshotFailed, SnapshotTaken
+from moorline.protocol.supervision.requests import SnapshotFailed, SnapshotTaken
 
 Outcome = SnapshotTaken | SnapshotFailed
 

@@ -1,4 +1,4 @@
-"""Standing for leadership of a job, and giving it up: the thread that ``protocol/leadership.py`` runs on.
+"""Standing for leadership of a job, and giving it up: the thread that ``protocol/supervision/leadership.py`` runs on.
 
 Two threads. One keeps the time and never waits for anything else, so that a leader stops in time however long storage
 takes to answer. The other does what takes long: one request at a time. What comes of it all goes to the driver loop:
@@ -21,7 +21,7 @@ from moorline.driver.loop import DriverLoop, now_ms
 from moorline.driver.supervision import Supervision
 from moorline.errors import InvalidArgument, LeadershipLost, StorageError
 from moorline.model.config.leadership import StorageLease, ZooKeeper
-from moorline.protocol import leadership as le
+from moorline.protocol.supervision import leadership as le
 from moorline.storage.history import History
 from moorline.storage.lease import LeaseFiles
 

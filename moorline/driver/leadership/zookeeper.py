@@ -6,7 +6,8 @@
 A dead leader is noticed by ZooKeeper and not by waiting: when its session has expired the node is gone, the last term
 stands there as if it had been given back, and the next driver takes over at its next look. A leader that lives renews
 by writing to its own node: that the write is answered proves that the session lived after it was sent, so it cannot
-expire before ``ttl`` has passed since. That is the same rule as for files, and ``protocol/leadership.py`` keeps it.
+expire before ``ttl`` has passed since. That is the same rule as for files, and ``protocol/supervision/leadership.py``
+keeps it.
 
 Errors of kazoo become StorageError here. Used by ``driver/leadership/election.py``, from one thread.
 """
@@ -27,7 +28,7 @@ from kazoo.security import CREATOR_ALL_ACL
 
 from moorline.errors import StorageError
 from moorline.model.config.leadership import ZooKeeper
-from moorline.protocol.leadership import YIELDED, Term
+from moorline.protocol.supervision.leadership import YIELDED, Term
 from moorline.storage.layout import safe_name
 from moorline.storage.lease import TermFile
 

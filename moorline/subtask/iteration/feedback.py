@@ -2,7 +2,7 @@
 
 Whoever sends something back must never wait for the head: the head may itself be waiting for him to take records, and
 nothing would move again. So everything is taken as it comes, kept in memory up to a budget and then in temporary files.
-Which of it belongs to which snapshot is decided by ``protocol/feedback.py``.
+Which of it belongs to which snapshot is decided by ``protocol/iteration/feedback.py``.
 
 ``subtask/task.py`` owns one if its subtask is of a head; there is one thread, and nothing blocks.
 """
@@ -15,7 +15,7 @@ from typing import assert_never
 
 from moorline.failpoints import failpoint
 from moorline.model.wire.elements import BARRIER, BATCH, unpack_barrier
-from moorline.protocol.feedback import (
+from moorline.protocol.iteration.feedback import (
     BarrierReached,
     BarrierReturned,
     Block,

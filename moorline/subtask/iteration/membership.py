@@ -1,6 +1,6 @@
 """One subtask's part in a loop: what comes back to it, and finding out that nothing does any more.
 
-    every subtask on a way round     passes marks on                          ``protocol/termination.py``
+    every subtask on a way round     passes marks on                          ``protocol/iteration/termination.py``
     one that records come back to    queues and logs them, begins the marks   ``subtask/iteration/feedback.py``
 
 A snapshot of the head is complete when its barrier has come back, so it waits here until then. ``subtask/task.py`` owns
@@ -17,7 +17,7 @@ from moorline.model.ids import SubtaskId
 from moorline.model.wire import elements
 from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.elements import BATCH, MARK
-from moorline.protocol.termination import (
+from moorline.protocol.iteration.termination import (
     EndLoop,
     EndTime,
     Event,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from moorline.driver.checkpoints.stats import CheckpointStats
 from moorline.model.config.checkpoints import Checkpoints
 from moorline.model.manifest import Claim, Manifest
-from moorline.protocol.lifecycle import JobStatus
 from moorline.protocol.recovery import lineage
+from moorline.protocol.supervision.lifecycle import JobStatus
 from moorline.snapshots import fsck
 from moorline.storage.history import History
 from moorline.testing.simulation.jobs.counting import LostOrDoubled

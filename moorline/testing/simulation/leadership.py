@@ -1,7 +1,7 @@
 """Several drivers that stand ready for one job, in one thread from one seed.
 
-Real are the decisions (``protocol/leadership.py``), the files (``storage/lease.py``) and the history. A seed decides
-who moves next and what goes wrong:
+Real are the decisions (``protocol/supervision/leadership.py``), the files (``storage/lease.py``) and the history. A
+seed decides who moves next and what goes wrong:
 
     clocks          each driver has its own, slower or faster than the others by up to a fifth, with its own zero
     requests        are carried out at any time between the question and the answer; some fail, done or not done
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from moorline.driver.leadership.election import perform
 from moorline.errors import Fenced, StorageError
 from moorline.model.manifest import Claim, Manifest
-from moorline.protocol import leadership as le
+from moorline.protocol.supervision import leadership as le
 from moorline.storage.blobs import Blob, BlobStore
 from moorline.storage.history import History
 from moorline.storage.lease import LeaseFiles

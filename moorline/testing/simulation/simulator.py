@@ -38,8 +38,8 @@ from moorline.model.config.thresholds import Folding, Thresholds
 from moorline.model.graph import Graph
 from moorline.model.manifest import Claim, Manifest
 from moorline.model.wire.messages import Failed
-from moorline.protocol.lifecycle import JobStatus
 from moorline.protocol.recovery import ended_with_a_savepoint, lineage
+from moorline.protocol.supervision.lifecycle import JobStatus
 from moorline.snapshots import fsck
 from moorline.storage.history import History
 from moorline.storage.stores.memory import MemoryStore

@@ -1,6 +1,6 @@
 """The events of a job and the actions that they lead to: the words of ``protocol/job.py``.
 
-Those about requests are in ``protocol/requests.py``.
+Those about requests are in ``protocol/supervision/requests.py``.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from moorline.errors import MoorlineError
-from moorline.protocol.lifecycle import JobStatus
-from moorline.protocol.requests import (
+from moorline.protocol.supervision.lifecycle import JobStatus
+from moorline.protocol.supervision.requests import (
     Answer,
     RescaleRequested,
     SnapshotFailed,

@@ -8,10 +8,10 @@
                   v
                FAILED
 
-WAITING is for a driver that stands by while another one leads (``protocol/leadership.py``). If the job ends there, it
-ends here in the same way.
+WAITING is for a driver that stands by while another one leads (``leadership.py``). If the job ends there, it ends here
+in the same way.
 From any state up to RESTARTING: cancel -> CANCELLING -> CANCELLED, give up -> FAILED. A cancelled job does not fail.
-``protocol/job.py`` moves along this table; whoever waits for a job waits for a terminal state.
+``protocol/job.py`` moves along this table; to wait for a job is to wait for a terminal state.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ snapshot waits until an attempt runs. A snapshot that an attempt has begun ends 
                that attempt runs        -> answer
     any        the job has ended        -> answer
 
-Each request is answered exactly once. ``protocol/job.py`` holds this and says when; ``driver/requests.py`` has
-the futures. The numbers of requests are the caller's.
+Each request is answered exactly once. ``protocol/job.py`` holds this and says when; ``driver/requests.py`` has the
+futures. The numbers of requests are the caller's.
 """
 
 from __future__ import annotations
