@@ -65,7 +65,7 @@ def payment(number: int) -> tuple[int, int, int]:
 
 
 def judge(usual: Usual, cents: int, at_ms: int) -> tuple[Usual, list[str]]:
-    """What one more payment makes of the card's state, and what is wrong with it."""
+    """The card's state after one more payment, and the reason for an alert."""
     count, total, squares, before, last = usual
     why = []
     if count >= 10:
@@ -118,12 +118,12 @@ def plain_loop(records: int) -> list[dict[str, Any]]:
 
 
 def published(folder: Path) -> list[dict[str, Any]]:
-    """What anybody can read in the sink's folder."""
+    """The alerts in the sink's folder, as any reader sees them."""
     return [json.loads(line) for file in sorted(folder.glob("part-*.jsonl")) for line in file.read_text().splitlines()]
 
 
 def covered(location: Path, checkpoint: int) -> int:
-    """How many payments had been read at a checkpoint: its manifest has the position of every split."""
+    """The number of payments read at a checkpoint: its manifest has the position of every split."""
     for record in History(open_store(f"{location}/payments"), "payments").read():
         if isinstance(record.entry, Manifest) and record.entry.checkpoint == checkpoint:
             handles = [h for o in record.entry.operators if o.uid == "payments" for h in o.subtasks]
@@ -147,7 +147,7 @@ class Lines:
         print(f"{time.monotonic() - self._began:5.1f} s  {text}", flush=True)
 
     def show(self, facts: dict[str, str], share: float) -> None:
-        """How it stands."""
+        """Show the state of the job."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + 2
             self.say(", ".join(f"{name} {value}" for name, value in facts.items()))
@@ -183,7 +183,7 @@ class Screen(Lines):
 
 
 class _Events(logging.Handler):
-    """What Moorline logs, on our screen."""
+    """A handler that shows Moorline's log on our screen."""
 
     def __init__(self, screen: Lines) -> None:
         super().__init__(logging.WARNING)
@@ -296,13 +296,13 @@ class Demo:
 def verdict(records: int, folder: Path, result: mo.Result, screen: Lines) -> bool:
     """Compare what was published with what a plain loop finds, and say so."""
     screen.say("the job has finished; now a plain loop over the same payments ...")
-    found, expected = published(folder), plain_loop(records)
-    keys = [Counter(tuple(sorted(alert.items())) for alert in alerts) for alerts in (found, expected)]
+    actual, expected = published(folder), plain_loop(records)
+    keys = [Counter(tuple(sorted(alert.items())) for alert in alerts) for alerts in (actual, expected)]
     missing, extra = (keys[1] - keys[0]).total(), (keys[0] - keys[1]).total()
     restored = [n for n in result.restored_from if n]
     screen.say(f"checkpoints completed: {len(result.checkpoints)}; failed attempts: {len(result.failures)}")
     screen.say(f"restored from checkpoint: {', '.join(map(str, restored)) or 'none'}")
-    screen.say(f"alerts published: {len(found):,}; alerts of the plain loop: {len(expected):,}")
+    screen.say(f"alerts published: {len(actual):,}; alerts of the plain loop: {len(expected):,}")
     if missing or extra:
         screen.say(f"DIFFERENT: {missing:,} alerts are missing and {extra:,} are too many")
         return False

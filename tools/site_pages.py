@@ -1,6 +1,6 @@
 """Pages of the site that are not in ``docs/``: the API reference, the examples, and those at the root of the project.
 
-The pages in ``docs/`` link to files outside of it, which is right for somebody who reads them in a clone. Here such a
+The pages in ``docs/`` link to files outside of it, which is right for readers of a clone. Here such a
 link leads to the page made of that file; one to a test or to a module becomes plain text.
 """
 
@@ -70,8 +70,8 @@ def _nav(files: Files) -> list[Any]:
     paths = sorted(file.src_uri for file in files.documentation_pages())
     nav: list[Any] = ["index.md", "glossary.md"]
     for folder in FOLDERS:
-        mine = [path for path in paths if path.startswith(f"{folder}/")]
-        nav.append({"API" if folder == "api" else folder.capitalize(): mine})
+        pages = [path for path in paths if path.startswith(f"{folder}/")]
+        nav.append({"API" if folder == "api" else folder.capitalize(): pages})
     return nav
 
 

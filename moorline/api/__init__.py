@@ -1,1 +1,1 @@
-"""What users write: functions, states, streams, jobs, sources and sinks. Building a job runs nothing."""
+"""The vocabulary of a job: functions, states, streams, jobs, sources and sinks. Building a job runs nothing."""

@@ -69,9 +69,9 @@ def _closed(head: Operator, entrance: str, stream: Stream[Any], feedback: Stream
     """The head with its real inputs."""
     (edge,) = [i for i in head.inputs if i.upstream == entrance]
     inputs: list[Input] = []
-    for one in head.inputs:
-        entering = stream._origins if one is edge else ((one.upstream, one.tag),)
-        inputs += [replace(one, upstream=upstream, tag=tag) for upstream, tag in entering]
+    for input in head.inputs:
+        entering = stream._origins if input is edge else ((input.upstream, input.tag),)
+        inputs += [replace(input, upstream=upstream, tag=tag) for upstream, tag in entering]
     # With no key it does not matter who gets what comes back, so everybody has his share.
     back = Partitioning.HASH if edge.partitioning is Partitioning.HASH else Partitioning.REBALANCE
     inputs += [
@@ -83,14 +83,14 @@ def _closed(head: Operator, entrance: str, stream: Stream[Any], feedback: Stream
 
 def _check(job: Job, head: str) -> None:
     graph = Graph(job.name, tuple(job._operators.values()), 1)
-    mine = graph.loops[head]
+    body = graph.loops[head]
     tails = {i.upstream for i in graph.by_uid[head].inputs if i.feedback}
-    if not tails <= mine:
-        strange = ", ".join(sorted(tails - mine))
+    if not tails <= body:
+        strange = ", ".join(sorted(tails - body))
         how = "give back what has become of the stream that the step was given"
         raise InvalidLoop(head, f"its feedback comes from {strange}, which the loop does not lead to", how)
-    for other, theirs in graph.loops.items():
-        if other != head and theirs & mine:
-            shared = ", ".join(sorted(theirs & mine))
+    for other, other_body in graph.loops.items():
+        if other != head and other_body & body:
+            shared = ", ".join(sorted(other_body & body))
             how = "loops cannot be nested: send records of both kinds round one loop, or put one loop after the other"
             raise InvalidLoop(head, f"it shares {shared} with the loop of {other}", how)

@@ -33,7 +33,7 @@ from moorline.model.graph import Graph, Input, Operator, Partitioning
 from moorline.model.key_groups import MAX_KEY_GROUPS, default_max_parallelism
 from moorline.model.options import STEP_OPTIONS, check_options, checks_options
 
-#: What a step may be told beside its function.
+#: The options of a step beside its function.
 OPTIONS = {"watermarks", "broadcast", "window", "rekey", "drop_states"}
 
 

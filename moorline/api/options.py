@@ -45,7 +45,7 @@ class StateOptions(TypedDict, total=False):
     '1h'
     """
 
-    #: How long what nobody touches is kept; a length will do.
+    #: How long an entry is kept that is not touched; a length will do.
     ttl: StateTtlConfig | Duration | None
     #: Makes a value of today's type from one that was stored with another type.
     migrate: Callable[[Any], Any] | None

@@ -3,7 +3,7 @@
 A sink makes its output visible in two steps. At a barrier, ``prepare`` stages what was written since the last
 one, durably, and returns *committables*: plain data that says what is to be done to make it visible. They are
 part of the snapshot. When the checkpoint is complete, ``commit`` does it. After a restart the committables of
-the restored checkpoint are committed again, because nobody knows whether that happened before; so committing
+the restored checkpoint are committed again, because it is unknown whether that happened before; so committing
 twice must be harmless, also when an older, half-dead attempt does it at the same time.
 
 Each call gets the order of events like this:

@@ -3,7 +3,7 @@
 A source consists of *splits*: files, partitions, ranges. Each split has an id (an int or a str) and is read by
 exactly one subtask, which is settled by the id alone, so every subtask can tell without asking. A reader says
 how far it is in each of its splits; that is the source's state in a snapshot. After a restart, at whatever
-parallelism, every reader is told the positions of all splits and goes on with those that are now its own.
+parallelism, every reader is given the positions of all splits and goes on with those that are now its own.
 
     class Countdown(mo.Source):
         def __init__(self, start):
@@ -76,7 +76,7 @@ class SourceReader(Generic[T_co]):
     split: SplitId | None = None
     #: After :meth:`read`: when its records happened, in milliseconds since 1970, if the outside system says so.
     timestamps: list[int] | None = None
-    #: After :meth:`read`: what goes to side outputs, by the names of their tags. Emptied by whoever called it.
+    #: After :meth:`read`: what goes to side outputs, by the names of their tags. Emptied by the caller.
     side_outputs: dict[str, list[Any]] | None = None
 
     def read(self, limit: int, /) -> list[T_co] | None:
@@ -94,7 +94,7 @@ class SourceReader(Generic[T_co]):
         return None
 
     def positions(self) -> Positions:
-        """How far each of the own splits is: after every record that ``read`` has returned.
+        """The position of each of the own splits: after every record that ``read`` has returned.
 
         Keep finished splits in it as long as they could be found again. Positions are plain data.
         """
@@ -110,13 +110,13 @@ class SourceReader(Generic[T_co]):
 class Source(Generic[T_co]):
     """The beginning of a stream: a system that records come from."""
 
-    #: Does it end by itself? ``mode="auto"`` asks; None: nobody knows.
+    #: Does it end by itself? ``mode="auto"`` asks; None: unknown.
     is_bounded: bool | None = None
 
     def check(self) -> None:
         """Called once on the driver, before anything is started: raise here what can be known to go wrong.
 
-        A path that is misspelt, a server that refuses the password: found now, it costs nobody a night. Whatever is
+        A path that is misspelt, a server that refuses the password: found now, it costs no night. Whatever is
         raised refuses the start. The default finds nothing.
         """
 

@@ -142,7 +142,7 @@ class Stream(AnswersForeignNames, Generic[T_co]):
     def broadcast(self, *descriptors: MapStateDescriptor[Any, Any]) -> Stream[T_co] | BroadcastStream[T_co]:
         """Every record to every subtask of the next operator.
 
-        With descriptors: to be connected with another stream, for a function that keeps what it is told in broadcast
+        With descriptors: to be connected with another stream, for a function that keeps what it receives in broadcast
         state of these names.
         """
         for descriptor in descriptors:
@@ -192,7 +192,7 @@ class Stream(AnswersForeignNames, Generic[T_co]):
         return iterate(self, step, pickled)
 
     def side_output(self, tag: OutputTag[A]) -> Stream[A]:
-        """What the operator before sent to ``tag``."""
+        """The records that the operator before sent to ``tag``."""
         if not isinstance(tag, OutputTag):
             raise InvalidArgument("side_output", tag, 'Give the OutputTag that the function uses: OutputTag("late").')
         return Stream(self._job, tuple((uid, tag.name) for uid, _ in self._origins))

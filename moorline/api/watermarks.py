@@ -1,4 +1,4 @@
-"""When things happened, and how far a stream has come: timestamps and watermarks.
+"""Timestamps and watermarks: when things happened, and how far a stream has come.
 
 A strategy says where a record's timestamp comes from and how watermarks follow from the timestamps::
 
@@ -164,7 +164,7 @@ class WatermarkStrategy:
         return replace(self, timestamp=timestamp)
 
     def with_idleness(self, idleness: Duration) -> WatermarkStrategy:
-        """The same, and whoever has had no record for ``idleness`` is not waited for."""
+        """The same strategy; a subtask without a record for ``idleness`` is not waited for."""
         return replace(self, idleness=idleness)
 
     @property

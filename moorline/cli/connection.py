@@ -1,4 +1,4 @@
-"""How a command finds a running job: the URL of its console and the file with its token.
+"""The connection to a running job: the URL of its console and the file with its token.
 
 The token itself is no option: command lines are seen by others and kept in histories.
 """

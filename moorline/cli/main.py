@@ -29,8 +29,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        found: click.Command = importlib.import_module(f"{commands.__name__}.{cmd_name}").command
-        return found
+        command: click.Command = importlib.import_module(f"{commands.__name__}.{cmd_name}").command
+        return command
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -44,11 +44,11 @@ class Commands(click.Group):
 
 
 def _paragraph(error: Exception) -> str:
-    """What went wrong, for whoever has to act."""
-    told = str(error).strip()
+    """An error as a paragraph, for the user who has to act."""
+    message = str(error).strip()
     if not isinstance(error, MoorlineError):
-        told = f"{type(error).__name__}: {told}. Run it again as moorline --debug ... to see where."
-    return "\n".join(textwrap.fill(line, 100, subsequent_indent="  ") for line in told.splitlines()[:20])
+        message = f"{type(error).__name__}: {message}. Run it again as moorline --debug ... to see where."
+    return "\n".join(textwrap.fill(line, 100, subsequent_indent="  ") for line in message.splitlines()[:20])
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -62,7 +62,7 @@ def cli(debug: bool) -> None:
 
 
 def main() -> None:
-    """What the installed script calls."""
+    """Run the command line: the installed script calls this."""
     cli(prog_name="moorline")
 
 

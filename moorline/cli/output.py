@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for scripts, and a sign of life on long work.
+"""Output of commands: tables for people, JSON for scripts, and a sign of life on long work.
 
 With ``rich`` (an extra) tables are drawn and long work has a bar; without it they are plain columns. Either way a
 pipe or a file gets plain text, and ``--json`` gets one JSON document and nothing else on standard output.
@@ -60,7 +60,7 @@ def show_table(headers: Sequence[str], rows: Sequence[Sequence[str]], numbers: S
 
 
 def printable(text: str) -> str:
-    """Without what could move the cursor or colour the terminal: names come from whoever wrote the snapshot.
+    """The text without control characters, which could move the cursor: names come from the writer of a snapshot.
 
     >>> printable("a\\x1b[31m\\nb")
     'a\\\\x1b[31m\\\\nb'
@@ -85,7 +85,7 @@ def size(count: int) -> str:
 
 
 def age(created_ms: int, now_ms: int | None = None) -> str:
-    """How long ago that was.
+    """The time since then, for people.
 
     >>> age(0, 5_000), age(0, 7_260_000)
     ('5 s', '2 h 1 min')
@@ -104,7 +104,7 @@ def age(created_ms: int, now_ms: int | None = None) -> str:
 def long_work(title: str) -> Iterator[Callable[[str], None]]:
     """A bar on standard error while work goes on, if a person looks at it. Call what it gives to say how far it is."""
     if not HAS_RICH or not sys.stderr.isatty():
-        yield lambda told: None
+        yield lambda step: None
         return
     columns = (
         rich.progress.SpinnerColumn(),
@@ -113,4 +113,4 @@ def long_work(title: str) -> Iterator[Callable[[str], None]]:
     )
     with rich.progress.Progress(*columns, console=rich.console.Console(stderr=True), transient=True) as progress:
         task = progress.add_task(title)
-        yield lambda told: progress.update(task, description=f"{title}: {printable(told)}")
+        yield lambda step: progress.update(task, description=f"{title}: {printable(step)}")

@@ -61,7 +61,7 @@ def generate(
 ) -> Source[Any]:
     """Generate ``function(0)``, ``function(1)``, … up to ``count`` records, or without end.
 
-    ``splits`` (8 unless told) is how many subtasks can share the work; it must stay the same for the life of
+    ``splits`` (8 unless given) is how many subtasks can share the work; it must stay the same for the life of
     the job, because positions are kept per split. Within a split the order is kept. ``rate`` is the number of
     records per second of the whole source, shared evenly among the splits; a source that was held up catches up
     on one second at most. The function must give the same record for the same number each time: after a failure

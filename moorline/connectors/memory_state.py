@@ -1,6 +1,6 @@
 """State in an outside store that is a dict of this process: for tests, and for the simulator.
 
-It keeps the contract of all stores (``api/state/external.py``) and can be told to fail, so what is tried with it holds
+It keeps the contract of all stores (``api/state/external.py``) and can be made to fail, so what is tried with it holds
 for a database too. Stores of the same name are one store, also after pickling.
 """
 
@@ -32,7 +32,7 @@ Ident = tuple[str, str, Place]
 
 @dataclass
 class MemoryData:
-    """What is in a store. Tests look at it, and make it fail."""
+    """The contents of a store. Tests look at it, and make it fail."""
 
     documents: dict[Ident, bytes] = field(default_factory=dict)
     marks: dict[tuple[str, str], dict[tuple[int, int], Mark]] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class MemoryState(ExternalStore):
 
     @property
     def data(self) -> MemoryData:
-        """What is in it."""
+        """The contents of the store."""
         return _stores.setdefault(self.name, MemoryData())
 
     def open(self, owner: Owner) -> StoreSession:
@@ -115,15 +115,15 @@ class _MemorySession:
         with self._data.lock:
             self._own_mark()
             documents, job, uid = self._data.documents, self._owner.job, self._owner.uid
-            found = [(place, documents.get((job, uid, place))) for place in places]
-        return [Document(place, content) for place, content in found if content is not None]
+            contents = [(place, documents.get((job, uid, place))) for place in places]
+        return [Document(place, content) for place, content in contents if content is not None]
 
     def scan(self, state: str) -> Iterator[list[Document]]:
         with self._data.lock:
-            mine = [(i[2], d) for i, d in self._data.documents.items() if self._is_mine(i) and i[2].state == state]
-        for n in range(0, len(mine), 100):
+            own = [(i[2], d) for i, d in self._data.documents.items() if self._is_mine(i) and i[2].state == state]
+        for n in range(0, len(own), 100):
             self._step("scan")
-            yield [Document(place, content) for place, content in mine[n : n + 100]]
+            yield [Document(place, content) for place, content in own[n : n + 100]]
 
     def count(self, limit: int) -> int:
         with self._data.lock:

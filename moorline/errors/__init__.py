@@ -3,7 +3,7 @@
     building.py    the author, before anything runs: JobError
     running.py     the author, at run time: StateError, UserCodeFailed
     restoring.py   the author or the operator, when a job starts from a snapshot: RestoreError
-    operating.py   the operator: StorageError, JobFailed, Fenced, SparkUnsuitable ...; whoever asked for the content
+    operating.py   the operator: StorageError, JobFailed, Fenced, SparkUnsuitable ...; the asker for the content
                    of a state: QueryFailed; and us, because it is a bug: InvalidTransition
 
 Fields come first and the sentence last, so callers and tests read attributes instead of parsing text.

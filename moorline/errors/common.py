@@ -1,4 +1,4 @@
-"""What all errors are, and why a checkpoint is given up, which is none."""
+"""The base of all errors, and the reasons for giving up a checkpoint, which are none."""
 
 from __future__ import annotations
 

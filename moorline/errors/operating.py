@@ -37,7 +37,7 @@ class StorageError(MoorlineError):
 
     @classmethod
     def of(cls, path: str, operation: str, error: OSError) -> StorageError:
-        """What the operating system has refused, and whether waiting can help.
+        """The error for a refusal of the operating system; says whether waiting can help.
 
         >>> StorageError.of("/data/in", "read", PermissionError(13, "Permission denied")).can_pass
         False
@@ -65,7 +65,7 @@ class JobNotEnded(MoorlineError):
 
     job: str
     location: str
-    #: Its process runs on this machine; otherwise nobody can tell from here.
+    #: Its process runs on this machine; otherwise that cannot be seen from here.
     lives: bool
     attempt: int
 
@@ -200,8 +200,8 @@ class JobFailed(MoorlineError):
     history: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        told = "".join(f"\n  {line}" for line in self.history)
-        return f"job {self.job!r} failed: {self.reason}{told}\n{self.last}"
+        story = "".join(f"\n  {line}" for line in self.history)
+        return f"job {self.job!r} failed: {self.reason}{story}\n{self.last}"
 
 
 @dataclass(eq=False)
@@ -224,5 +224,5 @@ class InvalidTransition(MoorlineError):
     story: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        told = "".join(f"\n  {line}" for line in self.story)
-        return f"{self.machine} in state {self.state} cannot take: {self.event}{told}"
+        story = "".join(f"\n  {line}" for line in self.story)
+        return f"{self.machine} in state {self.state} cannot take: {self.event}{story}"

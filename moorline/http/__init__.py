@@ -1,1 +1,1 @@
-"""The HTTP side of a running job: what it tells and is told from other processes."""
+"""The HTTP side of a running job: requests of other processes, and the answers."""

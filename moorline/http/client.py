@@ -28,7 +28,7 @@ _TRIES, _PAUSE_SECONDS = 5, 0.05
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
-        """The token is for the job alone, not for wherever somebody sends us."""
+        """Refuse: the token is for the job alone, not for wherever a redirect leads."""
 
 
 #: No proxy either.
@@ -58,7 +58,7 @@ class QueryClient:
         level: Literal["live", "checkpoint"] = "live",
         timeout: Duration = "10s",
     ) -> Any:
-        """What ``handle.query`` would return in the job's own process: the value, or None."""
+        """The value under a key, as ``handle.query`` returns it in the job's own process, or None."""
         try:
             encoded = keys.encode(key)
         except keys.NotAKey as error:
@@ -72,32 +72,32 @@ class QueryClient:
         wait_ms = milliseconds(timeout, "timeout")
         asked = {"uid": uid, "state": state, "key": typed_json.encoded_key_to_json(key)}
         asked |= {"level": level, "timeout_ms": wait_ms}
-        status, told = self._ask("POST", "/v1/query", asked, wait_ms)
+        status, answer = self._ask("POST", "/v1/query", asked, wait_ms)
         if status == 200:
-            return typed_json.from_json(told.get("value"))
+            return typed_json.from_json(answer.get("value"))
         if status in (404, 503):
             # The error's own words begin with which state it was.
-            cause = str(told.get("error", "")).partition("cannot be queried: ")
+            cause = str(answer.get("error", "")).partition("cannot be queried: ")
             raise (QueryFailed if status == 404 else QueryUnavailable)(uid, state, cause[2] or cause[0])
-        raise ConsoleRefused(self._url, str(told.get("error", f"it answered {status}")))
+        raise ConsoleRefused(self._url, str(answer.get("error", f"it answered {status}")))
 
     def status(self) -> dict[str, Any]:
-        """How the job is: its status, attempt, failures, and records per operator."""
+        """The state of the job: its status, attempt, failures, and records per operator."""
         return self._expect("GET", "/v1/status")
 
     def checkpoints(self) -> list[dict[str, Any]]:
         """The complete checkpoints of this run."""
-        found: list[dict[str, Any]] = self._expect("GET", "/v1/checkpoints")["checkpoints"]
-        return found
+        checkpoints: list[dict[str, Any]] = self._expect("GET", "/v1/checkpoints")["checkpoints"]
+        return checkpoints
 
     def savepoint(self, path: str, *, timeout: Duration = "5min") -> str:
-        """What ``handle.savepoint`` does: take one at ``path`` (as the driver sees it), and return where it is."""
+        """Take a savepoint at ``path`` (as the driver sees it) and return where it is: ``handle.savepoint``."""
         wait_ms = milliseconds(timeout, "timeout")
-        told = self._expect("POST", "/v1/savepoint", {"path": path, "timeout_ms": wait_ms}, wait_ms)
-        return str(told["savepoint"])
+        answer = self._expect("POST", "/v1/savepoint", {"path": path, "timeout_ms": wait_ms}, wait_ms)
+        return str(answer["savepoint"])
 
     def rescale(self, parallelism: int | dict[str, int], *, timeout: Duration = "5min") -> dict[str, Any]:
-        """What ``handle.rescale`` does. Returns the status, once all subtasks run."""
+        """Rescale, as ``handle.rescale`` does. Returns the status, once all subtasks run."""
         wait_ms = milliseconds(timeout, "timeout")
         return self._expect("POST", "/v1/rescale", {"parallelism": parallelism, "timeout_ms": wait_ms}, wait_ms)
 
@@ -112,10 +112,10 @@ class QueryClient:
     def _expect(
         self, method: str, path: str, content: dict[str, Any] | None = None, wait_ms: int = 0
     ) -> dict[str, Any]:
-        status, told = self._ask(method, path, content, wait_ms)
+        status, answer = self._ask(method, path, content, wait_ms)
         if status != 200:
-            raise ConsoleRefused(self._url, str(told.get("error", f"it answered {status}")))
-        return told
+            raise ConsoleRefused(self._url, str(answer.get("error", f"it answered {status}")))
+        return answer
 
     def _ask(
         self, method: str, path: str, content: dict[str, Any] | None = None, wait_ms: int = 0
@@ -128,11 +128,11 @@ class QueryClient:
         for left in reversed(range(tries)):
             try:
                 with _opener.open(request, timeout=10 + wait_ms / 1000) as response:
-                    status, told = response.status, response.read(_MOST_BYTES)
+                    status, body = response.status, response.read(_MOST_BYTES)
                 break
             except urllib.error.HTTPError as error:
                 with error:
-                    status, told = error.code, error.read(_MOST_BYTES)
+                    status, body = error.code, error.read(_MOST_BYTES)
                 break
             except (OSError, http.client.HTTPException) as error:
                 reason = getattr(error, "reason", error)
@@ -142,7 +142,7 @@ class QueryClient:
                 cause = f"it cannot be reached ({reason}). Is the job running, and is this its address?"
                 raise ConsoleRefused(self._url, cause) from None
         try:
-            answer = json.loads(told)
+            answer = json.loads(body)
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):

@@ -38,13 +38,13 @@ class Served(Protocol):
 class Refusal(Exception):
     """A request is not answered, and why."""
 
-    def __init__(self, status: int, told: str) -> None:
-        super().__init__(told)
-        self.status, self.told = status, told
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status, self.reason = status, reason
 
 
 def read(method: str, path: str, content: dict[str, Any], served: Served) -> Callable[[], Any]:
-    """What a request asks of the job. Raises :class:`Refusal`."""
+    """The question of a request to the job. Raises :class:`Refusal`."""
     match method, path:
         case "GET", "/v1/status":
             return served.status_told

@@ -5,12 +5,12 @@ Off unless asked for. One request per connection, JSON in and out, and nothing t
 
 Who may ask is who has the token: made anew for each run, shown by the handle and in a file that only its owner can
 read, compared in constant time, taken from the ``Authorization`` header alone. A browser cannot be made to ask on
-somebody's behalf: the ``Host`` must be an address or a name of this machine (a name of somebody else's that leads here
+another's behalf: the ``Host`` must be an address or a name of this machine (a foreign name that leads here
 is turned away), there is no cookie, and a body must say that it is JSON.
 
 Strangers get little: the token is checked before a body is read; a request must be here within five seconds, whole,
 however slowly it trickles; bodies are small; connections few. For one more, one that has not shown the token goes
-(``model/wire/waiting_room.py``), so a crowd that trickles keeps nobody out who has it. All of this is on threads of its
+(``model/wire/waiting_room.py``), so a crowd that trickles keeps out none that has it. All of this is on threads of its
 own, so checkpoints do not wait for it.
 
 A request is read to its end before anything is asked of the job: whatever is wrong with it is the client's, and 4xx.
@@ -88,7 +88,7 @@ class Console:
 
     @classmethod
     def of(cls, console: Console | str | bool) -> Console:
-        """What ``console=`` of a start means."""
+        """The endpoint for the ``console=`` of a start."""
         return console if isinstance(console, Console) else cls() if console is True else cls(str(console))
 
     def parts(self) -> tuple[str, int]:
@@ -105,7 +105,7 @@ class ConsoleServer:
     def __init__(self, served: Served, console: Console | str | bool = True) -> None:
         config = Console.of(console)
         host, port = config.parts()
-        #: Only whoever has this is answered.
+        #: Only requests with this are answered.
         self.token = secrets.token_urlsafe(32)
         try:
             self._server = _Server((host, port), served, self.token, config.request_seconds)
@@ -138,7 +138,7 @@ class ConsoleServer:
 
 
 def _write_private(path: str, token: str) -> None:
-    """Nobody else may read it, at no moment; and a file that is in the way is not followed."""
+    """Write a file that no other user can read, at no moment; a link that is in the way is not followed."""
     with suppress(FileNotFoundError):
         os.unlink(path)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -249,32 +249,32 @@ class _Handler(BaseHTTPRequestHandler):
             with self.server.admitted(self.connection):
                 ask = self._read_request(length)
                 self.server.is_whole(self.connection)
-                status, told = 200, ask()
+                status, content = 200, ask()
         except Refusal as refusal:
-            status, told = refusal.status, {"error": refusal.told}
+            status, content = refusal.status, {"error": refusal.reason}
         except QueryUnavailable as error:
-            status, told = 503, {"error": str(error)}
+            status, content = 503, {"error": str(error)}
         except QueryFailed as error:
-            status, told = 404, {"error": str(error)}
+            status, content = 404, {"error": str(error)}
         except SavepointNotPermitted as error:
-            status, told = 403, {"error": str(error)}
+            status, content = 403, {"error": str(error)}
         except SparkUnsuitable as error:
-            status, told = 409, {"error": str(error)}
+            status, content = 409, {"error": str(error)}
         except JobError as error:  # the job cannot be as it was asked to be
-            status, told = 400, {"error": str(error)}
+            status, content = 400, {"error": str(error)}
         except TimeoutError:
-            status, told = 504, {"error": "it has not come to an end in time; it goes on, and the status will tell"}
+            status, content = 504, {"error": "it has not come to an end in time; it goes on, and the status will tell"}
         except MoorlineError as error:
-            status, told = 500, {"error": str(error)}
+            status, content = 500, {"error": str(error)}
         except OSError:
-            raise  # the line is broken: nobody is there to be told
+            raise  # the line is broken: there is no one to answer
         except Exception:
             log.exception("a console request failed")
-            status, told = 500, {"error": "the request failed; the driver's log says why"}
-        self._send(status, told)
+            status, content = 500, {"error": "the request failed; the driver's log says why"}
+        self._send(status, content)
 
     def _check_host(self) -> None:
-        """DNS rebinding: a page of somebody else's may make a browser talk to us, but under its own name."""
+        """Refuse DNS rebinding: a foreign page may make a browser talk to us, but under its own name."""
         host = self.headers.get("Host", "")
         name = host.rpartition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
         with suppress(ValueError):
@@ -291,7 +291,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refusal(401, "give the job's token: Authorization: Bearer <token>")
 
     def _read_request(self, length: str | None) -> Callable[[], Any]:
-        """What is to be asked of the job. Nothing has been asked yet, so whatever goes wrong here is the request's."""
+        """The question to the job. Nothing has been asked yet, so whatever goes wrong here is the request's."""
         try:
             content = {} if length is None else self._body(length)
             return routes.read(self.command, self.path, content, self.server.served)
@@ -317,8 +317,8 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refusal(400, "the body is a JSON object")
         return content
 
-    def _send(self, status: int, told: Any) -> None:
-        data = json.dumps(told, allow_nan=False).encode()
+    def _send(self, status: int, content: Any) -> None:
+        data = json.dumps(content, allow_nan=False).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
@@ -336,4 +336,4 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(code, {"error": "this is not a request that can be answered"})
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Nothing: what was asked for may hold somebody's token or data."""
+        """Log nothing: a request may hold a token or a user's data."""

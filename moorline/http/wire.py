@@ -38,7 +38,7 @@ from moorline.model import keys
 
 _MICROSECOND = timedelta(microseconds=1)
 _UNITS = ("Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as")
-#: Nobody nests keys and values deeper than this by honest means.
+#: Honest keys and values are not nested deeper than this.
 _DEPTH = 60
 
 

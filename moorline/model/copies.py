@@ -40,7 +40,7 @@ _HEAP_TYPE = 1 << 9
 
 
 class _Kind(NamedTuple):
-    """How values of one type are copied, and made the only holder of what is in them."""
+    """The way to copy values of one type, and to make a copy the only holder of its contents."""
 
     copy: Callable[[Any], Any]
     own: Callable[[Any], Any]
@@ -115,7 +115,7 @@ def copies_of(records: list[Any]) -> list[Any]:
 
 
 def _classified(cls: type) -> _Kind | None:
-    """How values of a type that was not met before are copied; None if they need not be."""
+    """The way to copy values of a type that was not met before; None if they need not be copied."""
     if is_immutable_type(cls):
         IMMUTABLE.add(cls)
         return None

@@ -32,17 +32,17 @@ def between(edges: set[tuple[T, T]], first: T, last: set[T]) -> frozenset[T]:
     """
 
     def reached(start: set[T], steps: set[tuple[T, T]]) -> set[T]:
-        found, fresh = set(start), set(start)
+        seen, fresh = set(start), set(start)
         while fresh:
-            fresh = {b for a, b in steps if a in fresh} - found
-            found |= fresh
-        return found
+            fresh = {b for a, b in steps if a in fresh} - seen
+            seen |= fresh
+        return seen
 
     return frozenset(reached({first}, edges) & reached(last, {(b, a) for a, b in edges}))
 
 
 class Partitioning(Enum):
-    """Which subtask downstream gets a record."""
+    """The rule for which subtask downstream gets a record."""
 
     FORWARD = "forward"  # the one with the same index
     REBALANCE = "rebalance"  # all of them in turn
@@ -52,7 +52,7 @@ class Partitioning(Enum):
 
 @dataclass(frozen=True)
 class Input:
-    """Where an operator's records come from."""
+    """A source of an operator's records: the operator before and how records are partitioned."""
 
     upstream: str
     tag: str | None
@@ -97,7 +97,7 @@ class Operator:
         return any(i.partitioning is Partitioning.HASH for i in self.inputs)
 
     def key_selector(self, side: int) -> Any:
-        """What makes the key of a record on one of its inputs."""
+        """The function that makes the key of a record on one of its inputs."""
         return next((i.key for i in self.inputs if i.side == side), None)
 
     def may_unpickle(self, upstream: str, tag: str | None) -> bool:
@@ -108,7 +108,7 @@ class Operator:
     def key_type(self) -> Any:
         """The type of the keys, if ``key_by`` or the annotation of a selector says it."""
         said = (type_of_keys(i.key, i.key_type) for i in self.inputs if i.partitioning is Partitioning.HASH)
-        return next((one for one in said if one is not None), None)
+        return next((declared for declared in said if declared is not None), None)
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class Vertex:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a graph runs: vertices in slots of stages, joined by links."""
+    """The physical form of a graph: vertices in slots of stages, joined by links."""
 
     graph: Graph
     vertices: tuple[Vertex, ...]
@@ -228,9 +228,9 @@ class Plan:
     def loop_of(self) -> dict[int, frozenset[int]]:
         """For each vertex of a loop all vertices of that loop. None belongs to two of them."""
         edges = {(link.source, link.target) for link in self.links if not link.feedback}
-        found: dict[int, frozenset[int]] = {}
+        loops: dict[int, frozenset[int]] = {}
         for head in {link.target for link in self.links if link.feedback}:
             tails = {link.source for link in self.links if link.feedback and link.target == head}
             body = between(edges, head, tails)
-            found.update(dict.fromkeys(body, body))
-        return found
+            loops.update(dict.fromkeys(body, body))
+        return loops

@@ -1,4 +1,4 @@
-"""The numbers and names that everything is told apart by."""
+"""Ids: the numbers and names of subtasks, attempts and checkpoints."""
 
 from typing import NamedTuple, NewType
 

@@ -1,4 +1,4 @@
-"""Which subtask owns which key.
+"""Key groups: which subtask owns which key.
 
 A key hashes to one of ``max_parallelism`` key groups, for the life of the job.
 A subtask owns one contiguous range of key groups, for the life of an attempt.

@@ -1,4 +1,4 @@
-"""What a checkpoint consists of: handles to files, and the manifest that names them all.
+"""The parts of a checkpoint: handles to files, and the manifest that names them all.
 
 The byte layout is a document of its own, ``docs/reference/storage-format.md``; :data:`FORMAT` is its version.
 A handle is made by the subtask that wrote the file, travels in its acknowledgement, and ends up in the manifest.
@@ -129,7 +129,7 @@ class RawHandle(_KeyGroupRows, frozen=True, tag="raw", tag_field="shape"):
 
 
 class StoreHandle(_KeyGroupRows, frozen=True, tag="store", tag_field="shape"):
-    """How far an outside store had come, for each key group; see ``state/external/progress.py``."""
+    """The progress of an outside store, for each key group; see ``state/external/progress.py``."""
 
     kind: ClassVar[str] = "store"
 
@@ -219,7 +219,7 @@ class InFlightHandle(msgspec.Struct, frozen=True):
 
 
 class OperatorHandles(msgspec.Struct, frozen=True):
-    """What one operator has in one subtask's part of a checkpoint."""
+    """The handles of one operator in one subtask's part of a checkpoint."""
 
     uid: str
     keyed: list[KeyedHandle] = []
@@ -269,7 +269,7 @@ class Manifest(msgspec.Struct, frozen=True, tag="checkpoint", tag_field="kind"):
 
     @property
     def in_flight(self) -> int:
-        """How many records it holds because barriers have overtaken them. What goes round a loop does not count."""
+        """The number of records that barriers have overtaken. Those that go round a loop do not count."""
         return sum(h.records for o in self.operators for s in o.subtasks for h in s.in_flight if not h.loop)
 
 
@@ -287,11 +287,11 @@ class Claim(msgspec.Struct, frozen=True, tag="claim", tag_field="kind"):
     #: be restored any more, even if they could be read the next time.
     given_up: list[int] = []
     format: int = FORMAT
-    #: The snapshot that it starts from, if that is not a checkpoint of this history. Whoever takes over before the next
-    #: checkpoint needs it.
+    #: The snapshot that it starts from, if that is not a checkpoint of this history. Needed by a driver that takes over
+    #: before the next checkpoint.
     savepoint: str = ""
     #: The number of that snapshot, if it is the savepoint that the job was stopped with: its output is committed, so
-    #: checkpoints before it do not count any more. With :attr:`ended`: the run ended with it, and whoever cannot
+    #: checkpoints before it do not count any more. With :attr:`ended`: the run ended with it, and a driver that cannot
     #: use its final checkpoint goes on from there.
     stopped_at: int = 0
     #: With several drivers standing ready: what one of them began and its successors go on with.
@@ -305,7 +305,7 @@ class Claim(msgspec.Struct, frozen=True, tag="claim", tag_field="kind"):
     emptied: bool = False
     #: How the run ended that this is the last entry of; empty while it runs, and if its driver died.
     ended: str = ""
-    #: The process that wrote it, see ``driver/processes.py``; empty if nobody can tell.
+    #: The process that wrote it, see ``driver/processes.py``; empty if unknown.
     process: str = ""
 
 

@@ -17,7 +17,7 @@ def size_in_bytes(size: str | int, what: str = "size") -> int:
     """
     if isinstance(size, int) and not isinstance(size, bool) and size >= 0:
         return size
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmg]?i?b)\s*", size.lower()) if isinstance(size, str) else None
-    if not found or found[2] not in _UNITS:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmg]?i?b)\s*", size.lower()) if isinstance(size, str) else None
+    if not match or match[2] not in _UNITS:
         raise InvalidArgument(what, size, 'Write a number of bytes or a text such as "256MB" or "2GB".')
-    return int(float(found[1]) * _UNITS[found[2]])
+    return int(float(match[1]) * _UNITS[match[2]])

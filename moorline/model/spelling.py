@@ -15,8 +15,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     True
     """
     names = {str(k).lower().replace("_", ""): str(k) for k in known}
-    found = difflib.get_close_matches(str(name).lower().replace("_", ""), names, n=1, cutoff=0.7)
-    return names[found[0]] if found else None
+    matches = difflib.get_close_matches(str(name).lower().replace("_", ""), names, n=1, cutoff=0.7)
+    return names[matches[0]] if matches else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -25,5 +25,5 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     >>> did_you_mean("uuid", ["uid", "name"])
     " Did you mean 'uid'?"
     """
-    found = nearest(name, known)
-    return f" Did you mean {found!r}?" if found is not None else ""
+    suggestion = nearest(name, known)
+    return f" Did you mean {suggestion!r}?" if suggestion is not None else ""

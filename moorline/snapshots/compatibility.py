@@ -67,9 +67,9 @@ def other_kind(entry: OperatorEntry, operator: Operator) -> str | None:
     rekey = operator.options.get("rekey")
     if rekey is not None and rekey.name != entry.rekeyed:
         return None
-    for one in operator.inputs:
-        if one.partitioning is Partitioning.HASH:
-            kinds = kinds_of_selector(one.key, one.key_type)
+    for source in operator.inputs:
+        if source.partitioning is Partitioning.HASH:
+            kinds = kinds_of_selector(source.key, source.key_type)
             if clash(entry.keys, kinds):
                 return " or ".join(kinds)
     return None
@@ -105,15 +105,15 @@ def _kinds_in(rows: pa.Table) -> list[str]:
 
 def stored_states(entry: OperatorEntry) -> dict[str, tuple[str, str]]:
     """Kind and type of every keyed state in a manifest, as the newest of its handles has them."""
-    found: dict[str, tuple[str, str]] = {}
+    states: dict[str, tuple[str, str]] = {}
     for subtask in entry.subtasks:
         for handle in subtask.keyed:
-            found |= {name: (kind, type_name) for name, kind, type_name in handle.states}
-    return found
+            states |= {name: (kind, type_name) for name, kind, type_name in handle.states}
+    return states
 
 
 def conversions(uid: str, descriptor: StateDescriptor, kind: str, type_name: str) -> list[str]:
-    """What will be converted on the way, a sentence each. Raises StateIncompatible if it cannot be read."""
+    """The conversions on the way, a sentence each. Raises StateIncompatible if it cannot be read."""
     where = Where(uid, descriptor.name)
     value: Any = descriptor.type  # type: ignore[attr-defined]
     if kind != descriptor.kind:

@@ -1,4 +1,4 @@
-"""Whether files hold what the handles of a manifest say: as many rows, of the types that they name.
+"""Checks that files hold what the handles of a manifest say: as many rows, of the types that they name.
 
 Checksums show that a file is what was written. This shows that what was written is what the manifest tells of: a
 restore would fail on it, or go on with less than there was. ``snapshots/fsck.py`` asks for each Parquet file, once,
@@ -21,7 +21,7 @@ _Check = Callable[[pa.Schema, int], None]
 
 
 class Contents:
-    """What the handles of some manifests say of each file."""
+    """The rows and types of each file, by the handles of some manifests."""
 
     def __init__(self, manifests: Iterable[Manifest]) -> None:
         #: By path; a file that several checkpoints name is the same for all of them, or one of them lies.

@@ -1,4 +1,4 @@
-"""A snapshot by its URL: what lies at a path that somebody has named.
+"""A snapshot by its URL: what lies at a path that a user has named.
 
     <url>/manifest.json               a savepoint: a folder that can be moved and copied as a whole
     <url>/data/chk-<checkpoint>/...   its rows and elements, as Parquet; no native files and no increments
@@ -146,8 +146,8 @@ def job_folders(store: BlobStore) -> list[str]:
     """The folders of jobs: this one, or those in it."""
     if store.list(HISTORY):
         return [store.url]
-    found = {blob.path.partition("/")[0] for blob in store.list() if blob.path.split("/")[1:2] == ["history"]}
-    return [f"{store.url}/{name}" for name in sorted(found)]
+    jobs = {blob.path.partition("/")[0] for blob in store.list() if blob.path.split("/")[1:2] == ["history"]}
+    return [f"{store.url}/{name}" for name in sorted(jobs)]
 
 
 def _only_job(store: BlobStore) -> BlobStore:

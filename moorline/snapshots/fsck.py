@@ -14,12 +14,12 @@ newest entry names.
 
     damaged entry    it cannot be read, or another has taken its place
     missing entry    the newest entry names it, or the history has come further than there are entries
-    stray entry      nobody names it: it is never restored, and goes with the next checkpoint
+    stray entry      no entry names it: it is never restored, and goes with the next checkpoint
     unknown attempt  there are data files of an attempt that no entry knows: the end of the history is lost
 
 And of each file that none of them names, by ``protocol/housekeeping.py``:
 
-    abandoned     nobody will ever name it; :func:`sweep` deletes it when it is older than a grace time
+    abandoned     it will never be named; :func:`sweep` deletes it when it is older than a grace time
     pending       an upload may be under way, and only the driver knows: it is left alone
 
 Looks, and changes nothing but by :func:`sweep`, which is safe beside a running driver: what is abandoned stays so.
@@ -54,7 +54,7 @@ READERS = 4
 
 
 class Kind(Enum):
-    """What can be wrong with a file."""
+    """A kind of damage of a file."""
 
     MISSING = "missing"
     SIZE = "wrong size"
@@ -67,7 +67,7 @@ class Kind(Enum):
 
 
 class Verdict(Enum):
-    """What the facts amount to."""
+    """The outcome of a check, in a word."""
 
     SOUND = "sound"
     #: All snapshots are whole, but there are stray entries, or abandoned files older than the grace time.
@@ -99,7 +99,7 @@ class Leftover:
     path: str
     size: int
     age_ms: int
-    #: Nobody will ever name it. Otherwise an upload may be under way.
+    #: No snapshot will ever name it. Otherwise an upload may be under way.
     is_abandoned: bool
 
 
@@ -119,7 +119,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a check has come."""
+    """The progress of a check."""
 
     files: int
     of_files: int
@@ -129,7 +129,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Report:
-    """What was found. ``print`` it, or ask it."""
+    """The findings of a check. ``print`` it, or ask it."""
 
     url: str
     job: str
@@ -146,7 +146,7 @@ class Report:
 
     @property
     def unreferenced(self) -> list[Leftover]:
-        """What nobody needs and nobody has deleted within the grace time."""
+        """Files that no snapshot needs and no driver has deleted within the grace time."""
         return [left for left in self.leftovers if left.is_abandoned and left.age_ms >= self.grace_ms]
 
     @property
@@ -202,7 +202,7 @@ def check(
     leftovers = _leftovers(store, found, [b for b in listed.values() if b.path not in files], now_ms)
     problems = _check_files(store, files, listed, read(manifests) if contents else None, progress)
     if problems:
-        # What a running job has removed meanwhile is missed by nobody.
+        # What a running job has removed meanwhile is not missing.
         still_there = {manifest.checkpoint for manifest in _look(store).manifests}
         manifests = [m for m in manifests if m.checkpoint in still_there]
     needed = {path: tuple(m.checkpoint for m in manifests if path in _paths(m)) for path in problems}
@@ -236,7 +236,7 @@ def check(
 
 
 def sweep(store: BlobStore, now_ms: int, *, grace_ms: int) -> list[Leftover]:
-    """Delete what nobody will ever name and is older than ``grace_ms``. What was that? Safe beside a running job."""
+    """Delete files that no snapshot will ever name and that are older than ``grace_ms``. Safe beside a running job."""
     report = check(store, now_ms, grace_ms=grace_ms, contents=False)
     store.delete(left.path for left in report.unreferenced)
     return report.unreferenced
@@ -388,7 +388,7 @@ def _judge(store: BlobStore, file: SnapshotFile, blob: Blob | None, read: Reader
 
 
 def _kind(store: BlobStore, file: SnapshotFile) -> Kind:
-    """What is wrong with a file that could not be read."""
+    """The damage of a file that could not be read."""
     try:
         snapshots.verify(store, file)
     except BlobMissing:

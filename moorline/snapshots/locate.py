@@ -1,4 +1,4 @@
-"""What lies at a path, for those who look: a snapshot and what it is, or the jobs of a checkpoint location.
+"""The contents of a path: a snapshot and its kind, or the jobs of a checkpoint location.
 
 Reads and decides nothing of its own: ``snapshots/folders.py`` says what a path names. Used for queries and by
 the command line.
@@ -54,8 +54,8 @@ def jobs_at(location: str) -> list[JobAt]:
 
 def _job_at(store: BlobStore) -> JobAt:
     records = read_history(store)
-    found = [r.entry for r in records if r.entry is not None]
-    manifests = [entry for entry in found if isinstance(entry, Manifest)]
+    entries = [r.entry for r in records if r.entry is not None]
+    manifests = [entry for entry in entries if isinstance(entry, Manifest)]
     damaged = [f"{r.path}: {r.damage}" for r in records if r.damage]
-    job = found[-1].job if found else store.url.rpartition("/")[2]
+    job = entries[-1].job if entries else store.url.rpartition("/")[2]
     return JobAt(store.url, job, manifests, max((r.attempt for r in records), default=0), damaged)

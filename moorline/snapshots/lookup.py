@@ -1,4 +1,4 @@
-"""What a checkpoint or savepoint has under a key, without the job.
+"""Lookup of a key in a checkpoint or savepoint, without the job.
 
 Only what may hold the key is read: of each file the segment of its key group and the footer, both verified; of a
 chain the base and its increments, folded (``state/folding.py``); of RocksDB's own files those of the one subtask,
@@ -42,7 +42,7 @@ def query_snapshot(path: str, uid: str, state: str, key: Any) -> Any:
 
 
 def encoded_key(key: Any) -> bytes:
-    """The encoding of a key that somebody asks for. Raises :class:`InvalidArgument`."""
+    """The encoding of a key that a query asks for. Raises :class:`InvalidArgument`."""
     try:
         return keys.encode(key)
     except keys.NotAKey as error:
@@ -85,10 +85,10 @@ def _has(handle: KeyedHandle, state: str) -> bool:
 
 def states_of(entry: OperatorEntry) -> dict[str, tuple[str, str]]:
     """Kind and type of every keyed state of an operator, by name."""
-    found: dict[str, tuple[str, str]] = {}
+    states: dict[str, tuple[str, str]] = {}
     for handle in (h for s in entry.subtasks for h in s.keyed):
-        found |= {name: (kind, type_name) for name, kind, type_name in handle.states}
-    return found
+        states |= {name: (kind, type_name) for name, kind, type_name in handle.states}
+    return states
 
 
 def _check_known(snapshot: Snapshot, entry: OperatorEntry, state: str, declared: frozenset[str]) -> None:
@@ -100,7 +100,7 @@ def _check_known(snapshot: Snapshot, entry: OperatorEntry, state: str, declared:
 
 def _check_store(snapshot: Snapshot, uid: str, state: str, handle: StoreHandle, piece: KeyGroupRange) -> None:
     """A snapshot holds only what is on its way to a store outside: half an answer would be a wrong one."""
-    told = told_in(RestoredRows(handle, partial(file_rows, handle, piece, snapshot.store)))
-    if any(state in one.states for one in told.values()):
+    progress = told_in(RestoredRows(handle, partial(file_rows, handle, piece, snapshot.store)))
+    if any(state in subtask.states for subtask in progress.values()):
         label = handle.state.removeprefix(STORE)
         raise QueryFailed(uid, state, f"it is kept in the store {label!r}. Ask that, or the running job (level='live')")

@@ -1,10 +1,10 @@
-"""What would happen to the state in a snapshot if this job were started from it: told before anything starts.
+"""The plan of a restore: what would happen to the state in a snapshot if this job were started from it.
 
     matches     stored as it is declared
     converted   stored otherwise, and read by a rule or by the user's migrate
     new         declared, and not in the snapshot
     dropped     in the snapshot, and named in drop_states (or its operator is gone, and that is allowed)
-    LOST        in the snapshot, and nobody takes it: the job would refuse to start
+    LOST        in the snapshot, and no operator takes it: the job would refuse to start
     IMPOSSIBLE  cannot be read as it is declared now: the job would refuse to start
     unknown     in the snapshot, not declared on the class; the function may ask for it in open()
 
@@ -39,7 +39,7 @@ _OF_THE_ENDS = ("positions", "committables", "writer")
 
 @dataclass(frozen=True)
 class StatePlan:
-    """What becomes of one state."""
+    """The fate of one state."""
 
     uid: str
     state: str
@@ -53,7 +53,7 @@ class StatePlan:
 
 @dataclass(frozen=True)
 class RestorePlan:
-    """What becomes of everything in a snapshot. ``print`` it; ``is_safe`` says whether the job would start."""
+    """The fate of everything in a snapshot. ``print`` it; ``is_safe`` says whether the job would start."""
 
     snapshot: str
     checkpoint: int
@@ -96,7 +96,7 @@ def plan_restore(manifest: Manifest, graph: Graph, snapshot: str, allow_non_rest
     notes = [advice] if advice is not None else []
     if not problems and stored is not None and stored != key_groups:
         notes.append(f"the snapshot has {stored} key groups and the job {key_groups}: {DEALT_OUT_ANEW}")
-    found = RestorePlan(snapshot, manifest.checkpoint, key_groups, problems=problems, notes=notes)
+    plan = RestorePlan(snapshot, manifest.checkpoint, key_groups, problems=problems, notes=notes)
     for entry in manifest.operators:
         operator = graph.by_uid.get(entry.uid)
         try:
@@ -107,21 +107,21 @@ def plan_restore(manifest: Manifest, graph: Graph, snapshot: str, allow_non_rest
         if operator is None:
             verdict = "dropped" if allow_non_restored else "LOST"
             note = "the job has no operator with this uid"
-            found.states.extend(_all(entry, verdict, note))
+            plan.states.extend(_all(entry, verdict, note))
         else:
             wrong, to_know = _keys(entry, operator)
             problems += wrong
             notes += to_know
-            found.states.extend(_operator(entry, operator))
+            plan.states.extend(_operator(entry, operator))
     for operator in graph.operators:
         if operator.uid not in {entry.uid for entry in manifest.operators}:
             for declared in declared_states(operator.function).values():
-                found.states.append(_new(operator.uid, declared))
-    return found
+                plan.states.append(_new(operator.uid, declared))
+    return plan
 
 
 def _keys(entry: OperatorEntry, operator: Operator) -> tuple[list[str], list[str]]:
-    """What is wrong with the keys of an operator, and what is to be known of them."""
+    """Problems with the keys of an operator, and notes about them."""
     if not operator.is_keyed or not entry.keys:
         return [], []
     now = other_kind(entry, operator)
@@ -146,7 +146,7 @@ def _new(uid: str, declared: State) -> StatePlan:
 
 
 def _sizes(entry: OperatorEntry) -> dict[str, tuple[int, int]]:
-    """Rows and bytes of every state. Those in native files are not told apart."""
+    """Rows and bytes of every state. Those in native files are not distinguished."""
     sizes: dict[str, tuple[int, int]] = {}
     for subtask in entry.subtasks:
         for handle in subtask.keyed:

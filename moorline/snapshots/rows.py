@@ -43,7 +43,7 @@ class StateRows(NamedTuple):
 class Scratch:
     """A temporary folder for native files: each is fetched once, and opened as often as rows of it are read.
 
-    The folder is removed at the end of a ``with``, or when nobody refers to this any more.
+    The folder is removed at the end of a ``with``, or when nothing refers to this any more.
     """
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ def rows_of(
     scratch: Scratch,
     states: Collection[str] | None = None,
 ) -> Iterator[StateRows]:
-    """What ``handle`` has of ``key_groups``, state by state; of ``states`` alone, if that is given.
+    """The rows of ``handle`` in ``key_groups``, state by state; of ``states`` alone, if that is given.
 
     Of a file that has nothing of it there is one empty table: its footer is verified all the same, and shows the
     columns. Raises :class:`SnapshotCorrupt` if anything is not what the manifest says.
@@ -111,9 +111,9 @@ def rows_of(
             for table in file_rows(handle, key_groups, store):
                 yield StateRows(handle.state, handle.kind, handle.type, table)
         return
-    mine = key_groups & handle.key_groups
+    common = key_groups & handle.key_groups
     fetch, folder = scratch.linking(handle, store), scratch.new_folder()
-    for rows in read_native(fetch, folder, mine, states, expected=handle.states):
+    for rows in read_native(fetch, folder, common, states, expected=handle.states):
         yield StateRows(rows.state, rows.kind, rows.type, rows.table)
 
 

@@ -138,19 +138,19 @@ class OperatorHarness:
         return cls.of(build, parallelism=parallelism, max_parallelism=max_parallelism, snapshot=snapshot)
 
     def process(self, record: Any, timestamp: int | None = None, *, side: int = 0) -> list[Any]:
-        """What comes out for one record. ``side=1``: it comes in by the second input."""
+        """The output for one record. ``side=1``: it comes in by the second input."""
         receivers = self._subtasks if side and self._is_broadcast else [self._subtasks[self._owner(record, side)]]
         stamps = None if timestamp is None else [timestamp]
         return self._each(receivers, lambda subtask: subtask.operator.process([record], stamps, side))
 
     def process_all(self, records: Iterable[Any]) -> list[Any]:
-        """What comes out for all of them, in order, each with the state that the one before has left."""
+        """The output for all of them, in order, each with the state that the one before has left."""
         return [value for record in records for value in self.process(record)]
 
     def process_batch(
         self, records: Iterable[Any], timestamps: Iterable[int] | None = None, *, side: int = 0
     ) -> list[Any]:
-        """What comes out for all of them at once, by subtask: under load a job processes hundreds at a time.
+        """The output for all of them at once, by subtask: under load a job processes hundreds at a time.
 
         >>> harness = OperatorHarness(lambda n: n + 1, kind="map")
         >>> harness.process_batch([1, 2, 3])
@@ -166,21 +166,21 @@ class OperatorHarness:
                 share[1].append(timestamp)
 
         def process(subtask: HarnessSubtask) -> None:
-            mine, times = shares[self._subtasks.index(subtask)]
-            subtask.operator.process(mine, None if timestamps is None else times, side)
+            own, times = shares[self._subtasks.index(subtask)]
+            subtask.operator.process(own, None if timestamps is None else times, side)
 
         return self._each([self._subtasks[index] for index in sorted(shares)], process)
 
     def watermark(self, time: int) -> list[Any]:
-        """What comes out when event time has come this far."""
+        """The output when event time has come this far."""
         return self._each(self._subtasks, lambda subtask: subtask.operator.watermark(time))
 
     def finish(self) -> list[Any]:
-        """What comes out when all input has ended, and with it time."""
+        """The output when all input has ended, and with it time."""
         return self.watermark(MAX_TIME)
 
     def read(self, at_least: int = 1) -> list[Any]:
-        """What a source has to give: at least so many records, unless it ends before. 0: what it has just now."""
+        """The next records of a source: at least so many, unless it ends before. 0: those that it has just now."""
         out: list[Any] = []
         patience = time.monotonic() + READ_SECONDS
         while True:
@@ -194,7 +194,7 @@ class OperatorHarness:
                 time.sleep(0.001)
 
     def advance_clock(self, ms: int) -> list[Any]:
-        """What comes out when the wall clock has gone on by so many milliseconds.
+        """The output when the wall clock has gone on by so many milliseconds.
 
         It starts at 0; in a harness that starts from a snapshot, when that was taken.
         """
@@ -227,7 +227,7 @@ class OperatorHarness:
         return [value for subtask in self._subtasks for value in subtask.side.sent(tag.name)]
 
     def state(self, name: str, key: Any) -> Any:
-        """What a state holds for a key: a value, a list, a dict, or the result of a reduction or aggregation."""
+        """The content of a state for a key: a value, a list, a dict, or the result of a reduction or aggregation."""
         if self._key is None:
             raise InvalidArgument("state", name, "The function runs without a key: give the harness key=.")
         subtask = self._subtasks[
@@ -255,8 +255,8 @@ class OperatorHarness:
         handles = []
         for index, subtask in enumerate(self._subtasks):
             taken = subtask.take(barrier)
-            mine = owned(index, len(self._subtasks), self._max_parallelism)
-            written = snapshots.Writer(self._store, taken, self._checkpoint, index, self._attempt, mine)()
+            key_groups = owned(index, len(self._subtasks), self._max_parallelism)
+            written = snapshots.Writer(self._store, taken, self._checkpoint, index, self._attempt, key_groups)()
             snapshots.done(taken, written)
             handles += written
         operator = self._subtasks[0].operator.operator
@@ -284,7 +284,7 @@ class OperatorHarness:
 
     @property
     def read_bytes(self) -> int:
-        """How much of the snapshot was read to restore it, by all subtasks together."""
+        """The bytes of the snapshot that were read to restore it, by all subtasks together."""
         return self._reads.bytes
 
     def close(self) -> None:
@@ -354,7 +354,7 @@ class OperatorHarness:
 
 
 def _ignore(report: Any) -> None:
-    """Nobody listens to a harness's reports."""
+    """Drop a report: a harness has no driver."""
 
 
 def _no_background(work: Any, done: Any) -> None:

@@ -1,4 +1,4 @@
-"""What an :class:`~moorline.testing.OperatorHarness` runs: subtasks of one step, and what has come out of them."""
+"""Subtasks of one step, as an :class:`~moorline.testing.OperatorHarness` runs them, and their output."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _content(value: Any) -> Any:
 
 
 class SideOutputs(dict[str, list[Any]]):
-    """Every side output has somebody who listens, whatever its name."""
+    """Side outputs of any name, all of which are read."""
 
     def __bool__(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""Queries sprinkled over whole jobs under faults: nothing that comes out changes, and what they are told is true."""
+"""Queries sprinkled over whole jobs under faults: nothing that comes out changes, and their answers are true."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from moorline.testing.simulation.simulator import Simulation
 
 
 def test_queries_at_any_step_lose_and_double_nothing():
-    told: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
     for seed in range(60):
-        told += Simulation(seed, queries=0.1).run().curiosity.told
+        outcomes += Simulation(seed, queries=0.1).run().queries.outcomes
     # Not vacuous: there were answers of every sort.
-    assert told["a value"] > 100
-    assert told["nothing"] > 100
-    assert told["refused"] > 50
-    assert told["an error"] > 50
-    assert told["a checkpoint"] > 10
+    assert outcomes["a value"] > 100
+    assert outcomes["nothing"] > 100
+    assert outcomes["refused"] > 50
+    assert outcomes["an error"] > 50
+    assert outcomes["a checkpoint"] > 10
 
 
 def test_queries_of_rocksdb_lose_and_double_nothing():
-    told: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
     for seed in (1, 3, 5, 7, 9):
-        told += Simulation(seed, rocksdb=1.0, queries=0.1).run().curiosity.told
-    assert told["a value"] > 5
+        outcomes += Simulation(seed, rocksdb=1.0, queries=0.1).run().queries.outcomes
+    assert outcomes["a value"] > 5
 
 
 def test_with_nobody_asking_a_seed_tells_the_same_story():

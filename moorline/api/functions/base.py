@@ -78,7 +78,7 @@ class RuntimeContext(Protocol):
 
 
 class TimerService(Protocol):
-    """What time it is, and on a keyed stream: timers for the current key.
+    """The clocks of an operator, and on a keyed stream timers for the current key.
 
     A timer exists once per key and time, however often it is registered. When the watermark (or the clock) reaches
     its time, ``on_timer`` is called.
@@ -89,7 +89,7 @@ class TimerService(Protocol):
         ...
 
     def current_watermark(self) -> int:
-        """How far event time has come here; a very small number before the first watermark."""
+        """The current watermark of this subtask; a very small number before the first one."""
         ...
 
     def register_event_time_timer(self, time: int) -> None: ...
@@ -98,11 +98,11 @@ class TimerService(Protocol):
     def delete_processing_time_timer(self, time: int) -> None: ...
 
     def event_time_timers(self) -> list[int]:
-        """When the current key's event-time timers are due, earliest first."""
+        """The due times of the current key's event-time timers, earliest first."""
         ...
 
     def processing_time_timers(self) -> list[int]:
-        """When the current key's processing-time timers are due, earliest first."""
+        """The due times of the current key's processing-time timers, earliest first."""
         ...
 
 
@@ -114,7 +114,7 @@ class Context(Protocol):
         ...
 
     def timestamp(self) -> int | None:
-        """When the record (or the timer) happened, in milliseconds since 1970; ``None`` if nobody said."""
+        """The time of the record (or timer), in milliseconds since 1970; ``None`` if it has no timestamp."""
         ...
 
     def timer_service(self) -> TimerService: ...

@@ -60,7 +60,8 @@ def _returned(function: Any) -> Any:
     """The annotation of a function's result; None if it has none that says something."""
     called = function.reduce if isinstance(function, ReduceFunction) else function
     try:
-        found = typing.get_type_hints(called).get("return")
+        annotation = typing.get_type_hints(called).get("return")
     except Exception:  # no function, or a name that is not there at run time
         return None
-    return None if found is Any or found is type(None) or isinstance(found, typing.TypeVar) else found
+    says_nothing = annotation is Any or annotation is type(None) or isinstance(annotation, typing.TypeVar)
+    return None if says_nothing else annotation

@@ -15,7 +15,7 @@ from moorline.api.type_parameters import IN, OUT, T_contra
 
 
 class RunContext(Protocol[T_contra]):
-    """What :meth:`SourceFunction.run` emits through."""
+    """The collector of :meth:`SourceFunction.run`: it emits through this."""
 
     def collect(self, value: T_contra) -> None:
         """Emit a record. Do it, and change what your snapshot is made from, while holding the lock.

@@ -40,7 +40,7 @@ def _assigned(method: FunctionType) -> set[str]:
     """The attributes of ``self`` that a method assigns to: ``self.a = …``, and ``self.a += …``."""
     this = method.__code__.co_varnames[:1] if method.__code__.co_argcount else ()
     code = list(dis.get_instructions(method))
-    found: set[str] = set()
+    attributes: set[str] = set()
     for at, instruction in enumerate(code):
         if instruction.opname == "STORE_ATTR" and at:
             loaded = code[at - 1]
@@ -52,5 +52,5 @@ def _assigned(method: FunctionType) -> set[str]:
             # Newer versions of Python load two names at once; the object is the second.
             names = loaded.argval if isinstance(loaded.argval, tuple) else (loaded.argval,)
             if loaded.opname.startswith("LOAD_FAST") and names[-1:] == this:
-                found.add(instruction.argval)
-    return found
+                attributes.add(instruction.argval)
+    return attributes

@@ -1,4 +1,4 @@
-"""What there is to know about a state before it exists: its name, its types, how long what is in it lives.
+"""Descriptors of states: name, types and time to live of a state before it exists.
 
 A state that is declared on a class (``api/state/states.py``) has one; a state of ``open`` is asked for by it.
 """
@@ -24,11 +24,11 @@ from moorline.model.options import checks_options
 
 @dataclass(frozen=True)
 class StateDescriptor:
-    """What there is to know about a state before it exists."""
+    """The description of a state before it exists: its name and options."""
 
     kind: ClassVar[str]
     name: str
-    #: How long what nobody touches is kept; a length will do.
+    #: How long an entry is kept that is not touched; a length will do.
     ttl: StateTtlConfig | Duration | None = field(default=None, kw_only=True)
     #: Makes a value of today's type from one that was stored with another type.
     migrate: Callable[[Any], Any] | None = field(default=None, kw_only=True)

@@ -33,7 +33,7 @@ NOT_YET = -1
 
 
 class Place(NamedTuple):
-    """Where a document is."""
+    """The address of a document."""
 
     state: str
     key_group: int
@@ -77,7 +77,7 @@ class Mark:
     token: str
     #: The store may have something of this checkpoint; of no later one.
     reaching: int
-    #: The store has all of this checkpoint. :data:`NOT_YET`: nobody can tell.
+    #: The store has all of this checkpoint. :data:`NOT_YET`: that is not known.
     reached: int
     #: The states and how each is stored.
     types: tuple[tuple[str, str], ...] = ()
@@ -108,18 +108,18 @@ def own_mark(marks: Sequence[Mark], owner: Owner, where: str, reached: int | Non
     Of the marks the own one and the one of the highest attempt are enough.
     """
     highest = max((m.attempt for m in marks), default=0)
-    mine = [m for m in marks if (m.attempt, m.first, m.token) == (owner.attempt, owner.first, owner.token)]
-    if highest > owner.attempt or (marks and not mine):
+    own = [m for m in marks if (m.attempt, m.first, m.token) == (owner.attempt, owner.first, owner.token)]
+    if highest > owner.attempt or (marks and not own):
         raise ExternalStateTaken(owner.uid, where, owner.attempt, highest)
-    found = mine[0].reached if mine else 0
-    if not mine or (reached is not None and found < reached):
-        raise ExternalStateBehind(owner.uid, where, max(reached or 0, 0), max(found, 0))
-    return mine[0]
+    last = own[0].reached if own else 0
+    if not own or (reached is not None and last < reached):
+        raise ExternalStateBehind(owner.uid, where, max(reached or 0, 0), max(last, 0))
+    return own[0]
 
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """What a subtask does to the store before it reads anything."""
+    """The first changes of a subtask to the store, before it reads anything."""
 
     #: To be set. It replaces the one with the same attempt and first key group.
     mark: Mark
@@ -157,7 +157,7 @@ class StoreSession(Protocol):
         ...
 
     def count(self, limit: int) -> int:
-        """How many documents there are in the subtask's key groups. Counting may stop at ``limit``."""
+        """The number of documents in the subtask's key groups. Counting may stop at ``limit``."""
         ...
 
     def apply(self, checkpoint: int, changes: Sequence[Change]) -> None:

@@ -23,7 +23,7 @@ from moorline.api.type_parameters import A, B
 
 
 class OperatorStateStore(Protocol):
-    """Where a function gets its operator states from."""
+    """The store of a function's operator states."""
 
     def list_state(self, descriptor: ListStateDescriptor[A]) -> ListState[A]:
         """Elements that are dealt out evenly when the parallelism changes, and stay where they are when it does not."""
@@ -48,7 +48,7 @@ class RawKeyedOutput(Protocol):
     """Raw keyed state at a snapshot."""
 
     def start_key_group(self, key_group: int) -> IO[bytes]:
-        """Where the bytes of one of the own key groups go, once for each."""
+        """Begin the bytes of one of the own key groups, once for each."""
         ...
 
 
@@ -56,12 +56,12 @@ class RawOutput(Protocol):
     """Raw operator state at a snapshot."""
 
     def start_partition(self) -> IO[bytes]:
-        """Where the next piece goes. Pieces are dealt out evenly when the parallelism changes."""
+        """Begin the next piece. Pieces are dealt out evenly when the parallelism changes."""
         ...
 
 
 class InitializationContext(Protocol):
-    """What ``initialize_state`` is given."""
+    """The argument of ``initialize_state``."""
 
     @property
     def is_restored(self) -> bool:
@@ -86,13 +86,13 @@ class InitializationContext(Protocol):
 
 
 class SnapshotContext(Protocol):
-    """What ``snapshot_state`` is given."""
+    """The argument of ``snapshot_state``."""
 
     @property
     def checkpoint(self) -> int: ...
     @property
     def timestamp(self) -> int:
-        """When the checkpoint was triggered, in milliseconds since 1970."""
+        """The time of the checkpoint's trigger, in milliseconds since 1970."""
         ...
 
     @property
@@ -134,7 +134,7 @@ class ListCheckpointed:
     """
 
     def snapshot_state(self, checkpoint: int, timestamp: int, /) -> list[Any]:
-        """What is to come back. Return several elements if it can be shared by several subtasks."""
+        """The elements to be restored. Return several elements if it can be shared by several subtasks."""
         raise NotImplementedError
 
     def restore_state(self, state: list[Any], /) -> None:

@@ -18,7 +18,7 @@ class Rekey:
 
     ``key`` makes the new key from the old one; return ``None`` to drop a key. Where several old keys become one,
     ``merge`` says for each state how two of its values become one (for a map state: two values under one entry).
-    List states are joined and timers are kept without being told. ``name`` is recorded in the snapshots taken
+    List states are joined and timers are kept without asking. ``name`` is recorded in the snapshots taken
     afterwards, so that a restart does not do it again; choose a new name for the next change.
     """
 

@@ -50,7 +50,7 @@ class State(AnswersForeignNames):
 
     @property
     def descriptor(self) -> StateDescriptor:
-        """What a running operator makes the live state from."""
+        """The descriptor that a running operator makes the live state from."""
         return replace(self._plain_descriptor(), **cast(dict[str, Any], self._options))
 
     def _plain_descriptor(self) -> StateDescriptor:
@@ -297,11 +297,11 @@ class MapState(State, Generic[K, V]):
 
 def declared_states(function: object) -> dict[str, State]:
     """The states declared on a function's class, by attribute."""
-    found: dict[str, State] = {}
+    states: dict[str, State] = {}
     for cls in reversed(type(function).__mro__):
         for attribute, value in vars(cls).items():
             if isinstance(value, State):
-                found[attribute] = value
+                states[attribute] = value
             else:
-                found.pop(attribute, None)
-    return found
+                states.pop(attribute, None)
+    return states

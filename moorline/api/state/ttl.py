@@ -1,4 +1,4 @@
-"""How long state lives: the words a user configures it with. The rules are in ``protocol/expiry.py``."""
+"""Time to live of state: the words a user configures it with. The rules are in ``protocol/expiry.py``."""
 
 from __future__ import annotations
 

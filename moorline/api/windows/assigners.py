@@ -120,7 +120,7 @@ class WindowAssigner(Generic[W_co]):
         raise NotImplementedError
 
     def default_trigger(self) -> Trigger:
-        """What fires if nobody says anything else."""
+        """The trigger that is used unless another one is set."""
         return EventTimeTrigger() if self.is_event_time else ProcessingTimeTrigger()
 
     def spans(self, element: Any, timestamp: int) -> Sequence[Span]:

@@ -1,4 +1,4 @@
-"""What is taken out of a window's contents before, or after, they are passed on.
+"""Evictors: they remove some of a window's contents before, or after, it is passed on.
 
 An evictor sees all records of a window, so they are all kept until the window is gone: a reduction or aggregation is
 then made anew at each firing. Called by ``subtask/windows/contents.py``.

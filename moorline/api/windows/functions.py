@@ -24,21 +24,21 @@ class KeyedStateStore(Protocol):
 
 
 class WindowContext(Protocol[W_co]):
-    """What a window function can learn and do beside its elements."""
+    """The window, the clocks and the states that a window function has beside its elements."""
 
     def window(self) -> W_co:
-        """Which window it is about."""
+        """The window it is called for."""
         ...
 
     def current_watermark(self) -> int: ...
     def current_processing_time(self) -> int: ...
 
     def window_state(self) -> KeyedStateStore:
-        """What is kept for this key and this window: the states in ``window_states``."""
+        """State of this key and this window: the states in ``window_states``."""
         ...
 
     def global_state(self) -> KeyedStateStore:
-        """What is kept for this key in all windows: the states in ``global_states``."""
+        """State of this key in all windows: the states in ``global_states``."""
         ...
 
     def output(self, tag: OutputTag[A], value: A) -> None:
@@ -118,7 +118,7 @@ class JoinFunction(Function, Generic[IN1, IN2, OUT]):
 
 
 class ProcessJoinContext(Protocol[K_co]):
-    """What a function of an interval join can learn beside the pair."""
+    """The times of a pair, for a function of an interval join."""
 
     @property
     def left_timestamp(self) -> int: ...
@@ -126,7 +126,7 @@ class ProcessJoinContext(Protocol[K_co]):
     def right_timestamp(self) -> int: ...
 
     def timestamp(self) -> int:
-        """When the pair was complete: the later of the two. Results carry it."""
+        """The time at which the pair was complete: the later of the two. Results carry it."""
         ...
 
     @property

@@ -183,7 +183,7 @@ class _CoGrouping(CoGroupFunction):
 
 @dataclass(frozen=True)
 class IntervalSpec:
-    """How far after a record of the left side one of the right side may be, both ends included."""
+    """The bounds of an interval: how far after a left record a right one may be, both ends included."""
 
     lower_ms: int
     upper_ms: int
@@ -240,7 +240,7 @@ class IntervalJoin(Generic[T_co, T2_co, K_co]):
         right_type: Any = object,
         **options: Unpack[StepOptions],
     ) -> Stream[U]:
-        """What the function makes from each pair (or a callable of left, right and context).
+        """The results of the function for each pair (or of a callable of left, right and context).
 
         Results carry the later of the two timestamps. The types are how records are stored until then.
         """
@@ -265,7 +265,7 @@ class IntervalJoin(Generic[T_co, T2_co, K_co]):
 
 
 class PairContext:
-    """What a function of an interval join gets beside the pair."""
+    """The context of a function of an interval join: the times of the pair."""
 
     def __init__(self) -> None:
         self.left_timestamp = self.right_timestamp = 0
@@ -330,7 +330,7 @@ class IntervalJoinFunction(KeyedCoProcessFunction):
         return None
 
     def on_timer(self, timestamp: int, ctx: Any) -> None:
-        # How long records are kept depends on the side alone: whoever registered the timer, what is due now is due.
+        # How long records are kept depends on the side alone: whichever record set the timer, what is due now is due.
         for buffer, keep_ms in zip(self._buffers, self._keep_ms):
             buffer.remove(timestamp - keep_ms)
 

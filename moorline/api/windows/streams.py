@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WindowSpec:
-    """What there is to know about the windows of an operator, beside its function."""
+    """The windows of an operator: assigner, trigger, evictor and lateness, beside its function."""
 
     assigner: WindowAssigner
     trigger: Trigger
@@ -181,7 +181,7 @@ class WindowedStream(AnswersForeignNames, Generic[T_co, K_co, W_co]):
         element_type: Any = object,
         **options: Unpack[StepOptions],
     ) -> Stream[U]:
-        """What the function makes from all records of a window (or a callable of key, context and elements)."""
+        """The results of the function for all records of a window (or of a callable of key, context and elements)."""
         if not isinstance(function, ProcessWindowFunction):
             function = _Processing(_called("process", function, "ProcessWindowFunction"))
         return self._collected(function, element_type, options)
@@ -194,7 +194,7 @@ class WindowedStream(AnswersForeignNames, Generic[T_co, K_co, W_co]):
         element_type: Any = object,
         **options: Unpack[StepOptions],
     ) -> Stream[U]:
-        """What the function makes from all records of a window (or a callable of key, window and elements)."""
+        """The results of the function for all records of a window (or of a callable of key, window and elements)."""
         return self._collected(_window_function(function), element_type, options)
 
     def _incremental(self, contents: str, function: Any, window_function: Any, kept: Any, options: Any) -> Stream[Any]:

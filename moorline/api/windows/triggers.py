@@ -1,4 +1,4 @@
-"""When a window's contents are passed on: triggers.
+"""Triggers: they decide when a window's contents are passed on.
 
 A trigger is asked about every record and every timer of a window, and answers with a :class:`TriggerResult`. It holds
 no memory of its own: one object serves all windows of a subtask. What it has to remember is state per window, asked
@@ -60,7 +60,7 @@ CONTINUE, FIRE, PURGE, FIRE_AND_PURGE = TriggerResult
 
 
 class TriggerContext(Protocol):
-    """What a trigger can learn and do about the window it is asked about."""
+    """The clocks, timers and state of the window that a trigger is asked about."""
 
     def current_watermark(self) -> int: ...
     def current_processing_time(self) -> int: ...
@@ -211,7 +211,7 @@ class CountTrigger(Trigger):
 
 
 class _Continuous(Trigger):
-    """When the next of many firings is due: kept in state, so that a window has one such timer at a time."""
+    """The due time of the next of many firings: kept in state, so that a window has one such timer at a time."""
 
     NEXT = ReducingStateDescriptor("next-firing", min, int)
 

@@ -23,14 +23,14 @@ def command(before: str, after: str, limit: int, as_json: bool) -> None:
     """
     with long_work("comparing") as say:
         changes: list[Change] = []
-        found = diff_snapshots(before, after)
-        for change in islice(found, limit) if limit else found:
+        differences = diff_snapshots(before, after)
+        for change in islice(differences, limit) if limit else differences:
             changes.append(change)
             if len(changes) % 1000 == 0:
                 say(f"{len(changes):,} changes")
-        is_cut = bool(limit) and next(found, None) is not None
+        is_cut = bool(limit) and next(differences, None) is not None
     if as_json:
-        show_json({"changes": [_told(change) for change in changes], "there_are_more": is_cut})
+        show_json({"changes": [_change_fields(change) for change in changes], "there_are_more": is_cut})
     else:
         for change in changes:
             click.echo(printable(str(change)))
@@ -42,8 +42,8 @@ def command(before: str, after: str, limit: int, as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _told(change: Change) -> dict[str, object]:
-    told = {"what": change.what, "uid": change.uid, "state": change.state}
+def _change_fields(change: Change) -> dict[str, object]:
+    fields = {"what": change.what, "uid": change.uid, "state": change.state}
     more = {"key": change.key, "window": change.window, "map_key": change.map_key}
     more |= {"before": change.before, "after": change.after}
-    return told | {name: to_json(value) for name, value in more.items() if value is not None}
+    return fields | {name: to_json(value) for name, value in more.items() if value is not None}

@@ -77,8 +77,8 @@ def _looks(checkpoints: str | None, master: str | None) -> Iterator[Callable[[],
         yield lambda module=module, extra=extra: _extra(module, extra)  # type: ignore[misc]
 
 
-def _finding(what: str, is_ok: bool, found: str, advice: str) -> _Finding:
-    return _Finding(what, "ok" if is_ok else "missing", found, "" if is_ok else advice)
+def _finding(what: str, is_ok: bool, detail: str, advice: str) -> _Finding:
+    return _Finding(what, "ok" if is_ok else "missing", detail, "" if is_ok else advice)
 
 
 def _python() -> _Finding:
@@ -87,19 +87,19 @@ def _python() -> _Finding:
 
 
 def _java() -> _Finding:
-    found, is_ok = importlib.import_module("moorline.spark.machine").java_version()
-    return _finding("Java", is_ok, found, "Install a JDK of version 17 or newer, or set JAVA_HOME to one.")
+    version, is_ok = importlib.import_module("moorline.spark.machine").java_version()
+    return _finding("Java", is_ok, version, "Install a JDK of version 17 or newer, or set JAVA_HOME to one.")
 
 
 def _spark() -> _Finding:
-    found, is_ok = importlib.import_module("moorline.spark.machine").spark_version()
-    return _finding("Spark", is_ok, found, 'Install the version we run on: pip install "pyspark[sql]>=4.3,<4.4".')
+    version, is_ok = importlib.import_module("moorline.spark.machine").spark_version()
+    return _finding("Spark", is_ok, version, 'Install the version we run on: pip install "pyspark[sql]>=4.3,<4.4".')
 
 
 def _slots() -> _Finding:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    told = f"{cores} cores; in local mode a slot is a thread, so a job may have more"
-    return _Finding("slots", "ok", told)
+    detail = f"{cores} cores; in local mode a slot is a thread, so a job may have more"
+    return _Finding("slots", "ok", detail)
 
 
 def _folder(what: str, folder: str, advice: str) -> _Finding:
@@ -120,7 +120,7 @@ def _rocksdb() -> _Finding:
 
 
 def _checkpoints(location: str) -> _Finding:
-    """What a job needs of its storage: create if absent, read back, delete."""
+    """Try the needs of a job on its storage: create if absent, read back, delete."""
     path, data = f"doctor-{uuid.uuid4().hex}", b"moorline"
     advice = "Give a folder that the driver and all workers can read and write."
     try:
@@ -132,13 +132,13 @@ def _checkpoints(location: str) -> _Finding:
             store.delete([path])
     except (MoorlineError, OSError) as error:
         return _Finding("checkpoints", "missing", str(error), advice)
-    found = store.url if is_ok else f"{store.url} lets two writers create the same file"
-    return _finding("checkpoints", is_ok, found, advice)
+    detail = store.url if is_ok else f"{store.url} lets two writers create the same file"
+    return _finding("checkpoints", is_ok, detail, advice)
 
 
 def _master(master: str) -> _Finding:
-    found, problems = importlib.import_module("moorline.spark.machine").examine(master)
-    return _Finding("master", "missing" if problems else "ok", found or master, "; ".join(problems))
+    detail, problems = importlib.import_module("moorline.spark.machine").examine(master)
+    return _Finding("master", "missing" if problems else "ok", detail or master, "; ".join(problems))
 
 
 def _extra(module: str, extra: str) -> _Finding:

@@ -14,7 +14,7 @@ from moorline.snapshots.fsck import Progress, Report, Verdict
 @click.command()
 @click.argument("path")
 @click.option("--quick", is_flag=True, help="Look at names and sizes alone.")
-@click.option("--grace", default="10min", show_default=True, help="Younger files that nobody needs are not told.")
+@click.option("--grace", default="10min", show_default=True, help="Younger files that nobody needs are not listed.")
 @click.option("--sweep", "sweeps", is_flag=True, help="Delete those that nobody needs and that are older.")
 @click.option(
     "--give-up",
@@ -34,7 +34,7 @@ def command(path: str, quick: bool, grace: str, sweeps: bool, given_up: tuple[in
     if given_up:
         give_up(path, given_up)
     with long_work("checking") as tell:
-        report = fsck(path, contents=not quick, grace=grace, progress=lambda p: tell(_told(p)))
+        report = fsck(path, contents=not quick, grace=grace, progress=lambda p: tell(_progress_line(p)))
     swept = sweep(report.url, grace=grace) if sweeps else []
     if swept:
         gone = {left.path for left in swept}
@@ -49,7 +49,7 @@ def command(path: str, quick: bool, grace: str, sweeps: bool, given_up: tuple[in
         raise click.exceptions.Exit(1)
 
 
-def _told(progress: Progress) -> str:
+def _progress_line(progress: Progress) -> str:
     return f"{progress.files} of {progress.of_files} files, {size(progress.size)} of {size(progress.of_size)}"
 
 

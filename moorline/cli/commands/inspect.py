@@ -83,7 +83,7 @@ def _row(state: _State) -> tuple[str, ...]:
 
 
 def _states(entry: OperatorEntry) -> Iterator[_State]:
-    found: dict[tuple[str, str], _State] = {}
+    states: dict[tuple[str, str], _State] = {}
     for handles in entry.subtasks:
         chains: dict[str, int] = {}
         for keyed in handles.keyed:
@@ -94,9 +94,9 @@ def _states(entry: OperatorEntry) -> Iterator[_State]:
             else:
                 name, kind, type_name = keyed.state, keyed.kind, keyed.type
                 chains[name] = chains.get(name, 0) + keyed.increment
-            state = found.setdefault((name, kind), _State(entry.uid, name, kind, type_name))
+            state = states.setdefault((name, kind), _State(entry.uid, name, kind, type_name))
             state.take(keyed, chains.get(name, 0))
         for elements in handles.elements:
             key = elements.state, elements.mode
-            found.setdefault(key, _State(entry.uid, *key, elements.type)).take_elements(elements)
-    yield from found.values()
+            states.setdefault(key, _State(entry.uid, *key, elements.type)).take_elements(elements)
+    yield from states.values()

@@ -16,7 +16,7 @@ def command(location: str, as_json: bool) -> None:
     with long_work("reading"):
         jobs = jobs_at(location)
     if as_json:
-        show_json({"location": location, "jobs": [_told(job) for job in jobs]})
+        show_json({"location": location, "jobs": [_job_fields(job) for job in jobs]})
     elif not jobs:
         click.echo(f"no job has checkpoints in {location}")
     else:
@@ -30,7 +30,7 @@ def _row(job: JobAt) -> tuple[str, ...]:
     return job.job, str(len(job.checkpoints)), *about, str(job.attempts), str(len(job.damaged))
 
 
-def _told(job: JobAt) -> dict[str, object]:
+def _job_fields(job: JobAt) -> dict[str, object]:
     return {
         "job": job.job,
         "url": job.url,

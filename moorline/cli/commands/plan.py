@@ -30,7 +30,7 @@ def command(
 
     Exit code 1 if the job would refuse to start, because state would be lost or could not be read.
     """
-    found = plan(
+    restore_plan = plan(
         load_job(script),
         restore=restore,
         checkpoint=checkpoint,
@@ -38,17 +38,17 @@ def command(
         allow_non_restored_state=allow_non_restored_state,
     )
     if as_json:
-        show_json(asdict(found) | {"is_safe": found.is_safe})
+        show_json(asdict(restore_plan) | {"is_safe": restore_plan.is_safe})
     else:
-        groups = f"{found.key_groups} key groups"
-        click.echo(printable(f"{found.snapshot}: checkpoint {found.checkpoint}, {groups}"))
-        for problem in found.problems:
+        groups = f"{restore_plan.key_groups} key groups"
+        click.echo(printable(f"{restore_plan.snapshot}: checkpoint {restore_plan.checkpoint}, {groups}"))
+        for problem in restore_plan.problems:
             click.echo(printable(f"PROBLEM: {problem}"))
         click.echo()
         headers = ("operator", "state", "kind", "verdict", "rows", "bytes", "note")
-        rows = [(s.uid, s.state, s.kind, s.verdict, f"{s.rows:,}", size(s.size), s.note) for s in found.states]
+        rows = [(s.uid, s.state, s.kind, s.verdict, f"{s.rows:,}", size(s.size), s.note) for s in restore_plan.states]
         show_table(headers, rows, numbers=headers[4:6])
         click.echo()
-        click.echo("the job would start" if found.is_safe else "the job would refuse to start")
-    if not found.is_safe:
+        click.echo("the job would start" if restore_plan.is_safe else "the job would refuse to start")
+    if not restore_plan.is_safe:
         raise click.exceptions.Exit(1)

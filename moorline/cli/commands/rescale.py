@@ -21,20 +21,20 @@ def command(parallelism: tuple[str, ...], url: str | None, token_file: str | Non
     wanted = _wanted(parallelism)
     client = connected(url, token_file)
     with long_work("rescaling"):
-        told = client.rescale(wanted, timeout=wait)
+        status = client.rescale(wanted, timeout=wait)
     if as_json:
-        show_json({"job": told["job"], "status": told["status"], "attempt": told["attempt"]})
+        show_json({"job": status["job"], "status": status["status"], "attempt": status["attempt"]})
     else:
-        click.echo(printable(f"job {told['job']}: {told['status']}, attempt {told['attempt']}"))
+        click.echo(printable(f"job {status['job']}: {status['status']}, attempt {status['attempt']}"))
 
 
 def _wanted(given: tuple[str, ...]) -> int | dict[str, int]:
     if len(given) == 1 and given[0].isdigit():
         return int(given[0])
     wanted: dict[str, int] = {}
-    for one in given:
-        uid, equals, number = one.rpartition("=")
+    for argument in given:
+        uid, equals, number = argument.rpartition("=")
         if not (uid and equals and number.isdigit()):
-            raise click.UsageError(f"{one!r} is neither a number nor UID=N.")
+            raise click.UsageError(f"{argument!r} is neither a number nor UID=N.")
         wanted[uid] = int(number)
     return wanted

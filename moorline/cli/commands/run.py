@@ -12,7 +12,7 @@ from moorline.cli.scripts import load_job
 from moorline.http.server import Console
 from moorline.model.config.checkpoints import Checkpoints
 
-#: How often it is told how far the job is.
+#: How often the progress of the job is shown.
 _LOOK_SECONDS = 0.5
 
 
@@ -81,7 +81,7 @@ def command(
             click.echo(f"console: {handle.console.url}  token file: {handle.console.token_file}", err=True)
         try:
             while (result := handle.wait(_LOOK_SECONDS)) is None:
-                say(_told(handle))
+                say(_progress_line(handle))
         except KeyboardInterrupt:
             handle.cancel()
             raise
@@ -94,7 +94,7 @@ def _start(job: Any, master: str | None, options: dict[str, Any]) -> Any:
     return importlib.import_module("moorline.spark.run").start(job, spark, **options)
 
 
-def _told(handle: Any) -> str:
+def _progress_line(handle: Any) -> str:
     records, done = handle.progress["records_in"], handle.checkpoints
     newest = f", checkpoint {done[-1].checkpoint} ({size(done[-1].size)})" if done else ""
     return f"{handle.status.value}, {records:,} records{newest}"
@@ -104,8 +104,8 @@ def _show(name: str, result: Any, as_json: bool) -> None:
     collected = {sink: len(records) for sink, records in result.all_collected().items()}
     numbers = [stats.checkpoint for stats in result.checkpoints]
     if as_json:
-        told = {"checkpoints": numbers, "failures": result.failures, "restored_from": result.restored_from}
-        show_json({"job": name, "status": "finished", "collected": collected} | told)
+        summary = {"checkpoints": numbers, "failures": result.failures, "restored_from": result.restored_from}
+        show_json({"job": name, "status": "finished", "collected": collected} | summary)
         return
     click.echo(f"job {name} finished: {len(numbers)} checkpoints, {len(result.failures)} failed attempts")
     for sink, count in collected.items():

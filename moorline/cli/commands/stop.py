@@ -44,15 +44,15 @@ def command(
     client = connected(url, token_file)
     deadline = time.monotonic() + patience
     with long_work("stopping") as say:
-        told = client.stop(cancel=cancel, savepoint=savepoint or "", drain=drain, timeout=patience)
-        say(str(told["job"]))
+        answer = client.stop(cancel=cancel, savepoint=savepoint or "", drain=drain, timeout=patience)
+        say(str(answer["job"]))
         status = _wait(client, deadline)
     if as_json:
-        show_json({"job": told["job"], "status": status} | ({"savepoint": savepoint} if savepoint else {}))
+        show_json({"job": answer["job"], "status": status} | ({"savepoint": savepoint} if savepoint else {}))
     elif status == "ended":
-        click.echo(f"job {told['job']} has ended")
+        click.echo(f"job {answer['job']} has ended")
     else:
-        click.echo(f"job {told['job']}: {status}")
+        click.echo(f"job {answer['job']}: {status}")
     if status != "ended" and status not in _ENDED:
         raise click.ClickException(f"the job is still {status} after {wait}. It goes on stopping.")
     if status == "failed":
@@ -60,7 +60,7 @@ def command(
 
 
 def _wait(client: QueryClient, deadline: float) -> str:
-    """What it has come to. "ended": the console has closed, as it does when its job is over."""
+    """The status in the end. "ended": the console has closed, as it does when its job is over."""
     status = "running"
     while time.monotonic() < deadline:
         try:

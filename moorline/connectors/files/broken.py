@@ -39,7 +39,7 @@ def checked_on_error(on_error: Any) -> OnError:
 
 
 class BrokenRecords:
-    """What becomes of broken records, in one reader."""
+    """The treatment of broken records, in one reader."""
 
     def __init__(self, on_error: OnError, ctx: SourceContext) -> None:
         self._on_error, self._ctx = on_error, ctx
@@ -62,7 +62,7 @@ class BrokenRecords:
             self._waiting.append(BrokenRecord(path, position, content, cause))
 
     def take(self) -> dict[str, list[Any]]:
-        """What goes to the side output now."""
+        """The records that go to the side output now."""
         if not self._waiting or not isinstance(self._on_error, OutputTag):
             return {}
         taken, self._waiting = self._waiting, []

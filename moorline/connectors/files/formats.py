@@ -1,4 +1,4 @@
-"""What the records of a file are, for each format, and how far into the file a reader is.
+"""Formats of files: the records of a file, and the position of a reader in it.
 
     format    record                         position
     text      a line, without its end        {"offset": byte}
@@ -56,7 +56,7 @@ class RecordFile(Protocol):
         """Up to ``limit`` records (maybe none of a chunk of blank lines); ``None`` if there are no more for now."""
 
     def position(self) -> Position:
-        """Where the first record stands that was not returned yet, and what the file looks like."""
+        """The position of the first record that was not returned yet, and a print of the file."""
 
     def close(self) -> None:
         """Give the file back."""

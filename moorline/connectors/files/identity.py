@@ -69,7 +69,7 @@ class Print:
 
 
 def read_end(position: Position) -> int:
-    """How many bytes of its file a position's print is about."""
+    """The number of bytes of its file that a position's print is about."""
     offset = position.get("offset")
     return int(position["seen"][0] if offset is None else offset)
 

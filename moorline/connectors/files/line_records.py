@@ -12,7 +12,7 @@ from moorline.connectors.files.lines import Lines, decoded, is_utf8, not_utf8, w
 
 
 class LineRecords:
-    """What the formats on lines share."""
+    """The common part of the formats on lines."""
 
     def __init__(self, lines: Lines, broken: BrokenRecords) -> None:
         self._lines, self._broken = lines, broken

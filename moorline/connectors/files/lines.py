@@ -43,7 +43,7 @@ class Lines:
         self._file.seek(offset)
 
     def position(self) -> Position:
-        """Where the first line stands that was not used yet, and in which file."""
+        """The position of the first line that was not used yet, and a print of the file."""
         return {"offset": self.offset, "print": str(self._print), "seen": self._seen}
 
     def look(self, limit: int, *, more: bool = False) -> list[bytes]:
@@ -112,7 +112,7 @@ def is_utf8(text: str) -> bool:
 
 
 def not_utf8(content: bytes, offset: int) -> str:
-    """Which byte of a line that begins at ``offset`` is not UTF-8, for people."""
+    """The place of the first byte that is not UTF-8, for people; the line begins at ``offset``."""
     try:
         content.decode()
     except UnicodeDecodeError as error:

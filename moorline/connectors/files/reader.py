@@ -120,7 +120,7 @@ class FilesReader(SourceReader):
                 )
 
     def _enqueue(self, files: dict[str, str]) -> None:
-        """What there is to read, but for the file that is being read."""
+        """Queue all files to read, but for the one that is being read."""
         current = self._split if self._file is not None else None
         self._queue = deque(
             (split, path)
@@ -142,7 +142,7 @@ class FilesReader(SourceReader):
                     check_same(file.fileno(), path, position)
                 self._positions[split] = {**position, "seen": seen}
             return False
-        # Not ">": a file that has become shorter must be opened, to be told about.
+        # Not ">": a file that has become shorter must be opened, to be reported.
         return changed or "offset" not in position or seen[0] != int(position["offset"])
 
     # --- reading ----------------------------------------------------------------------------------
@@ -232,12 +232,12 @@ class FilesReader(SourceReader):
 
 
 def _seen(files: dict[str, str]) -> dict[str, Seen]:
-    """What each file looks like now, without those that are gone already."""
-    found: dict[str, Seen] = {}
+    """The size and time of each file now, without those that are gone already."""
+    present: dict[str, Seen] = {}
     for split, path in files.items():
         with contextlib.suppress(FileNotFoundError):
-            found[split] = seen_of(os.stat(path))
-    return found
+            present[split] = seen_of(os.stat(path))
+    return present
 
 
 @contextlib.contextmanager

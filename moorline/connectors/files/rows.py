@@ -1,4 +1,4 @@
-"""How records become the bytes of a file: JSON lines, or the rows and columns of Parquet.
+"""Encoding of records in files: JSON lines, or the rows and columns of Parquet.
 
 A JSON line holds any record that JSON can express (a tuple becomes an array). A Parquet row needs named columns:
 

@@ -76,7 +76,7 @@ def write_files(
 
 
 class _Committable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What :meth:`SinkWriter.prepare` returns, as plain data: it goes through snapshots."""
+    """The result of :meth:`SinkWriter.prepare`, as plain data: it goes through snapshots."""
 
     #: Relative to the sink's folder.
     staged: str
@@ -107,7 +107,7 @@ class FileSink(Sink):
         """Write a file into the staging folder and remove it again."""
         staging = os.path.join(self.path, STAGING)
         trial = os.path.join(staging, f"trial-{uuid4().hex}")
-        with _told(self.path, "stage files in"):
+        with _naming(self.path, "stage files in"):
             os.makedirs(staging, exist_ok=True)
             try:
                 with open(trial, "xb") as file:
@@ -127,7 +127,7 @@ class FileSink(Sink):
         if not files:
             return
         failpoint("sink.commit.before")
-        with _told(self.path, "publish files in"):
+        with _naming(self.path, "publish files in"):
             for number, file in enumerate(files):
                 self._publish(file)
                 if number == 0:
@@ -156,9 +156,9 @@ class FileSink(Sink):
     def _publish(self, file: _Committable) -> None:
         staged, final = os.path.join(self.path, file.staged), os.path.join(self.path, file.final)
         try:
-            found = os.lstat(staged)
-            if not stat.S_ISREG(found.st_mode) or found.st_size != file.size:
-                cause = f"it was staged with {file.size} bytes and has {found.st_size} now: it was damaged"
+            status = os.lstat(staged)
+            if not stat.S_ISREG(status.st_mode) or status.st_size != file.size:
+                cause = f"it was staged with {file.size} bytes and has {status.st_size} now: it was damaged"
                 raise StorageError(staged, "publish", cause)
             try:
                 os.link(staged, final, follow_symlinks=False)
@@ -186,13 +186,13 @@ class FileSink(Sink):
 
     def roll_back(self, job: str, uid: str, checkpoint: int) -> None:
         """Remove what this sink staged or published for checkpoints after ``checkpoint``."""
-        with _told(self.path, "roll back"):
+        with _naming(self.path, "roll back"):
             # Staged names first: after that, an attempt that is still alive has nothing to publish any more.
             for folder in (os.path.join(self.path, STAGING, _folder(job, uid)), self.path):
                 removed = False
                 for name in _names(folder):
-                    found = _FINAL.fullmatch(name)
-                    if found and found[1] == _tag(job, uid) and int(found[2]) > checkpoint:
+                    match = _FINAL.fullmatch(name)
+                    if match and match[1] == _tag(job, uid) and int(match[2]) > checkpoint:
                         with contextlib.suppress(FileNotFoundError):
                             os.unlink(os.path.join(folder, name))
                         removed = True
@@ -213,7 +213,7 @@ class _FileWriter(SinkWriter):
         self._ctx = ctx
         self._folder = os.path.join(sink.path, STAGING, _folder(ctx.job, ctx.uid))
         self._open: tuple[str, Any, JsonLinesFile | ParquetRowFile] | None = None
-        with _told(sink.path, "stage files in"):
+        with _naming(sink.path, "stage files in"):
             os.makedirs(self._folder, exist_ok=True)
             sync_folder(os.path.dirname(self._folder))
             sync_folder(sink.path)
@@ -222,15 +222,15 @@ class _FileWriter(SinkWriter):
     def _remove_leftovers(self) -> None:
         # What an older attempt of this subtask did not get to prepare belongs to no checkpoint and never will.
         for name in _names(self._folder):
-            found = re.fullmatch(r"open-([0-9]+)-([0-9]+)-[0-9a-f]+", name)
-            if found and int(found[1]) == self._ctx.subtask and int(found[2]) < self._ctx.attempt:
+            match = re.fullmatch(r"open-([0-9]+)-([0-9]+)-[0-9a-f]+", name)
+            if match and int(match[1]) == self._ctx.subtask and int(match[2]) < self._ctx.attempt:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(os.path.join(self._folder, name))
 
     def write(self, records: list[Any]) -> None:
         if not records:
             return
-        with _told(self._sink.path, "stage files in"):
+        with _naming(self._sink.path, "stage files in"):
             self._rows().write(records)
 
     def _rows(self) -> JsonLinesFile | ParquetRowFile:
@@ -253,7 +253,7 @@ class _FileWriter(SinkWriter):
         unique = path.rpartition("-")[2]
         final = f"part-{_tag(ctx.job, ctx.uid)}-{checkpoint:010}-{ctx.subtask:05}-{ctx.attempt}-{unique}"
         final += f".{self._sink.format}"
-        with _told(self._sink.path, "stage files in"):
+        with _naming(self._sink.path, "stage files in"):
             rows.finish()
             file.flush()
             os.fsync(file.fileno())
@@ -286,7 +286,7 @@ def _hash(job: str, uid: str) -> str:
 
 
 def _tag(job: str, uid: str) -> str:
-    """What tells this sink's files from those of any other that writes to the same folder."""
+    """The tag that marks this sink's files among those of others in the same folder."""
     return f"{_safe(uid)}-{_hash(job, uid)}"
 
 
@@ -302,8 +302,8 @@ def _names(folder: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _told(path: str, operation: str) -> Iterator[None]:
-    """Say what was being done when the file system refused."""
+def _naming(path: str, operation: str) -> Iterator[None]:
+    """Name the path and the operation when the file system refuses."""
     try:
         yield
     except OSError as error:

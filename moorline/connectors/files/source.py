@@ -17,7 +17,7 @@ the folder is listed again and again: new files are read, and files of a line fo
 they are never done. A file that is gone from a watched folder is forgotten.
 
 A position goes with a file to its new name. If another subtask owns that name, only a restart can hand it over: all
-readers are told all positions then. So the old owner raises, and the new one leaves a file alone for a while that it
+readers are given all positions then. So the old owner raises, and the new one leaves a file alone for a while that it
 has known under a name of another owner.
 
 Event time (``splits``) waits for the file that is being read and for those that may grow, and not for files that have

@@ -1,4 +1,4 @@
-"""What is done with PostgreSQL to keep state in it: the contract of ``api/state/external.py`` in SQL.
+"""A session with PostgreSQL that keeps state: the contract of ``api/state/external.py`` in SQL.
 
     take_over   one transaction under the operator's lock: read the marks, decide, clear, set the mark
     apply       one transaction under a share of that lock: check the mark, write the documents, move the mark
@@ -97,7 +97,7 @@ VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
 ON CONFLICT (job, uid, attempt, first_group) DO UPDATE SET
     end_group = excluded.end_group, token = excluded.token, reaching = excluded.reaching,
     reached = excluded.reached, types = excluded.types"""
-#: For this transaction only: nobody is waited for without end, and nobody can keep others waiting.
+#: For this transaction only: no wait is without end, neither ours nor that of others for us.
 _LIMITS = """
 SELECT set_config('statement_timeout', %s, true), set_config('lock_timeout', %s, true),
     set_config('idle_in_transaction_session_timeout', %s, true)"""
@@ -126,8 +126,8 @@ class PostgresSession:
     def take_over(self, decide: Callable[[Sequence[Mark]], TakeOver]) -> None:
         def work(connection: Connection) -> int:
             with self._transaction(connection, "pg_advisory_xact_lock", times=CLEARING):
-                found = self._do(connection, _ALL_MARKS, self._whose).fetchall()
-                decision = decide([_mark(row) for row in found])
+                rows = self._do(connection, _ALL_MARKS, self._whose).fetchall()
+                decision = decide([_mark(row) for row in rows])
                 mark, owner = decision.mark, self._owner
                 for old in decision.drop:
                     self._do(connection, _DROP_MARK, (*self._whose, old.attempt, old.first, old.token))
@@ -146,8 +146,8 @@ class PostgresSession:
 
         def work(connection: Connection) -> list[Document]:
             with self._watchdog.watching(connection), connection.cursor(binary=True) as cursor:
-                found = cursor.execute(self._sql(_READ), wanted).fetchall()
-            return [Document(Place(state, group, key), value) for state, group, key, value in found]
+                rows = cursor.execute(self._sql(_READ), wanted).fetchall()
+            return [Document(Place(state, group, key), value) for state, group, key, value in rows]
 
         return self._run("read state from", work)
 
@@ -161,11 +161,11 @@ class PostgresSession:
                 with self._watchdog.watching(connection), connection.cursor(binary=True) as cursor:
                     return cursor.execute(self._sql(_SCAN), wanted).fetchall()
 
-            found = self._run("read state from", work)
-            if found:
-                yield [Document(Place(state, group, key), value) for group, _, key, value in found]
-                after = found[-1][:2]
-            if len(found) < PAGE_ROWS:
+            rows = self._run("read state from", work)
+            if rows:
+                yield [Document(Place(state, group, key), value) for group, _, key, value in rows]
+                after = rows[-1][:2]
+            if len(rows) < PAGE_ROWS:
                 return
 
     def count(self, limit: int) -> int:
@@ -193,11 +193,11 @@ class PostgresSession:
 
     def _apply(self, connection: Connection, checkpoint: int, changes: Sequence[Change]) -> None:
         owner = self._owner
-        mine = (*self._whose, owner.attempt, owner.first)
+        own = (*self._whose, owner.attempt, owner.first)
         with self._transaction(connection, "pg_advisory_xact_lock_shared"):
             # A transaction of ours that was given up may still be running; it has this row.
-            self._do(connection, _LOCK_MARK, mine)
-            marks = self._do(connection, _TWO_MARKS, mine).fetchall()
+            self._do(connection, _LOCK_MARK, own)
+            marks = self._do(connection, _TWO_MARKS, own).fetchall()
             mark = own_mark([_mark(row) for row in marks], owner, self._store.where, self._reached)
             if mark.reached >= checkpoint:
                 return
@@ -247,9 +247,9 @@ class PostgresSession:
     def _do(self, connection: Connection, statement: str, data: Sequence[Any] = (), times: int = 1) -> Any:
         """One statement of a transaction. It may take the time limit, however much the whole transaction takes."""
         self._watchdog.extend(times)
-        found = connection.execute(self._sql(statement), data)
+        cursor = connection.execute(self._sql(statement), data)
         self._watchdog.extend(1)
-        return found
+        return cursor
 
     @contextmanager
     def _transaction(self, connection: Connection, lock: str, times: int = 1) -> Iterator[None]:
@@ -273,7 +273,7 @@ class PostgresSession:
         try:
             return retry.call(once, _is_transient, self._store.patience)
         except (psycopg.Error, OSError) as error:
-            raise StorageError(self._store.where, what, self._told(error)) from None
+            raise StorageError(self._store.where, what, self._without_password(error)) from None
 
     def _connected(self) -> Connection:
         if self._connection is None:
@@ -301,26 +301,26 @@ class PostgresSession:
 
     def _make_tables(self, connection: Connection) -> None:
         """Both tables, if they are not there. Several subtasks start at once, and CREATE IF NOT EXISTS may collide."""
-        if None in self._found_columns(connection):
+        if None in self._columns_of_tables(connection):
             with self._transaction(connection, "pg_advisory_xact_lock"):
                 connection.execute("SELECT pg_advisory_xact_lock(%s::bigint)", (0x6D6F6F726C696E65,))
                 self._do(connection, _DOCUMENTS)
                 self._do(connection, _MARKS)
         needed = ({"job", "uid", "state", "key_group", "key", "value", "value_json"}, {"token", "reaching", "types"})
-        for found, columns in zip(self._found_columns(connection), needed, strict=True):
-            if found is None or not columns <= found:
+        for present, columns in zip(self._columns_of_tables(connection), needed, strict=True):
+            if present is None or not columns <= present:
                 cause = "a table of that name is there and was not made by Moorline. Give another name"
                 raise StorageError(self._store.where, "keep state in", cause)
 
-    def _found_columns(self, connection: Connection) -> list[set[str] | None]:
-        found: list[set[str] | None] = []
+    def _columns_of_tables(self, connection: Connection) -> list[set[str] | None]:
+        tables: list[set[str] | None] = []
         for name in self._names.values():
             rows = connection.execute(
                 "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
                 (name.as_string(connection),),
             ).fetchall()
-            found.append({row[0] for row in rows} or None)
-        return found
+            tables.append({row[0] for row in rows} or None)
+        return tables
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
@@ -330,8 +330,8 @@ class PostgresSession:
             except Exception:  # it is given up anyway
                 return
 
-    def _told(self, error: Exception) -> str:
-        """The error's text without the password, should anybody have put it there."""
+    def _without_password(self, error: Exception) -> str:
+        """The error's text without the password, should it be there."""
         text = " ".join(str(error).split()) or type(error).__name__
         try:
             password = psycopg.conninfo.conninfo_to_dict(self._store.url).get("password")
@@ -375,7 +375,7 @@ def _mark(row: tuple[Any, ...]) -> Mark:
 
 
 def _short(key: bytes) -> bytes:
-    """What stands for a key in the index. No key begins with the letter H."""
+    """The form of a key in the index. No key begins with the letter H."""
     return key if len(key) <= LONG_KEY else b"H" + hashlib.blake2b(key, digest_size=32).digest()
 
 

@@ -90,10 +90,10 @@ def postgres_state(
 def _parts_of(url: str) -> str:
     """Host and database, without who and the password."""
     if "://" not in url:
-        found = dict(re.findall(r"(\w+)\s*=\s*('(?:[^'\\]|\\.)*'|\S+)", url))
-        if url.strip() and not found:
+        words = dict(re.findall(r"(\w+)\s*=\s*('(?:[^'\\]|\\.)*'|\S+)", url))
+        if url.strip() and not words:
             raise InvalidArgument("url of PostgreSQL", "(not shown)", "Give postgresql://host/database.")
-        return f"{found.get('host', 'localhost')}/{found.get('dbname', '')}"
+        return f"{words.get('host', 'localhost')}/{words.get('dbname', '')}"
     try:
         parts = urlsplit(url)
         port = f":{parts.port}" if parts.port else ""

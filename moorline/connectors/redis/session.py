@@ -1,4 +1,4 @@
-"""What is done with Redis to keep state in it: the contract of ``api/state/external.py`` in scripts.
+"""A session with Redis that keeps state: the contract of ``api/state/external.py`` in scripts.
 
     take_over   read the marks, decide, and one script: if the marks are as they were, clear and set the mark
     apply       scripts of bounded size, each of which checks the mark before it writes; the first says ``reaching``,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("moorline")
 T = TypeVar("T")
 
-#: A script writes so many documents, or bytes of them: while it runs nobody else is served.
+#: A script writes so many documents, or bytes of them: while it runs no other client is served.
 ROWS_AT_ONCE, BYTES_AT_ONCE = 1_000, 1 << 20
 PAGE_ROWS, GROUPS_AT_ONCE = 500, 64
 
@@ -101,15 +101,15 @@ class RedisSession:
     # --- the contract ---------------------------------------------------------------------------
 
     def take_over(self, decide: Callable[[Sequence[Mark]], TakeOver]) -> None:
-        def work() -> Mark | None:  # None: somebody else was quicker
+        def work() -> Mark | None:  # None: another subtask was quicker
             seen = self._connected().hgetall(self._marks)
             decision = decide([_mark(text) for text in seen.values()])
             groups = range(self._owner.first, self._owner.end)
             cleared = [self._hash(state, group) for state in decision.clear for group in groups]
             dropped = [f"{m.attempt}:{m.first}" for m in decision.drop]
-            told = [len(seen), *(part for pair in seen.items() for part in pair), len(dropped), *dropped]
+            arguments = [len(seen), *(part for pair in seen.items() for part in pair), len(dropped), *dropped]
             own = [self._own, _text(decision.mark)]
-            return decision.mark if self._script(_TAKE_OVER)([self._marks, *cleared], [*told, *own]) else None
+            return decision.mark if self._script(_TAKE_OVER)([self._marks, *cleared], [*arguments, *own]) else None
 
         self._mark = None
         while self._mark is None:
@@ -125,8 +125,8 @@ class RedisSession:
             pipeline.hget(self._marks, self._own)
             for (state, group), wanted in by_hash.items():
                 pipeline.hmget(self._hash(state, group), [place.key for place in wanted])
-            found: list[Any] = pipeline.execute()
-            return found
+            values: list[Any] = pipeline.execute()
+            return values
 
         text, *values = self._run("read state from", work)
         mark = None if text is None else _mark(text)
@@ -145,25 +145,25 @@ class RedisSession:
                 pipeline = self._connected().pipeline(transaction=False)
                 for group in part:
                     pipeline.hscan(self._hash(state, group), 0, count=PAGE_ROWS)
-                found: list[Any] = pipeline.execute()
-                return found
+                page: list[Any] = pipeline.execute()
+                return page
 
-            for group, (cursor, found) in zip(part, self._run("read state from", begin)):
+            for group, (cursor, page) in zip(part, self._run("read state from", begin)):
                 seen: set[bytes] = set()
                 while True:
                     # Redis may show an entry twice while it makes a hash larger.
-                    new = {key: value for key, value in found.items() if key not in seen}
+                    new = {key: value for key, value in page.items() if key not in seen}
                     seen |= new.keys()
                     if new:
                         yield [Document(Place(state, group, key), _content(value)) for key, value in new.items()]
                     if not cursor:
                         break
-                    cursor, found = self._scan_on(self._hash(state, group), cursor)
+                    cursor, page = self._scan_on(self._hash(state, group), cursor)
 
     def _scan_on(self, name: str, cursor: int) -> tuple[int, dict[bytes, bytes]]:
         def work() -> tuple[int, dict[bytes, bytes]]:
-            found: tuple[int, dict[bytes, bytes]] = self._connected().hscan(name, cursor, count=PAGE_ROWS)
-            return found
+            page: tuple[int, dict[bytes, bytes]] = self._connected().hscan(name, cursor, count=PAGE_ROWS)
+            return page
 
         return self._run("read state from", work)
 
@@ -197,24 +197,24 @@ class RedisSession:
     def _write(self, checkpoint: int, changes: Sequence[Change], mark: Mark) -> bytes:
         owner, names = self._owner, [self._marks, self._states]
         left = "" if self._mark is None else self._mark.reached
-        told: list[Any] = [self._own, owner.token, owner.attempt, checkpoint, left, _text(mark)]
+        arguments: list[Any] = [self._own, owner.token, owner.attempt, checkpoint, left, _text(mark)]
         numbers: dict[str, int] = {}
         for change in changes:
             place, name = change.place, self._hash(change.place.state, change.place.key_group)
             if name not in numbers:
                 names.append(name)
                 numbers[name] = len(names)
-            told += [_name(place.state), numbers[name], place.key]
+            arguments += [_name(place.state), numbers[name], place.key]
             if change.content is None:
-                told.append(0)
+                arguments.append(0)
             else:
                 row = [checkpoint, owner.attempt, change.json, change.content]
-                told += [1, msgspec.msgpack.encode(row)]
-        answer = self._run(f"apply checkpoint {checkpoint} to", lambda: self._script(_APPLY)(names, told))
+                arguments += [1, msgspec.msgpack.encode(row)]
+        answer = self._run(f"apply checkpoint {checkpoint} to", lambda: self._script(_APPLY)(names, arguments))
         if isinstance(answer, list):
             self._refuse(answer[1::2])
-        found: bytes = answer
-        return found
+        outcome: bytes = answer
+        return outcome
 
     def close(self) -> None:
         client, self._client = self._client, None
@@ -249,7 +249,7 @@ class RedisSession:
         try:
             info = self._client.info()
         except redis.exceptions.NoPermissionError:
-            return  # then whoever set it up must know
+            return  # then it is up to the operator who set it up
         info = info if "maxmemory_policy" in info else next(iter(info.values()))  # of a cluster: by node
         policy = info.get("maxmemory_policy", "")
         if policy.startswith("allkeys"):
@@ -273,7 +273,7 @@ class RedisSession:
         try:
             return retry.call(once, _is_transient, self._store.patience)
         except (redis.RedisError, OSError) as error:
-            raise StorageError(self._store.where, what, _told(self._store, error)) from None
+            raise StorageError(self._store.where, what, _without_password(self._store, error)) from None
 
 
 def _connect(store: RedisState) -> Any:
@@ -291,8 +291,8 @@ def _is_transient(error: Exception) -> bool:
     return isinstance(error, (*passing, redis.exceptions.ClusterError, redis.exceptions.TryAgainError))
 
 
-def _told(store: RedisState, error: Exception) -> str:
-    """The error's text without the password, should anybody have put it there."""
+def _without_password(store: RedisState, error: Exception) -> str:
+    """The error's text without the password, should it be there."""
     text = " ".join(str(error).split()) or type(error).__name__
     password = urlsplit(store.url).password
     return text.replace(password, "***") if password else text
@@ -325,9 +325,9 @@ def _text(mark: Mark) -> str:
 
 def _mark(text: bytes) -> Mark:
     try:
-        found = json.loads(text)
-        types = tuple((str(state), str(stored)) for state, stored in found.pop("types"))
-        return Mark(**found, types=types)
+        fields = json.loads(text)
+        types = tuple((str(state), str(stored)) for state, stored in fields.pop("types"))
+        return Mark(**fields, types=types)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise StorageError("one of its marks", "read", f"{text!r:.200} is not what was written there") from error
 

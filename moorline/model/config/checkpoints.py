@@ -1,4 +1,4 @@
-"""When checkpoints are taken, where they go and which are kept."""
+"""Configuration of checkpoints: when they are taken, where they go and which are kept."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Checkpoints:
 
     @property
     def overtake_ms(self) -> int | None:
-        """How long barriers are given to line up before they overtake; None: for ever."""
+        """The time that barriers have to line up before they overtake; None: for ever."""
         if self.aligned_timeout is not None:
             return milliseconds(self.aligned_timeout, "aligned_timeout")
         return 0 if self.unaligned else None

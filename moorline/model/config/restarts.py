@@ -1,4 +1,4 @@
-"""How often a failed job is started again, and after which delay."""
+"""Restart strategies: how often a failed job is started again, and after which delay."""
 
 from __future__ import annotations
 

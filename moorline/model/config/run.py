@@ -71,7 +71,7 @@ class RunConfig:
     take_over: bool = False
     #: Where keyed state is kept: "heap", "rocksdb", or RocksDb(...) with settings.
     backend: Literal["heap", "rocksdb"] | RocksDb = "heap"
-    #: None: the parallelism stays what it is until somebody changes it.
+    #: None: the parallelism stays what it is until it is changed.
     autoscale: Autoscale | None = None
     #: Several drivers stand ready for the job, and one of them leads.
     ha: StorageLease | ZooKeeper | None = None
@@ -117,7 +117,7 @@ class RunConfig:
 
     @property
     def savepoint(self) -> str | None:
-        """The snapshot that somebody has named to start from."""
+        """The snapshot that was named to start from."""
         return None if self.restore == "latest" else self.restore
 
     @property

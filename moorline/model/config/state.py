@@ -1,4 +1,4 @@
-"""Where state is kept: on the heap or in RocksDB."""
+"""Configuration of state backends: the heap or RocksDB."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RocksDb:
 
 @dataclass(frozen=True)
 class StateConfig:
-    """How state is kept and snapshotted: what a subtask needs to know."""
+    """The configuration of state and its snapshots that a subtask needs."""
 
     rocksdb: RocksDb | None = None
     incremental: bool = False

@@ -1,4 +1,4 @@
-"""Sizes at which a running job changes its ways. Nobody need set them; a simulated job is so small that it must."""
+"""Sizes at which a running job changes its ways. Only simulated jobs need other ones: they are so small."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Folding:
-    """When a chain of increments on the heap becomes a new base (``protocol/increments.py``)."""
+    """The rule for when a chain of increments on the heap becomes a new base (``protocol/increments.py``)."""
 
     #: Its increments have more than so many times the rows of its base. None: rows do not matter.
     growth: float | None = 0.5

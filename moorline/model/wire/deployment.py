@@ -1,4 +1,4 @@
-"""What an attempt is told when it starts, and what each of its subtasks restores."""
+"""The deployment of an attempt: its plan, and the state that each of its subtasks restores."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class InFlightShare:
 
 @dataclass(frozen=True)
 class OperatorRestore:
-    """What one operator of one subtask gets back."""
+    """The state that one operator of one subtask gets back."""
 
     #: Every file with rows in the subtask's key-group range; it reads just those rows.
     keyed: tuple[KeyedHandle, ...] = ()

@@ -1,4 +1,4 @@
-"""What travels between subtasks, and its bytes.
+"""Elements that travel between subtasks, and their bytes.
 
 A frame is one row of the exchange: a head that says where it goes and where it comes from, and a body.
 
@@ -52,7 +52,7 @@ NO_STAGE = 255
 
 
 class Head(NamedTuple):
-    """Where a frame goes and where it comes from."""
+    """The head of a frame: its target and its sender."""
 
     kind: int
     attempt: int
@@ -85,7 +85,7 @@ def head(frame: bytes) -> Head:
 
 
 def pickled(records: Any) -> bytes:
-    """Records as bytes, for whoever runs the same job."""
+    """Records as bytes, for processes that run the same job."""
     try:
         return pickle.dumps(records, 5)
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -177,10 +177,10 @@ def pack_result(attempt: int, sender: int, name: str, records: list[Any]) -> byt
 
 def unpack_results(frames: list[bytes]) -> dict[str, list[Any]]:
     """All results by name, in the order of the subtasks they come from."""
-    found: dict[str, list[Any]] = {}
+    results: dict[str, list[Any]] = {}
     for frame in sorted(frames, key=lambda frame: head(frame).sender):
         (length,) = _NAME.unpack_from(frame, HEAD.size)
         at = HEAD.size + _NAME.size
         records = pickle.loads(memoryview(frame)[at + length :])
-        found.setdefault(frame[at : at + length].decode(), []).extend(records)
-    return found
+        results.setdefault(frame[at : at + length].decode(), []).extend(records)
+    return results

@@ -1,4 +1,4 @@
-"""How the two ends of a control line prove that they belong together.
+"""The handshake of a control line: both ends prove that they belong together.
 
 Both hold the attempt's secret, which Spark delivers with the task. Neither ever sends it.
 
@@ -31,7 +31,7 @@ from moorline.model.ids import Attempt, SubtaskId
 
 LENGTH = struct.Struct(">I")
 MAC_SIZE = 16
-#: Nobody may make us hold more than this before the handshake, and after it.
+#: The most that a peer can make us hold before the handshake, and after it.
 HANDSHAKE_LIMIT = 4096
 FRAME_LIMIT = 16 << 20
 HANDSHAKE_SECONDS = 5.0
@@ -67,7 +67,7 @@ class Proof(msgspec.Struct, frozen=True):
 
 
 def read(data: bytes, kind: type[T]) -> T:
-    """A message of the handshake, from somebody who has proved nothing yet. Raises :class:`Refused`."""
+    """A message of the handshake, from an end that has proved nothing yet. Raises :class:`Refused`."""
     try:
         return msgspec.msgpack.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -94,7 +94,7 @@ def _mac_of(secret: bytes, hello: Hello) -> bytes:
 
 
 class Guard:
-    """Which hellos are worth a challenge: of this attempt, by a holder of the secret, and not heard before."""
+    """The filter of hellos that get a challenge: of this attempt, by a holder of the secret, not heard before."""
 
     def __init__(self, secret: bytes, job: str, attempt: int, callers: Set[SubtaskId]) -> None:
         self._secret, self._job, self._attempt, self._callers = secret, job, attempt, callers

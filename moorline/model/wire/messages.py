@@ -1,4 +1,4 @@
-"""What subtasks and the driver tell each other. A closed set of typed messages, as msgpack.
+"""Messages between subtasks and the driver: a closed set of types, as msgpack.
 
     subtask to driver: Connected, Running, Acknowledged, Declined, InputEnded, Progress, Noticed, Answer, Failed
     driver to subtask: SendBackTo, Trigger, Overtake, Hold, Confirm, Abort, Query
@@ -63,7 +63,7 @@ class InputEnded(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """How far the subtask is: also its sign of life."""
+    """The progress of the subtask: also its sign of life."""
 
     records_in: int
     records_out: int
@@ -90,7 +90,7 @@ class Noticed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """What the subtask has under the key of a :class:`Query`."""
+    """The rows that the subtask has under the key of a :class:`Query`."""
 
     id: int
     #: value, list, map, reducing or aggregating; and the stored type, as ``state/types/annotations.py`` spells it.
@@ -118,7 +118,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class SendBackTo(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """Where the subtasks of loops' heads receive what comes back: vertex, index, host and port of each."""
+    """The addresses at which subtasks of loops' heads receive feedback: vertex, index, host and port of each."""
 
     addresses: list[tuple[int, int, str, int]]
 
@@ -167,7 +167,7 @@ class Abort(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Query(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """What is stored under a key right now? Changes nothing."""
+    """A request for the rows under a key right now. Changes nothing."""
 
     id: int
     uid: str

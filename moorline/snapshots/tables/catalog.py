@@ -1,4 +1,4 @@
-"""Which states a snapshot has: one line for each, from the manifest alone. No file is read for it.
+"""The states of a snapshot: one line for each, from the manifest alone. No file is read for it.
 
 table      states                                                what its rows are
 keyed      value, list, map, reducing, aggregating, store        one per value, element or entry of a key
@@ -47,7 +47,7 @@ class StateInfo:
     end_key_group: int | None
     #: With increments it is an upper bound: what they replace is still counted. None: not known without reading.
     rows: int | None
-    #: None if the bytes cannot be told from those of other states.
+    #: None if the bytes cannot be distinguished from those of other states.
     bytes: int | None
     files: int
     increments: int
@@ -95,16 +95,16 @@ def _states(operator: OperatorEntry) -> Iterator[StateInfo]:
     for state, parts in elements.items():
         mode = parts[0].mode
         table = "raw" if state == RAW_ELEMENTS else "broadcast" if mode == "broadcast" else "operator"
-        found = [p.file for p in parts if p.file is not None]
-        size = sum(f.size for f in found) + sum(len(e) for p in parts for e in p.inline)
+        files = [p.file for p in parts if p.file is not None]
+        size = sum(f.size for f in files) + sum(len(e) for p in parts for e in p.inline)
         count = sum(p.count for p in parts)
-        yield _info(operator, state, table, mode, parts[-1].type, None, count, size, len(found))
+        yield _info(operator, state, table, mode, parts[-1].type, None, count, size, len(files))
     moving = [h for subtask in operator.subtasks for h in subtask.in_flight]
     if moving:
-        found = [h.file for h in moving if h.file is not None]
-        size = sum(f.size for f in found) + sum(len(e) for h in moving for e in h.inline)
+        files = [h.file for h in moving if h.file is not None]
+        size = sum(f.size for f in files) + sum(len(e) for h in moving for e in h.inline)
         kind = "pickled" if any(h.pickled for h in moving) else "plain"
-        yield _info(operator, "", "in_flight", kind, "", None, sum(h.records for h in moving), size, len(found))
+        yield _info(operator, "", "in_flight", kind, "", None, sum(h.records for h in moving), size, len(files))
 
 
 def _keyed(operator: OperatorEntry, state: str, chain: list[FileHandle]) -> StateInfo:
@@ -121,8 +121,8 @@ def _native(operator: OperatorEntry, natives: list[NativeHandle]) -> Iterator[St
         return
     span = min(h.first for h in natives), max(h.end for h in natives)
     backend = natives[-1].backend
-    found = {name: (kind, type_name) for h in natives for name, kind, type_name in h.states}
-    for state, (kind, type_name) in found.items():
+    states = {name: (kind, type_name) for h in natives for name, kind, type_name in h.states}
+    for state, (kind, type_name) in states.items():
         table = _TABLES.get(kind, "keyed")
         yield _info(operator, state, table, kind, type_name, span, None, None, 0, 0, backend)
     files = {f.path: f.size for h in natives for f in h.all_files()}

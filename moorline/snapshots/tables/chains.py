@@ -65,7 +65,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class Shape:
-    """What only the files can say about the rows of a state."""
+    """The facts about the rows of a state that only the files have."""
 
     #: The types of their key columns. Empty if there are no rows.
     keys: frozenset[pa.DataType]
@@ -74,7 +74,7 @@ class Shape:
 
     @property
     def key(self) -> pa.DataType:
-        """What all of the keys fit into."""
+        """The Arrow type that all of the keys fit into."""
         return next(iter(self.keys)) if len(self.keys) == 1 else pa.binary()
 
     def __or__(self, other: Shape) -> Shape:
@@ -87,10 +87,10 @@ def shape_of(chain: Chain, store: BlobStore, scratch: Scratch) -> Shape:
     optional: set[str] = set()
     for handle in chain.handles:
         if isinstance(handle, NativeHandle):
-            found = shape_of_native(handle, chain.state, store, scratch)
-            keys |= {found.key} if found.key is not None else set()
-            optional |= {"namespace"} if found.is_windowed else set()
-            optional |= {"last_access", "ttl"} if found.is_stamped else set()
+            shape = shape_of_native(handle, chain.state, store, scratch)
+            keys |= {shape.key} if shape.key is not None else set()
+            optional |= {"namespace"} if shape.is_windowed else set()
+            optional |= {"last_access", "ttl"} if shape.is_stamped else set()
         else:
             for table in file_rows(handle, KeyGroupRange(0, 0), store):
                 check_columns(table.schema, handle)
@@ -144,8 +144,8 @@ def chain_rows(
         if not isinstance(handle, NativeHandle):
             files.append(handle)
         elif wanted & handle.key_groups:
-            for found in rows_of(handle, wanted, store, scratch, {chain.state}):
-                yield conform(found.table, columns, f"files of {handle.backend}")
+            for rows in rows_of(handle, wanted, store, scratch, {chain.state}):
+                yield conform(rows.table, columns, f"files of {handle.backend}")
     if any(h.increment for h in files):
         yield from _folded(files, columns, store, wanted)
         return
@@ -164,14 +164,14 @@ def _folded(
     width = max(1, -(-len(wanted) // count))
     for first in range(wanted.first, wanted.end, width):
         piece = KeyGroupRange(first, min(first + width, wanted.end))
-        found: list[tuple[pa.Table, bool]] = []
+        pieces: list[tuple[pa.Table, bool]] = []
         for handle in handles:
             for table in file_rows(handle, piece, store) if piece & handle.key_groups else ():
                 check_columns(table.schema, handle)
                 gone = [table["gone"]] if "gone" in table.column_names else []
                 cut = conform(table.drop_columns(["gone"]) if gone else table, columns, _path(handle))
-                found.append((cut.append_column("gone", gone[0]) if gone else cut, handle.increment))
-        left = fold(found)
+                pieces.append((cut.append_column("gone", gone[0]) if gone else cut, handle.increment))
+        left = fold(pieces)
         if left is not None and left.num_rows:
             yield conform(left, columns, "the chain")
 

@@ -40,7 +40,7 @@ def copied(
     keyed: frozenset[str],
     elements: frozenset[str],
 ) -> list[OperatorHandles]:
-    """What each subtask has, of these keyed states and these operator states, with its files copied to ``store``.
+    """The handles of each subtask for these keyed and operator states, with their files copied to ``store``.
 
     Records in flight come along: they are part of the operator's past, whichever states are kept.
     """
@@ -49,8 +49,8 @@ def copied(
         handles: list[KeyedHandle] = []
         for state in _states(subtask):
             if state in keyed:
-                mine = tuple(h for h in subtask.keyed if _has(h, state))
-                chain = Chain(state, mine, key_groups_of(entry))
+                own = tuple(h for h in subtask.keyed if _has(h, state))
+                chain = Chain(state, own, key_groups_of(entry))
                 handles += _keyed(chain, source, scratch, store, target(state, chain.kind, chain.type, index))
         kept = [_elements(e, source, store, target, index) for e in subtask.elements if e.state in elements]
         going_round = [_going_round(h, source, store, target, index) for h in subtask.in_flight]
@@ -91,7 +91,7 @@ def _keyed(
 def _going_round(
     handle: InFlightHandle, source: BlobStore, store: BlobStore, target: Targets, index: int
 ) -> InFlightHandle:
-    """What was on its way round a loop. Nothing else is in flight in a snapshot that may be copied."""
+    """The records on their way round a loop. Nothing else is in flight in a snapshot that may be copied."""
     if handle.file is None:
         return handle
     path = target("in-flight", "elements", "plain", index).path()

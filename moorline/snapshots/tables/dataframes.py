@@ -65,12 +65,12 @@ def write_dataframe(
             yield batch
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store, mine = open_store(url), target
+        store, part = open_store(url), target
         for table in whole_key_groups(batches):
-            mine = replace(target, subtask=int(table[_PART][0].as_py()))
+            part = replace(target, subtask=int(table[_PART][0].as_py()))
             rows = make_rows(layout, table)
             check_unique(layout.kind, rows, layout.state)
-            encoded = [msgspec.msgpack.encode(mine.write(store, piece)) for piece in cut(rows)]
+            encoded = [msgspec.msgpack.encode(part.write(store, piece)) for piece in cut(rows)]
             yield pa.RecordBatch.from_pydict({_HANDLE: pa.array(encoded, pa.binary())})
 
     grouped = wanted.mapInArrow(add_groups, schema).repartitionById(count, _PART)

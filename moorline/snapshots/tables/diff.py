@@ -1,4 +1,4 @@
-"""What is different between two snapshots: states that came or went, and rows, by key.
+"""The differences of two snapshots: states that came or went, and rows, by key.
 
 Both are walked through side by side, one range of key groups after the other, so memory is bounded by the largest key
 group. Where both name the same files nothing is read at all; that makes two checkpoints of one job cheap to compare.
@@ -77,7 +77,7 @@ def diff_snapshots(before: str, after: str) -> Iterator[Change]:
 
 
 def diff(a: SnapshotReader, b: SnapshotReader) -> Iterator[Change]:
-    """What one would have to do to ``a`` to make it ``b``."""
+    """The changes that would make ``b`` from ``a``."""
     before, after = _by_name(a), _by_name(b)
     infos = before | after
     for name in sorted(dict.fromkeys([*before, *after]), key=lambda name: infos[name].first_key_group is None):
@@ -118,16 +118,16 @@ def _said(info: StateInfo | None) -> str | None:
 
 def _rows(a: SnapshotReader, b: SnapshotReader, info: StateInfo) -> Iterator[Change]:
     uid, state = info.uid, info.state
-    one, other = a.chain(uid, state), b.chain(uid, state)
-    if one.handles == other.handles:
+    before, after = a.chain(uid, state), b.chain(uid, state)
+    if before.handles == after.handles:
         return
-    rows = max(sum(h.rows for h in chain.handles if not isinstance(h, NativeHandle)) for chain in (one, other))
+    rows = max(sum(h.rows for h in chain.handles if not isinstance(h, NativeHandle)) for chain in (before, after))
     count = 1 + rows // PIECE_ROWS
     width = max(1, -(-info.max_parallelism // count))
     for first in range(0, info.max_parallelism, width):
         piece = KeyGroupRange(first, min(first + width, info.max_parallelism))
         # The same handles in a range are the same rows.
-        if [h for h in one.handles if _touches(h, piece)] == [h for h in other.handles if _touches(h, piece)]:
+        if [h for h in before.handles if _touches(h, piece)] == [h for h in after.handles if _touches(h, piece)]:
             continue
         tables = [_piece(reader, info, piece) for reader in (a, b)]
         if tables[0].equals(tables[1]):  # whole columns at a time: most of two snapshots is the same
@@ -170,8 +170,8 @@ def _piece(reader: SnapshotReader, info: StateInfo, piece: KeyGroupRange) -> pa.
 
 
 def _grouped(table: pa.Table, info: StateInfo) -> dict[tuple[Any, Any, Any], list[Any]]:
-    """What is under each key, namespace and map key."""
-    found: dict[tuple[Any, Any, Any], list[Any]] = {}
+    """The values under each key, namespace and map key."""
+    groups: dict[tuple[Any, Any, Any], list[Any]] = {}
     idents = table["key_group"] if info.kind == "raw" else with_encoded_keys(table)["key"]
     windows: list[Any] = [None] * len(table)
     if "namespace" in table.column_names:
@@ -183,8 +183,8 @@ def _grouped(table: pa.Table, info: StateInfo) -> dict[tuple[Any, Any, Any], lis
         # A struct as a map key is a dict here, which cannot be looked up.
         entries, values = [repr(k) for k in map_keys], list(zip(map_keys, values))
     for key, window, entry, value in zip(idents.to_pylist(), windows, entries, values):
-        found.setdefault((key, window, entry), []).append(value)
-    return found
+        groups.setdefault((key, window, entry), []).append(value)
+    return groups
 
 
 def _key(encoded: bytes) -> Any:
@@ -224,8 +224,8 @@ def _entries(info: StateInfo, before: list[Any], after: list[Any]) -> Iterator[C
         if old != new:
             what = "added" if old is None else "removed" if new is None else "changed"
             entry = (old or new or (None,))[0]
-            one, other = (None if pair is None else pair[1] for pair in (old, new))
-            yield Change(what, info.uid, info.state, before=one, after=other, map_key=entry)
+            removed, added = (None if pair is None else pair[1] for pair in (old, new))
+            yield Change(what, info.uid, info.state, before=removed, after=added, map_key=entry)
 
 
 def _are_positions(info: StateInfo, elements: list[Any]) -> bool:
@@ -247,7 +247,7 @@ def _shown(info: StateInfo, value: Any) -> Any:
 def _read(reader: SnapshotReader, info: StateInfo) -> pa.Table:
     table = "raw" if info.table == "raw" else info.table
     columns = reader.columns(table, info.uid, info.state)
-    found = list(reader.read(table, info.uid, info.state))
+    tables = list(reader.read(table, info.uid, info.state))
     if info.table == "raw":  # raw keyed state is compared by key group
-        found = [t.filter(t["subtask"].is_valid()) for t in found]
-    return pa.concat_tables(found) if found else columns.empty_table()
+        tables = [t.filter(t["subtask"].is_valid()) for t in tables]
+    return pa.concat_tables(tables) if tables else columns.empty_table()

@@ -47,7 +47,7 @@ def encode_elements(
 def transformed(
     tables: Iterable[pa.Table], function: Callable[[pa.Table], pa.Table], chain: Chain
 ) -> Iterator[pa.Table]:
-    """What a function makes of the rows of a state, checked and sorted again."""
+    """The rows of a state as a function has changed them, checked and sorted again."""
     for table in tables:
         made = function(table)
         if not isinstance(made, pa.Table) or set(made.column_names) != set(table.column_names):

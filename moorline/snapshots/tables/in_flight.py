@@ -35,7 +35,7 @@ SHOWN = 1_000
 
 
 def in_flight_rows(operator: OperatorEntry, store: BlobStore) -> Iterator[pa.Table]:
-    """What was on its way to each subtask of an operator."""
+    """The records on their way to each subtask of an operator."""
     for index, subtask in enumerate(operator.subtasks):
         for handle in subtask.in_flight:
             records = list(_records(handle, store))

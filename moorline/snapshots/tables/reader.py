@@ -85,12 +85,12 @@ class SnapshotReader:
 
     def operator(self, uid: str) -> OperatorEntry:
         """An operator's part of the manifest. Raises if there is none of that uid."""
-        found = next((o for o in self.manifest.operators if o.uid == uid), None)
-        if found is None:
+        operator = next((o for o in self.manifest.operators if o.uid == uid), None)
+        if operator is None:
             have = ", ".join(repr(o.uid) for o in self.manifest.operators) or "none"
             raise InvalidArgument("uid", uid, f"The snapshot has operators {have}.")
-        key_groups_of(found)
-        return found
+        key_groups_of(operator)
+        return operator
 
     def chain(self, uid: str, state: str) -> Chain:
         """The handles of a keyed state, of timers or of raw keyed state."""
@@ -212,10 +212,10 @@ class SnapshotReader:
                 yield pa.table([group, table["subtask"], table["value"].cast(pa.large_binary())], schema=_RAW)
 
     def _columns(self, uid: str, state: str, is_of_windows: bool = False) -> pa.Schema:
-        found = columns_of(self.chain(uid, state), self._shape(uid, state))
-        if is_of_windows and "namespace" not in found.names:
+        columns = columns_of(self.chain(uid, state), self._shape(uid, state))
+        if is_of_windows and "namespace" not in columns.names:
             raise InvalidArgument("state", state, "It is not kept for each window: it is in the table keyed.")
-        return found
+        return columns
 
     def _shape(self, uid: str, state: str) -> Shape:
         if (uid, state) not in self._shapes:

@@ -1,4 +1,4 @@
-"""From somebody's table to the rows of a state: which column is what, in which order, and in which files.
+"""From a user's table to the rows of a state: which column is what, in which order, and in which files.
 
 The rows are those of ``state/heap/rows.py``, sorted by key group, key and namespace, cut into files between key
 groups. Used in this process for Arrow tables, and by Spark's tasks for DataFrames (``snapshots/tables/dataframes.py``).
@@ -30,7 +30,7 @@ SINGLE = ("value", "reducing", "aggregating", "map")
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns of a table make up the rows of which state. Travels to Spark's workers."""
+    """The columns of a table that make up the rows of a state. Travels to Spark's workers."""
 
     uid: str
     state: str
@@ -107,11 +107,10 @@ def check_unique(kind: str, rows: pa.Table, state: str) -> None:
     codes = np.zeros(len(rows), np.int64)
     for name in names:
         column = rows[name].combine_chunks()
-        flat = [column] if not pa.types.is_nested(column.type) else [pa.array(map(repr, column.to_pylist()))]
-        for one in flat:
-            found = one.dictionary_encode(null_encoding="encode").indices.to_numpy()
-            codes = pa.array(codes * (int(found.max(initial=0)) + 1) + found).dictionary_encode().indices.to_numpy()
-            codes = codes.astype(np.int64)
+        flat = column if not pa.types.is_nested(column.type) else pa.array(map(repr, column.to_pylist()))
+        indices = flat.dictionary_encode(null_encoding="encode").indices.to_numpy()
+        codes = pa.array(codes * (int(indices.max(initial=0)) + 1) + indices).dictionary_encode().indices.to_numpy()
+        codes = codes.astype(np.int64)
     _, first, counts = np.unique(codes, return_index=True, return_counts=True)
     if (counts > 1).any():
         row = rows.slice(int(first[counts > 1][0]), 1).select(names).to_pylist()[0]
@@ -134,7 +133,7 @@ def cut(rows: pa.Table) -> Iterator[pa.Table]:
 
 @dataclass(frozen=True)
 class Target:
-    """Where the files of one state of one subtask go. Travels to Spark's workers."""
+    """The place of the files of one state of one subtask. Travels to Spark's workers."""
 
     checkpoint: int
     uid: str
@@ -146,8 +145,8 @@ class Target:
     run: str
 
     def path(self) -> str:
-        found = layout.data_path(self.checkpoint, self.uid, self.state, self.subtask, 1)
-        folder, _, name = found.rpartition("/")
+        path = layout.data_path(self.checkpoint, self.uid, self.state, self.subtask, 1)
+        folder, _, name = path.rpartition("/")
         stem, _, unique = name.rpartition("-")
         return f"{folder}/{stem}-{self.run}{unique[len(self.run) :]}"
 
@@ -155,5 +154,5 @@ class Target:
         """One file of sorted rows."""
         file = snapshots.write_rows(store, self.path(), rows)
         groups = rows["key_group"]
-        mine = KeyGroupRange(groups[0].as_py(), groups[-1].as_py() + 1)
-        return file_handle(self.state, self.kind, self.type, mine, rows.num_rows, file)
+        key_groups = KeyGroupRange(groups[0].as_py(), groups[-1].as_py() + 1)
+        return file_handle(self.state, self.kind, self.type, key_groups, rows.num_rows, file)

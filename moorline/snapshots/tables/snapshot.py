@@ -72,7 +72,7 @@ class Snapshot:
         return self._table("raw", uid, "")
 
     def in_flight(self, uid: str) -> Any:
-        """What was on its way to an operator: of unaligned checkpoints, and of loops."""
+        """The records on their way to an operator: of unaligned checkpoints, and of loops."""
         return self._table("in_flight", uid, "")
 
     def _arrow(self, table: str, uid: str, state: str) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Which Arrow types Spark has, and what stands for those it has not."""
+"""The Arrow types that Spark has, and what stands for those it has not."""
 
 from __future__ import annotations
 

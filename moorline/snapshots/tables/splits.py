@@ -31,23 +31,23 @@ def splits(
     weights = np.zeros(max_parallelism)
     cuts = {0}
     for handle in handles:
-        mine = handle.key_groups & KeyGroupRange(0, max_parallelism)
+        covered = handle.key_groups & KeyGroupRange(0, max_parallelism)
         if isinstance(handle, NativeHandle) or handle.file is None:
-            weights[mine.first : mine.end] += 1
-            cuts |= {mine.first, mine.end}
+            weights[covered.first : covered.end] += 1
+            cuts |= {covered.first, covered.end}
             continue
         for segment in handle.file.segments:
-            common = KeyGroupRange(segment.first, segment.end) & mine
+            common = KeyGroupRange(segment.first, segment.end) & covered
             if common:
                 weights[common.first : common.end] += max(segment.size, 0) / len(common)
-    found: list[KeyGroupRange] = []
+    pieces: list[KeyGroupRange] = []
     first, weight = -1, 0.0
     for group in range(max_parallelism + 1):
         is_wanted = group < max_parallelism and group in wanted and weights[group] > 0
         if first >= 0 and (not is_wanted or weight >= split_bytes or group in cuts):
-            found.append(KeyGroupRange(first, group))
+            pieces.append(KeyGroupRange(first, group))
             first, weight = -1, 0.0
         if is_wanted:
             first = group if first < 0 else first
             weight += weights[group]
-    return found
+    return pieces

@@ -1,7 +1,7 @@
 """A savepoint made by hand: from tables, from another snapshot, or from one with changes.
 
 Orders are collected first and carried out by :meth:`SnapshotWriter.write`: files first, the manifest last, so a writer
-that dies leaves a folder that nobody takes for a savepoint. A failed one removes its files.
+that dies leaves a folder that is not taken for a savepoint. A failed one removes its files.
 """
 
 from __future__ import annotations
@@ -99,11 +99,11 @@ class SnapshotWriter:
             raise InvalidArgument("from_snapshot", reader.manifest.job, advice)
         self._job = self._job or reader.manifest.job
         self._checkpoint = max(1, reader.manifest.checkpoint)
-        found = {reader.operator(o.uid).max_parallelism for o in reader.manifest.operators}
-        if self._key_groups is not None and found - {self._key_groups}:
-            advice = f"The snapshot has {found}, and its rows stay in their key groups. Leave it out."
+        numbers = {reader.operator(o.uid).max_parallelism for o in reader.manifest.operators}
+        if self._key_groups is not None and numbers - {self._key_groups}:
+            advice = f"The snapshot has {numbers}, and its rows stay in their key groups. Leave it out."
             raise InvalidArgument("max_parallelism", self._key_groups, advice)
-        self._key_groups = max(found, default=self._key_groups)
+        self._key_groups = max(numbers, default=self._key_groups)
         for entry in reader.manifest.operators:
             draft = _Draft(entry.name, max(1, entry.parallelism), entry.rekeyed, (reader, entry))
             draft.elements = {e.state for s in entry.subtasks for e in s.elements}
@@ -266,14 +266,14 @@ class SnapshotWriter:
         renamed = {d.origin[1].uid: new for new, d in self._drafts.items() if d.origin is not None}
         handles = []
         for index, part in enumerate(parts):
-            own = [self._elements(uid, s, made, index, len(parts)) for s, made in draft.made_elements.items()]
-            mine = [*part.elements, *(e for e in own if e is not None)]
+            added = [self._elements(uid, s, made, index, len(parts)) for s, made in draft.made_elements.items()]
+            own = [*part.elements, *(e for e in added if e is not None)]
             # Those that went round a loop: nothing else is in flight in a savepoint.
             round_it = [
                 msgspec.structs.replace(h, upstream=renamed.get(h.upstream, h.upstream)) for h in part.in_flight
             ]
             keyed_handles = [*part.keyed, *(made if index == 0 else [])]
-            handles.append(OperatorHandles(uid, keyed_handles, mine, round_it))
+            handles.append(OperatorHandles(uid, keyed_handles, own, round_it))
         return OperatorEntry(uid, draft.name, len(handles), self._groups, handles, draft.rekeyed)
 
     def _elements(

@@ -5,7 +5,7 @@
         def store(self):
             return MyStore(...)          # with nothing in it
 
-It plays the parts of subtasks, of attempts that come back from the dead, and of somebody who reads in the store while
+It plays the parts of subtasks, of attempts that come back from the dead, and of a client that reads in the store while
 the job is running. Needs pytest.
 """
 
@@ -67,17 +67,17 @@ class ExternalStoreContract:
             session.close()
 
     def documents(self, store: ExternalStore, state: str = "s", job: str = JOB, uid: str = UID) -> dict[bytes, bytes]:
-        """What somebody sees who reads in the store."""
+        """The documents that a client sees who reads in the store."""
         session = store.open(owner(0, job=job, uid=uid))
         try:
-            found = [document for page in session.scan(state) for document in page]
+            stored = [document for page in session.scan(state) for document in page]
         finally:
             session.close()
-        assert len({d.place for d in found}) == len(found)
-        return {d.place.key: d.content for d in found}
+        assert len({d.place for d in stored}) == len(stored)
+        return {d.place.key: d.content for d in stored}
 
     def marks(self, store: ExternalStore) -> list[Mark]:
-        """What a subtask that takes over would see."""
+        """The marks that a subtask sees when it takes over."""
         seen: list[Mark] = []
 
         def look(marks: Sequence[Mark]) -> TakeOver:
@@ -146,8 +146,8 @@ class ExternalStoreContract:
             many = [change(b"k%d" % n, b"%d" % n, n % GROUPS) for n in range(6_001)]
             session.apply(1, [*many, change(b"large", bytes(5 << 20))])
             assert len(self.documents(store)) == 6_002
-            found = session.read([c.place for c in many] + [Place("s", 0, b"large")])
-            assert len(found) == 6_002
+            documents = session.read([c.place for c in many] + [Place("s", 0, b"large")])
+            assert len(documents) == 6_002
             assert session.count(100_000) == 6_002
             session.apply(2, [change(c.place.key, None, c.place.key_group) for c in many])
             assert list(self.documents(store)) == [b"large"]
@@ -169,11 +169,11 @@ class ExternalStoreContract:
         first, second = owner(3, 0, 8), owner(3, 8, 16)
         fresh, restored = mark_of(first, types=types), Mark(3, 8, 16, second.token, 7, NOT_YET, types)
         with (
-            self.session(store, first, TakeOver(fresh)) as one,
+            self.session(store, first, TakeOver(fresh)) as lower,
             self.session(store, second, TakeOver(restored)) as other,
         ):
             assert self.marks(store) == [fresh, restored]
-            one.apply(8, [change(b"a", b"1")])
+            lower.apply(8, [change(b"a", b"1")])
             other.apply(7, [])
             assert self.marks(store) == [fresh.at(8), restored.at(7)]
 
@@ -298,11 +298,11 @@ class ExternalStoreContract:
             while len(written) < 20:
                 assert not done.done(), done.exception()
             with self.session(store, owner(2), TakeOver(mark_of(owner(2), 0))):
-                found = self.documents(store)
+                before = self.documents(store)
                 with pytest.raises(ExternalStateTaken):
                     done.result(30)
-                assert self.documents(store) == found
-                assert found[b"a"] == found[b"b"]
+                assert self.documents(store) == before
+                assert before[b"a"] == before[b"b"]
 
     # --- whole runs ---
 

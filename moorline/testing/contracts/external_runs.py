@@ -1,6 +1,6 @@
 """A job that keeps counts in an outside store, played step by step: checkpoints, crashes, rescaling, zombies.
 
-Beside it runs a model, a dict per complete checkpoint. After every step somebody reads the whole store: what he sees
+Beside it runs a model, a dict per complete checkpoint. After every step a client reads the whole store: what it sees
 of a key group must be what some complete checkpoint has, and never an earlier one than he saw before. The counts are
 read, changed and written back, so a record that is lost or comes twice shows.
 """
@@ -30,13 +30,13 @@ class RunningSubtask:
     """One subtask of one attempt."""
 
     def __init__(
-        self, store: ExternalStore, attempt: int, mine: KeyGroupRange, complete: int, parts: list[Part]
+        self, store: ExternalStore, attempt: int, key_groups: KeyGroupRange, complete: int, parts: list[Part]
     ) -> None:
-        self.mine, restored = mine, complete or None
+        self.key_groups, restored = key_groups, complete or None
         self.backend = ExternalBackend(
-            UID, GROUPS, store=store, job=JOB, key_groups=mine, attempt=attempt, restored=restored
+            UID, GROUPS, store=store, job=JOB, key_groups=key_groups, attempt=attempt, restored=restored
         )
-        self.backend.restore([p.restored(mine) for p in cut(parts, mine)])
+        self.backend.restore([p.restored(key_groups) for p in cut(parts, key_groups)])
         self.count: Any = self.backend.bind(COUNT)
         self.seen: Any = self.backend.bind(SEEN)
         self.backend.check_all_bound()
@@ -68,7 +68,7 @@ class ExternalRun:
         self._counts: Counts = {}
         self._zombies: list[tuple[RunningSubtask, int]] = []
         self._subtasks: list[RunningSubtask] = []
-        #: By key group: the checkpoint that somebody has seen it at.
+        #: By key group: the checkpoint that a client has seen it at.
         self._seen_at = dict.fromkeys(range(GROUPS), 0)
         #: How often a zombie was refused, and how often the store did not do what it should.
         self.refused = self.failures = 0
@@ -83,8 +83,9 @@ class ExternalRun:
             parallelism = self._chance.randrange(1, 4)
             try:
                 for i in range(parallelism):
-                    mine = owned(i, parallelism, GROUPS)
-                    self._subtasks.append(RunningSubtask(self._store, self._attempt, mine, self._complete, self._parts))
+                    key_groups = owned(i, parallelism, GROUPS)
+                    subtask = RunningSubtask(self._store, self._attempt, key_groups, self._complete, self._parts)
+                    self._subtasks.append(subtask)
             except StorageError:
                 self.failures += 1
                 continue
@@ -125,16 +126,16 @@ class ExternalRun:
             subtask.backend.close()
 
     def visible(self) -> Counts:
-        """What is in the store."""
-        session = self._store.open(Owner(JOB, UID, 0, 0, GROUPS, "somebody who looks"))
+        """The values in the store."""
+        session = self._store.open(Owner(JOB, UID, 0, 0, GROUPS, "a client that looks"))
         try:
-            found = [document for page in session.scan("count") for document in page]
+            documents = [document for page in session.scan("count") for document in page]
         finally:
             session.close()
-        return {keys.decode(d.place.key): msgspec.msgpack.decode(msgspec.msgpack.decode(d.content)) for d in found}
+        return {keys.decode(d.place.key): msgspec.msgpack.decode(msgspec.msgpack.decode(d.content)) for d in documents}
 
     def look(self) -> None:
-        """Nobody ever sees what no complete checkpoint covers, or what is older than what he saw before."""
+        """Read as a client: never what no complete checkpoint covers, or what is older than what was seen before."""
         visible = self.visible()
         for group, seen in self._seen_at.items():
             here = _within(visible, group)
@@ -150,7 +151,7 @@ class ExternalRun:
             records.append((f"k{(number * 7919) % 23}", number))
             self._position += 1
         for subtask in self._subtasks:
-            subtask.process([r for r in records if keys.key_group(r[0], GROUPS) in subtask.mine])
+            subtask.process([r for r in records if keys.key_group(r[0], GROUPS) in subtask.key_groups])
         for key, number in records:
             if number % 7 == 0:
                 self._counts.pop(key, None)
@@ -184,7 +185,7 @@ class ExternalRun:
         parts = []
         for subtask in self._subtasks:
             taken = subtask.backend.snapshot(self._number, self._complete)
-            written = write(taken, subtask.mine, [], "external")
+            written = write(taken, subtask.key_groups, [], "external")
             taken.done([p.handle for p in written])
             parts += written
         return self._number, self._position, dict(self._counts), parts
@@ -198,7 +199,7 @@ class ExternalRun:
                     subtask.backend.confirmed(self._complete)
 
     def _wake_a_zombie(self) -> None:
-        """It hears of a checkpoint that was complete when it died, or takes a barrier that nobody waits for."""
+        """Confirm a checkpoint that was complete when it died, or give it a barrier that no driver waits for."""
         if not self._zombies:
             return
         zombie, complete = self._zombies.pop(self._chance.randrange(len(self._zombies)))

@@ -18,7 +18,7 @@ import pytest
 from moorline.errors import BlobMissing, SnapshotCorrupt, StorageError
 from moorline.storage.blobs import Blob, BlobStore
 
-#: What a manifest written by somebody hostile may name.
+#: Paths that a hostile manifest may name.
 HOSTILE_PATHS = [
     "",
     ".",

@@ -1,4 +1,4 @@
-"""What must be true when a simulated job has ended: in the ledger, and in storage."""
+"""Checks of a simulated job that has ended: its ledger, and its storage."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def audit_ending(world: Simulation) -> None:
 
 
 def audit_full(seed: int, config: Checkpoints | None, completed: Sequence[CheckpointStats]) -> int:
-    """How many checkpoints are full by ``full_every``. Raises if one of them names a file of another."""
+    """The number of checkpoints that are full by ``full_every``. Raises if one of them names a file of another."""
     full = 0
     for before, after in pairwise(completed):
         if config is not None and config.is_full(after.checkpoint, before.checkpoint):
@@ -65,7 +65,7 @@ def _audit_part(world: Simulation) -> None:
 
 
 def _audit_files(world: Simulation) -> None:
-    """What checkpoints name is there, but for what was damaged on purpose; nothing else is; none is left over."""
+    """Raise unless all files of checkpoints are there, but for those damaged on purpose, and no others."""
     there = {blob.path: blob.size for blob in world.store.list("data/")}
     records = History(world.store, world.job_name).read()
     named = set()
@@ -80,9 +80,9 @@ def _audit_files(world: Simulation) -> None:
         there = {path: size for path, size in there.items() if path not in swept}
     if there.keys() - named:
         raise AssertionError(f"seed {world.seed}: no checkpoint names {sorted(there.keys() - named)}")
-    mine = lineage([r.found for r in records])
+    own = lineage([r.found for r in records])
     given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
-    kept = {r.entry.checkpoint for r in mine if isinstance(r.entry, Manifest)} - given_up
+    kept = {r.entry.checkpoint for r in own if isinstance(r.entry, Manifest)} - given_up
     enough = len(world.driver.supervision.checkpoints) >= world.driver.retained
     too_many = len(kept) > world.driver.retained and world.driver.supervision.is_tidy
     if too_many or (enough and len(kept) < world.driver.retained):

@@ -25,7 +25,7 @@ from moorline.testing.simulation.jobs.loads import Loads
 
 
 class World(Protocol):
-    """What workers see of the world they live in."""
+    """The part of the world that workers see."""
 
     store: MemoryStore
     chance: random.Random

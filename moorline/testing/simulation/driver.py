@@ -28,7 +28,7 @@ class SimulatedDriver:
 
     def __init__(self, world: Simulation, parallelism: int, restore: str | None) -> None:
         self.world = world
-        # Whoever takes over runs the next version of the job, if it has one.
+        # A driver that takes over runs the next version of the job, if it has one.
         simulated = world.simulated(parallelism, int(restore is not None))
         config = RunConfig(
             checkpoints=world.checkpoints_wanted(),

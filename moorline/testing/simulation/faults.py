@@ -1,4 +1,4 @@
-"""What goes wrong in a simulated world, and how likely each of it is."""
+"""Faults of a simulated world, and how likely each of them is."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Faults:
     stop: float = 0.0003
     #: It goes on from its newest checkpoint instead, which is the final one of the stop; that may be damaged by then.
     latest_after_stop: float = 0.5
-    #: Somebody from outside sweeps the job's folder.
+    #: The job's folder is swept from outside.
     sweep: float = 0.002
-    #: Whoever takes over, or rescales, also wants another number of key groups.
+    #: A driver that takes over, or a rescale, also brings another number of key groups.
     key_groups: float = 0.3
     #: The job rescales itself, by loads that are made up.
     autoscale: float = 0.2

@@ -10,7 +10,7 @@ seed decides who moves next and what goes wrong:
     deaths          and new drivers in their place
 
 At every moment at most one driver that is awake leads. A driver that slept may try to publish before it notices: the
-history refuses it. As long as nobody has ended the job, all go on with what the first of them began.
+history refuses it. As long as no driver has ended the job, all go on with what the first of them began.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TTL_MS = 300
 
 
 class TwoLeaders(AssertionError):
-    """What must not happen."""
+    """Two drivers lead at the same time, which must not happen."""
 
 
 class _FlakyStore:
@@ -122,7 +122,7 @@ class _Driver:
                     self.world.seen[type(action).__name__] += 1
 
     def work(self) -> None:
-        """What a driver does when it leads, or thinks so: claim, then publish one checkpoint after the other."""
+        """Work as a leader, or as one that thinks so: claim, then publish one checkpoint after the other."""
         try:
             if not self.has_claimed:
                 attempt = self.history.claim(True, self.now())
@@ -225,7 +225,7 @@ class Leaders:
 
     def _check(self) -> None:
         leading = [d for d in self.drivers if d.is_awake and d.leads]
-        # One that has slept is told the time before anything else is asked of it, except for what the history refuses.
+        # One that has slept gets the time before anything else is asked of it, except for what the history refuses.
         for driver in leading:
             driver.tell(le.TimePassed(driver.now()))
         leading = [d for d in leading if d.leads]
@@ -237,7 +237,7 @@ class Leaders:
         if attempts != sorted(attempts):
             raise TwoLeaders(f"seed {self.seed}: a driver published after another had taken over")
         if not any(d.is_awake and d.leads for d in self.drivers):
-            raise AssertionError(f"seed {self.seed}: nobody leads in the end")
+            raise AssertionError(f"seed {self.seed}: no driver leads in the end")
         claims = [r.entry for r in History(self.store, JOB).read() if isinstance(r.entry, Claim)]
         if len({claim.run for claim in claims}) != 1:
             raise AssertionError(f"seed {self.seed}: runs were mixed up: {claims}")

@@ -102,7 +102,7 @@ class ScriptedSource(Source):
     """
 
     def __init__(self, items: list[Any], *, batch: int = 1) -> None:
-        # Markers are told apart by where they stand, not by what they are: they are pickled on the way.
+        # Markers are distinguished by where they stand, not by what they are: they are pickled on the way.
         self._items = [item for item in items if not isinstance(item, _Crash)]
         self._crashes = []
         seen = 0

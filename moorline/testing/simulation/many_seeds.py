@@ -199,10 +199,10 @@ def _read(file: Path) -> list[Chunk]:
     if whole != content:
         os.truncate(file, len(whole))
     head, *lines = whole.splitlines()
-    found = msgspec.json.decode(head, type=_Head).code
-    if found != code:
+    recorded = msgspec.json.decode(head, type=_Head).code
+    if recorded != code:
         raise ValueError(
-            f"{file} has the results of other code ({found}; this is {code}). Remove it, or name another file."
+            f"{file} has the results of other code ({recorded}; this is {code}). Remove it, or name another file."
         )
     return [msgspec.json.decode(line, type=Chunk) for line in lines]
 

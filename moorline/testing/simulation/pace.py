@@ -1,4 +1,4 @@
-"""How fast simulated sources read: in small steps with pauses, so that faults and barriers fall between records.
+"""The pace of simulated sources: small steps with pauses, so that faults and barriers fall between records.
 
 A real reader hands out thousands of records at a time, and a test's whole input with its first call. Then nothing
 would be left to fail. ``testing/simulation/job.py`` wraps the sources of a user's job in :class:`PacedSource`.

@@ -1,4 +1,4 @@
-"""What a simulated run has brought forth, sink by sink, and how two runs differ in it."""
+"""The results of a simulated run, sink by sink, and the difference of two runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHOWN = 5
 
 
 def difference(expected: Results, found: Results) -> str:
-    """How ``found`` differs from ``expected`` as multisets, a line per sink; empty if it does not.
+    """The difference of ``found`` and ``expected`` as multisets, a line per sink; empty if there is none.
 
     >>> difference({"out": [1, 2, 2]}, {"out": [2, 1, 3]})
     "sink 'out': missing 2; too many 3"
@@ -35,7 +35,7 @@ def difference(expected: Results, found: Results) -> str:
 
 
 def _counted(records: list[Any]) -> dict[Any, tuple[int, Any]]:
-    """How often each record is there, by its canonical form, and the record."""
+    """The number of times that each record is there, by its canonical form, and the record."""
     forms = [canonical(record) for record in records]
     samples = dict(zip(forms, records))
     return {form: (count, samples[form]) for form, count in Counter(forms).items()}

@@ -12,7 +12,7 @@ from moorline.testing.simulation.job import FunctionFailed, JobBuilder, JobSimul
 from moorline.testing.simulation.pace import Pace
 from moorline.testing.simulation.results import Results, difference
 
-#: Nothing goes wrong, and nobody asks for anything.
+#: Nothing goes wrong, and nothing is asked for.
 CALM = Faults(
     worker_death=0,
     driver_death=0,
@@ -176,7 +176,7 @@ class _Simulations:
         raise SimulationFailed(self._job, seed, what, story, advice, again)
 
     def _outcome(self, simulation: JobSimulation, expected: Results | None) -> str:
-        """What is wrong with a run; empty if nothing is."""
+        """The failure of a run; empty if there is none."""
         try:
             simulation.run()
         except FunctionFailed as failed:

@@ -55,7 +55,7 @@ from moorline.testing.simulation.jobs.features import Maker, broadcast_job, oper
 from moorline.testing.simulation.jobs.loads import Loads
 from moorline.testing.simulation.jobs.loops import loop_job
 from moorline.testing.simulation.jobs.modes import at_least_once, at_least_once_job, consistency
-from moorline.testing.simulation.jobs.queries import Curiosity
+from moorline.testing.simulation.jobs.queries import RandomQueries
 from moorline.testing.simulation.jobs.upgrades import join_job, source_function_job, upgrade_job
 from moorline.testing.simulation.jobs.values import values_job
 from moorline.testing.simulation.jobs.windows import outside_job, windows_job
@@ -146,8 +146,8 @@ class Simulation:
         #: How many of them had records in flight, and how many of those were restored.
         self.unaligned: Counter[int] = Counter()
         self.restored: list[int] = []
-        #: Somebody who asks for state at every step with this probability.
-        self.curiosity = Curiosity(seed, queries)
+        #: A client that asks for state at every step with this probability.
+        self.queries = RandomQueries(seed, queries)
         #: A stop with a savepoint that was asked for, and where the job is to go on from once it has ended.
         self._stop: SnapshotRequest | None = None
         self._version = 0
@@ -230,7 +230,7 @@ class Simulation:
         self.steps += 1
         self.now_ms += 1
         chance = self.chance
-        self.curiosity.maybe_ask(self, self.driver.supervision, self.driver.operators)
+        self.queries.maybe_ask(self, self.driver.supervision, self.driver.operators)
         if self.happens(self.faults.driver_death):
             self._kill_driver()
             return

@@ -131,8 +131,8 @@ def broadcast_job(seed: int, chance: random.Random, parallelism: int, records: i
     connected.process(CountRules(), uid="apply").sink(LedgerSink(ledger), uid="out")
     counts = sorted(Counter(r[0] for rs in rules.values() for r in rs).items())
     totals = Counter(r[0] for rs in data.values() for r in rs)
-    told = tuple(tuple(pair) for pair in counts)
-    return SimulatedJob(job, {ledger: Counter((key, n, told) for key, n in totals.items())})
+    broadcast = tuple(tuple(pair) for pair in counts)
+    return SimulatedJob(job, {ledger: Counter((key, n, broadcast) for key, n in totals.items())})
 
 
 class Buffering(MapFunction, CheckpointedFunction, CheckpointListener):
@@ -184,7 +184,7 @@ class Buffering(MapFunction, CheckpointedFunction, CheckpointListener):
 
     def notify_checkpoint_complete(self, checkpoint: int) -> None:
         if checkpoint not in self._pending:
-            return  # told again
+            return  # it comes again
         self._pending = [n for n in self._pending if n > checkpoint]
 
 
@@ -199,11 +199,11 @@ def operator_state_job(
     held.sink(LedgerSink(ledger), uid="out")
     flat = [r for rs in splits.values() for r in rs]
 
-    def audit(found: list[Any]) -> str | None:
-        counts = [r[1] for r in found if r[0] == "count"]
+    def audit(output: list[Any]) -> str | None:
+        counts = [r[1] for r in output if r[0] == "count"]
         expected = Counter([*flat, *(("raw", r[2]) for r in flat)])
-        told = Counter(tuple(r) for r in found if r[0] != "count")
-        missing, doubled = expected - told, told - expected
+        elements = Counter(tuple(r) for r in output if r[0] != "count")
+        missing, doubled = expected - elements, elements - expected
         if missing or doubled or sum(counts) != len(flat):
             return f"missing {missing}, too many {doubled}, counted {counts} of {len(flat)}"
         return None

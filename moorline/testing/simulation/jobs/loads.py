@@ -22,14 +22,14 @@ QUICK = Autoscale(maximum=5, window=0.03, cool_down=0.1)
 
 @dataclass
 class Loads:
-    """How busy the subtasks of a world are."""
+    """The loads of the subtasks of a world."""
 
     chance: random.Random
     #: Of each step: how long a day is, and when it begins.
     days: dict[int, tuple[float, float]] = field(default_factory=dict)
 
     def busy_ms(self, vertex: int, now_ms: float) -> float:
-        """How long it has been busy by now: its load goes up and down between nothing and all, once a day."""
+        """The busy time by now: the load goes up and down between nothing and all, once a day."""
         if vertex not in self.days:
             self.days[vertex] = self.chance.uniform(100, 600), self.chance.uniform(0, 600)
         length, start = self.days[vertex]
@@ -37,7 +37,7 @@ class Loads:
         return 0.5 * now_ms - 0.5 * (math.cos(turn * (now_ms + start)) - math.cos(turn * start)) / turn
 
     def made_up(self, progress: Progress, subtask: SubtaskId, now_ms: float) -> Progress:
-        """What a subtask reports, as if it had been so busy ever since."""
+        """A subtask's report, as if it had been so busy ever since."""
         busy = self.busy_ms(subtask.vertex, now_ms)
         held_back = (now_ms - busy) * 0.3
         return msgspec.structs.replace(

@@ -25,7 +25,7 @@ Walker = tuple[int, int, int, int]
 
 
 def step(walker: Walker) -> Walker:
-    """Where a record is after one more round: at another key, one round nearer to its end."""
+    """A record after one more round: at another key, one round nearer to its end."""
     at, number, left, done = walker
     return (at * 5 + number + done) % KEYS, number, left - 1, done + 1
 
@@ -94,8 +94,8 @@ def loop_job(seed: int, chance: random.Random, parallelism: int, records: int, v
     return SimulatedJob(job, {ledger: expected})
 
 
-def _expected(walkers: Iterable[Walker], found: Counter[Any], name: str) -> list[tuple[int, int]]:
-    """What a plain loop makes of them; which of them ended, and after how many rounds."""
+def _expected(walkers: Iterable[Walker], counts: Counter[Any], name: str) -> list[tuple[int, int]]:
+    """The output of a plain loop; which of them ended, and after how many rounds."""
     visits: Counter[int] = Counter()
     ends = []
     for walker in walkers:
@@ -103,8 +103,8 @@ def _expected(walkers: Iterable[Walker], found: Counter[Any], name: str) -> list
         while walker[2]:
             walker = step(walker)
             visits[walker[0]] += 1
-        found[name, "done", walker[1], walker[3]] += 1
+        counts[name, "done", walker[1], walker[3]] += 1
         ends.append((walker[1], walker[3]))
     for key, count in visits.items():
-        found[name, "visits", key, count] += 1
+        counts[name, "visits", key, count] += 1
     return ends

@@ -1,4 +1,4 @@
-"""How simulated jobs take their checkpoints, and a job for the mode in which records may count twice but never not."""
+"""Checkpoint modes of simulated jobs, and a job for the mode in which records may count twice but never not."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class NoneMissing(KeyedProcessFunction):
 def at_least_once_job(
     seed: int, chance: random.Random, parallelism: int, records: int, version: int = 0
 ) -> SimulatedJob:
-    """Several channels into every counter, and nobody waits for barriers."""
+    """A job with several channels into every counter, none of which waits for barriers."""
     job = Job(f"sim-{seed}", parallelism=parallelism, max_parallelism=8)
     streams, wanted = [], set()
     for source in range(2):
@@ -61,8 +61,8 @@ def at_least_once_job(
     passed = streams[0].union(streams[1]).key_by(lambda r: r[0]).process(NoneMissing(), uid="pass")
     passed.sink(LedgerSink(ledger), uid="out")
 
-    def audit(found: list[Any]) -> str | None:
-        missing, strange = wanted - set(map(tuple, found)), set(map(tuple, found)) - wanted
+    def audit(output: list[Any]) -> str | None:
+        missing, strange = wanted - set(map(tuple, output)), set(map(tuple, output)) - wanted
         return f"missing {missing}, made up {strange}" if missing or strange else None
 
     return SimulatedJob(job, {}, {ledger: audit})

@@ -1,10 +1,10 @@
-"""Somebody who keeps asking a simulated job for its state.
+"""A client that keeps asking a simulated job for its state.
 
 Asks what is live through the supervision, over the same lossy control lines as everything else, and what is in the
-newest checkpoint through storage alone. Nothing of it may change what comes out of the job; and what it is told must
+newest checkpoint through storage alone. Nothing of it may change what comes out of the job; and the answers must
 be true as far as can be known: no count above the number of records, and in a checkpoint all states of a key agree.
 
-Has a random generator of its own, so with nobody asking a seed tells the same story as ever.
+Has a random generator of its own, so without queries a seed tells the same story as ever.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Asked(Protocol):
     damaged: set[str]
 
 
-class Curiosity:
-    """Asks with a probability of ``rate`` at every step."""
+class RandomQueries:
+    """A client that asks with a probability of ``rate`` at every step."""
 
     def __init__(self, seed: int, rate: float) -> None:
         self._chance, self._rate = random.Random(f"{seed} asks"), rate
         #: What became of the questions.
-        self.told: Counter[str] = Counter()
+        self.outcomes: Counter[str] = Counter()
 
     def maybe_ask(self, world: Asked, supervision: Supervision, operators: list[Operator]) -> None:
         if not self._rate or self._chance.random() >= self._rate:
@@ -67,33 +67,33 @@ class Curiosity:
 
     def _note(self, world: Asked, state: str, outcome: Answer | QueryRefused) -> None:
         if isinstance(outcome, QueryRefused):
-            self.told["refused"] += 1
+            self.outcomes["refused"] += 1
         elif outcome.error:
-            self.told["an error"] += 1
+            self.outcomes["an error"] += 1
             if state != "no such state" and "has no state" not in outcome.error:
                 raise AssertionError(f"seed {world.seed}: a query failed: {outcome.error}")
         else:
             value = peeking.value_of(
                 peeking.Peeked(outcome.kind, outcome.stored_type, peeking.from_bytes(outcome.rows))
             )
-            self.told["nothing" if value is None else "a value"] += 1
+            self.outcomes["nothing" if value is None else "a value"] += 1
 
     def _ask_storage(self, world: Asked, key: bytes) -> None:
         try:
             snapshot = Snapshot(world.store, newest(world.store), is_savepoint=False)
-            found = [look_up(snapshot, "count", state, key) for state in COUNTS]
+            values = [look_up(snapshot, "count", state, key) for state in COUNTS]
         except SnapshotCorrupt:
             if not world.damaged:
                 raise
-            self.told["a damaged checkpoint"] += 1
+            self.outcomes["a damaged checkpoint"] += 1
         except MoorlineError:
-            self.told["no checkpoint"] += 1  # there is none yet, or the job counts in another way
+            self.outcomes["no checkpoint"] += 1  # there is none yet, or the job counts in another way
         else:
-            value, reduced, aggregated, loose, elements = found
+            value, reduced, aggregated, loose, elements = values
             counts = {value, reduced, aggregated, loose and loose["n"], elements and len(elements)}
             if len(counts) > 1:
-                raise AssertionError(f"seed {world.seed}: the states of a key in {snapshot} disagree: {found}")
-            self.told["a checkpoint"] += value is not None
+                raise AssertionError(f"seed {world.seed}: the states of a key in {snapshot} disagree: {values}")
+            self.outcomes["a checkpoint"] += value is not None
 
 
 def _states(operator: Operator) -> list[str]:

@@ -27,7 +27,7 @@ from moorline.testing.simulation.ledger import LedgerSink
 
 @dataclass
 class Seen:
-    """What the first version keeps."""
+    """The state of the first version."""
 
     count: int
 
@@ -35,7 +35,7 @@ class Seen:
 class _Tally(KeyedProcessFunction):
     """Counts in several states, which must agree; tells at the end, and forgets.
 
-    It may end in one subtask and be upgraded before it ends in the others: what is told by then is not told again.
+    It may end in one subtask and be upgraded before it ends in the others: its output by then does not come again.
     """
 
     version: str
@@ -115,12 +115,12 @@ def upgrade_job(seed: int, chance: random.Random, parallelism: int, records: int
     counted.sink(LedgerSink(ledger), uid="out")
     totals = Counter(r[0].upper() for rs in mixed.values() for r in rs)
 
-    def audit(found: list[Any]) -> str | None:
-        told: Counter[Any] = Counter()
-        for _, key, count in found:
-            told[key.upper()] += count
-        doubled = [key for key, n in Counter((version, key) for version, key, _ in found).items() if n > 1]
-        return None if told == totals and not doubled else f"told {told} of {totals}, twice: {doubled}"
+    def audit(output: list[Any]) -> str | None:
+        counts: Counter[Any] = Counter()
+        for _, key, count in output:
+            counts[key.upper()] += count
+        doubled = [key for key, n in Counter((version, key) for version, key, _ in output).items() if n > 1]
+        return None if counts == totals and not doubled else f"counted {counts} of {totals}, twice: {doubled}"
 
     return SimulatedJob(job, {}, {ledger: audit})
 

@@ -22,7 +22,7 @@ GAP, SIZE = 13, 20
 
 
 class TellWindow(ProcessWindowFunction):
-    """Which window it was, and which records were in it."""
+    """The bounds of a window, and the records in it."""
 
     def process(self, key: Any, context: Any, elements: Iterable[Any]) -> Any:
         window = context.window()
@@ -32,38 +32,38 @@ class TellWindow(ProcessWindowFunction):
 
 
 def windows_job(seed: int, chance: random.Random, parallelism: int, records: int, version: int = 0) -> SimulatedJob:
-    """Tumbling windows and sessions over the same records; each window must be told once, with all of its records."""
+    """Tumbling windows and sessions over the same records; each window must come out once, with all of its records."""
     splits = timed_input(chance, records)
     job = Job(f"sim-{seed}", parallelism=parallelism, max_parallelism=8)
     keyed = timed_stream(job, splits, parallelism).key_by(lambda r: r[0])
     tumbling, sessions = f"sim-{seed}-tumbling", f"sim-{seed}-sessions"
-    told = keyed.window(TumblingEventTimeWindows(SIZE / 1000)).process(TellWindow(), uid="tumbling")
-    told.sink(LedgerSink(tumbling), uid="tumbling-out")
-    told = keyed.window(EventTimeSessionWindows(GAP / 1000)).process(TellWindow(), uid="sessions")
-    told.sink(LedgerSink(sessions), uid="sessions-out")
+    windows = keyed.window(TumblingEventTimeWindows(SIZE / 1000)).process(TellWindow(), uid="tumbling")
+    windows.sink(LedgerSink(tumbling), uid="tumbling-out")
+    windows = keyed.window(EventTimeSessionWindows(GAP / 1000)).process(TellWindow(), uid="sessions")
+    windows.sink(LedgerSink(sessions), uid="sessions-out")
     flat = [r for rs in splits.values() for r in rs]
     return SimulatedJob(job, {tumbling: _tumbling(flat), sessions: _sessions(flat)})
 
 
 def _tumbling(flat: list[Timed]) -> Counter[Any]:
-    found: dict[tuple[Any, int], list[Timed]] = {}
+    windows: dict[tuple[Any, int], list[Timed]] = {}
     for r in flat:
-        found.setdefault((r[0], r[1] // SIZE * SIZE), []).append(r)
-    return Counter((key, start, start + SIZE, tuple(sorted(rs))) for (key, start), rs in found.items())
+        windows.setdefault((r[0], r[1] // SIZE * SIZE), []).append(r)
+    return Counter((key, start, start + SIZE, tuple(sorted(rs))) for (key, start), rs in windows.items())
 
 
 def _sessions(flat: list[Timed]) -> Counter[Any]:
-    found: Counter[Any] = Counter()
+    sessions: Counter[Any] = Counter()
     for key in {r[0] for r in flat}:
-        mine = sorted((r for r in flat if r[0] == key), key=lambda r: r[1])
-        session = [mine[0]]
-        for r in mine[1:]:
+        own = sorted((r for r in flat if r[0] == key), key=lambda r: r[1])
+        session = [own[0]]
+        for r in own[1:]:
             if r[1] > session[-1][1] + GAP:
-                found[key, session[0][1], session[-1][1] + GAP, tuple(sorted(session))] += 1
+                sessions[key, session[0][1], session[-1][1] + GAP, tuple(sorted(session))] += 1
                 session = []
             session.append(r)
-        found[key, session[0][1], session[-1][1] + GAP, tuple(sorted(session))] += 1
-    return found
+        sessions[key, session[0][1], session[-1][1] + GAP, tuple(sorted(session))] += 1
+    return sessions
 
 
 def outside_job(seed: int, chance: random.Random, parallelism: int, records: int, version: int = 0) -> SimulatedJob:
