@@ -21,6 +21,7 @@ from moorline.storage.stores.memory import MemoryStore
 from moorline.subtask.failure_report import describe_failure
 from moorline.testing.simulation.cluster import Attempt
 from moorline.testing.simulation.faults import Faults
+from moorline.testing.simulation.injection import Injection
 from moorline.testing.simulation.ledger import Ledger
 
 NUMBERS = itertools.count(1)
@@ -35,12 +36,11 @@ class WholeJob:
     """One run of a job. Wants are methods; ``until`` lets the world go on until something is so."""
 
     loads = None
-    faults = Faults()
-    sealed = False
 
     def __init__(self, job: mo.Job, store: MemoryStore | None = None, **config: Any) -> None:
         self.store = store if store is not None else MemoryStore()
         self.chance = random.Random(0)
+        self.injection = Injection(Faults(), 0, lambda: 0, self.chance, self.chance)
         self.now_ms = 0.0
         config.setdefault("checkpoints", mo.Checkpoints("memory://", interval="40ms"))
         config.setdefault("restart", mo.FixedDelay(10, "5ms"))
@@ -53,9 +53,6 @@ class WholeJob:
         self.supervision.start(0)
 
     # --- what a cluster does, and what the simulator's workers ask their world for -----------------
-
-    def happens(self, probability: float) -> bool:
-        return False
 
     def launch(self, deployment: Any) -> None:
         self.attempt = Attempt(self, deployment)

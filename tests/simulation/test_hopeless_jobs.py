@@ -44,4 +44,4 @@ def test_storage_that_was_never_writable_ends_the_job_at_once():
 def test_storage_that_takes_no_more_writes_ends_the_job():
     worlds = [sealed(seed, 0.002) for seed in SEEDS]
     assert sum(world.driver.supervision.status is JobStatus.FAILED for world in worlds) > len(SEEDS) / 3
-    assert sum(bool(world.checkpoints) and world.sealed for world in worlds) > len(SEEDS) / 10
+    assert sum(bool(world.tally.checkpoints) and world.injection.sealed for world in worlds) > len(SEEDS) / 10

@@ -44,8 +44,8 @@ def run(
             broken += 1
         else:
             seen += Counter({wish: done.injected[wish] for wish in ("rescale", "savepoint", "stop with savepoint")})
-            seen["in flight"] += len(done.unaligned)
-            seen["in flight and restored"] += len(set(done.restored) & set(done.unaligned))
+            seen["in flight"] += len(done.tally.unaligned)
+            seen["in flight and restored"] += len(set(done.tally.restored) & set(done.tally.unaligned))
     return broken, seen
 
 

@@ -29,6 +29,6 @@ def test_queries_of_rocksdb_lose_and_double_nothing():
 def test_with_nobody_asking_a_seed_tells_the_same_story():
     def story(**options: float) -> tuple[object, ...]:
         simulation = Simulation(11, **options).run()
-        return simulation.steps, simulation.injected, simulation.checkpoints, simulation.restored
+        return simulation.steps, simulation.injected, simulation.tally.checkpoints, simulation.tally.restored
 
     assert story() == story(queries=0.0)

@@ -50,7 +50,7 @@ def test_many_seeds_lose_and_double_nothing(first: int):
 def test_the_same_seed_is_the_same_story():
     def story(seed: int) -> tuple[object, ...]:
         s = Simulation(seed).run()
-        return s.steps, s.injected, s.checkpoints, s.restored
+        return s.steps, s.injected, s.tally.checkpoints, s.tally.restored
 
     for seed in (3, 11, 42):
         assert story(seed) == story(seed)
@@ -61,7 +61,7 @@ def test_without_faults_nothing_is_restored():
     for seed in range(20):
         simulation = Simulation(seed, faults=calm).run()
         assert not simulation.injected
-        assert not simulation.restored
+        assert not simulation.tally.restored
 
 
 def rough(seed: int) -> None:

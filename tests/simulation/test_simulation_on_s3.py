@@ -26,7 +26,7 @@ def test_jobs_lose_and_double_nothing_with_checkpoints_on_s3(
         injected += simulation.injected
         assert simulation.store.url == f"{bucket}/sim-{seed}"
         report = check(simulation.store, now_ms=1 << 60)
-        assert {p.path for p in report.problems} <= simulation.damaged
+        assert {p.path for p in report.problems} <= simulation.injection.damaged
         assert not report.unreferenced
     assert injected["worker"]
     assert injected["driver"]

@@ -13,7 +13,8 @@ def main() -> None:
     faults = ", ".join(f"{count} x {name}" for name, count in sorted(simulation.injected.items())) or "none"
     print(f"seed {seed}: exactly once after {simulation.steps} steps")
     print(f"  faults: {faults}")
-    print(f"  {simulation.checkpoints} checkpoints complete, restored from {simulation.restored}")
+    tally = simulation.tally
+    print(f"  {tally.checkpoints} checkpoints complete, restored from {tally.restored}")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def audit(world: Simulation) -> None:
     """Raises unless the job has ended well, the ledger is right, and storage is tidy."""
-    if world.driver.supervision.status is JobStatus.FAILED and (world.sealed or world.driver.is_poisoned):
+    if world.driver.supervision.status is JobStatus.FAILED and (world.injection.sealed or world.driver.is_poisoned):
         _audit_part(world)
         return
     audit_ending(world)
@@ -72,7 +72,7 @@ def _audit_files(world: Simulation) -> None:
     for record in records:
         for file in record.entry.files() if isinstance(record.entry, Manifest) else ():
             named.add(file.path)
-            if there.get(file.path) != file.size and file.path not in world.damaged:
+            if there.get(file.path) != file.size and file.path not in world.injection.damaged:
                 raise AssertionError(f"seed {world.seed}: {file.path} of {record.entry} is gone")
     if not world.driver.supervision.is_tidy:
         # Storage failed each time, and the driver has said so: what it left is found from outside.

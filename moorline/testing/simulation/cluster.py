@@ -20,7 +20,7 @@ from moorline.model.wire.messages import Order, Progress, Report
 from moorline.storage.stores.memory import MemoryStore
 from moorline.subtask.environment import Environment
 from moorline.subtask.task import Subtask
-from moorline.testing.simulation.faults import Faults, UnsureStore
+from moorline.testing.simulation.injection import Injection, UnsureStore
 from moorline.testing.simulation.jobs.loads import Loads
 
 
@@ -29,12 +29,13 @@ class World(Protocol):
 
     store: MemoryStore
     chance: random.Random
-    now_ms: float
-    loads: Loads | None
-    faults: Faults
-    sealed: bool
+    injection: Injection
 
-    def happens(self, probability: float) -> bool: ...
+    @property
+    def now_ms(self) -> float: ...
+
+    @property
+    def loads(self) -> Loads | None: ...
 
 
 @dataclass
@@ -81,7 +82,7 @@ class Attempt:
         def background(work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
             worker.uploads.append((work, done))
 
-        store = UnsureStore(self.world.store, self.world, may_kill=True) if deployment.location else None
+        store = UnsureStore(self.world.store, self.world.injection, may_kill=True) if deployment.location else None
         environment = Environment(
             lambda: self.world.now_ms,
             report,

@@ -14,7 +14,7 @@ from moorline.model.wire.elements import unpack_results
 from moorline.model.wire.messages import Confirm, Hold, Order, Progress
 from moorline.storage.history import History
 from moorline.testing.simulation.cluster import Attempt
-from moorline.testing.simulation.faults import UnsureStore
+from moorline.testing.simulation.injection import UnsureStore
 from moorline.testing.simulation.jobs.loads import QUICK
 
 if TYPE_CHECKING:
@@ -28,19 +28,21 @@ class SimulatedDriver:
 
     def __init__(self, world: Simulation, parallelism: int, restore: str | None) -> None:
         self.world = world
+        self.version = int(restore is not None)
         # A driver that takes over runs the next version of the job, if it has one.
-        simulated = world.simulated(parallelism, int(restore is not None))
+        simulated = world.simulated(parallelism, self.version)
+        folder = world.setup.rocksdb_folder
         config = RunConfig(
             checkpoints=world.checkpoints_wanted(),
             restart=ExponentialDelay(initial=0.005, maximum=0.02, reset_after=1),
             restore=restore,
-            backend=RocksDb(memory="8MB", folder=world.folder) if world.uses_rocksdb else "heap",
+            backend=RocksDb(memory="8MB", folder=folder) if folder is not None else "heap",
             autoscale=QUICK if world.loads is not None else None,
             heartbeat_timeout="1s",
             start_timeout="1s",
-            thresholds=world.thresholds,
+            thresholds=world.setup.thresholds,
         )
-        history = History(UnsureStore(world.store, world, may_kill=False), simulated.job.name)
+        history = History(UnsureStore(world.store, world.injection, may_kill=False), simulated.job.name)
         graph = simulated.graph()
         self.expected, self.audits = simulated.expected, simulated.audits
         self.is_poisoned = simulated.is_poisoned
@@ -60,21 +62,21 @@ class SimulatedDriver:
         self.world.attempts.append(self.attempt)
 
     def send(self, subtask: SubtaskId, order: Order) -> None:
-        world = self.world
+        injection = self.world.injection
         if self.attempt is None:
             return
         if not isinstance(order, Hold) and not (isinstance(order, Confirm) and order.final):
             # The final confirmation cannot be lost: a line that breaks fails the attempt. Nor can a word to wait.
-            if not hasattr(order, "triggered_ms") and world.happens(world.faults.lost_notification):
+            if not hasattr(order, "triggered_ms") and injection.happens(injection.faults.lost_notification):
                 return
-            if not hasattr(order, "triggered_ms") and world.happens(world.faults.repeated_order):
+            if not hasattr(order, "triggered_ms") and injection.happens(injection.faults.repeated_order):
                 self.attempt.workers[subtask].orders.append(order)
         self.attempt.workers[subtask].orders.append(order)
 
     def cancel(self) -> None:
         if self.attempt is not None and not self.attempt.is_over:
             self.attempt.is_over = True
-            self.world.give_up(self, self.attempt)
+            self.world.zombies.maybe_keep_workers(self, self.attempt)
 
     def has_room(self, slots: int) -> bool:
         has_room = self.world.chance.random() < 0.8

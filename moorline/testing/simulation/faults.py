@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-from moorline.errors import StorageError
-from moorline.storage.blobs import Blob, BlobStore
-
-if TYPE_CHECKING:
-    from moorline.testing.simulation.cluster import World
 
 
 class WorkerDied(BaseException):
@@ -51,48 +43,3 @@ class Faults:
     autoscale: float = 0.2
     #: Storage takes no more writes, for good: the job has to end.
     sealed: float = 0.0
-
-
-class UnsureStore:
-    """A store that fails now and then, before or after having done what it was asked."""
-
-    def __init__(self, store: BlobStore, world: World, may_kill: bool) -> None:
-        self._store, self._world, self._may_kill = store, world, may_kill
-
-    @property
-    def url(self) -> str:
-        return self._store.url
-
-    def _unsure(self, path: str, step: Callable[[], Any], is_write: bool = True) -> Any:
-        world = self._world
-        if world.sealed and is_write:
-            raise StorageError(path, "write", "simulated read-only storage", can_pass=False)
-        if self._may_kill and world.happens(world.faults.death_in_upload):
-            raise WorkerDied
-        if not world.happens(world.faults.storage_error):
-            return step()
-        if world.chance.random() < 0.5:
-            step()
-        raise StorageError(path, "reach", "simulated failure")
-
-    def put(self, path: str, data: bytes) -> None:
-        self._unsure(path, lambda: self._store.put(path, data))
-
-    def put_if_absent(self, path: str, data: bytes) -> bool:
-        return bool(self._unsure(path, lambda: self._store.put_if_absent(path, data)))
-
-    def get(self, path: str) -> bytes:
-        return bytes(self._unsure(path, lambda: self._store.get(path), is_write=False))
-
-    def get_range(self, path: str, offset: int, size: int) -> bytes:
-        return bytes(self._unsure(path, lambda: self._store.get_range(path, offset, size), is_write=False))
-
-    def list(self, prefix: str = "") -> list[Blob]:
-        return self._store.list(prefix)
-
-    def delete(self, paths: Iterable[str]) -> None:
-        wanted = [*paths]
-        self._unsure(str(wanted[:1]), lambda: self._store.delete(wanted))
-
-    def modified_ms(self, path: str) -> int:
-        return self._store.modified_ms(path)

@@ -7,7 +7,6 @@ than ``mo.collect`` is exchanged for a ledger that books what is committed, as a
 from __future__ import annotations
 
 import inspect
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -148,7 +147,7 @@ class JobSimulation(Simulation):
         return bool(self._stores)
 
     def checkpoints_wanted(self) -> Checkpoints:
-        settings: random.Random = self.settings
+        settings = self.setup.settings
         return Checkpoints(
             "memory://",
             interval=self._interval_ms / 1000,

@@ -100,11 +100,12 @@ def simulate_chunk(first: int, end: int, run: RunSeed | None = None) -> Chunk:
             failures.append(f"seed {seed}: {type(error).__name__}: {error}")
             continue
         seen.update(world.injected)
-        seen["checkpoints"] += world.checkpoints
-        seen["full checkpoints"] += world.full_checkpoints
-        seen["restored"] += len(world.restored)
-        seen["restored with records in flight"] += len(set(world.restored) & set(world.unaligned))
-        seen["runs that restored a checkpoint"] += bool(world.restored)
+        tally = world.tally
+        seen["checkpoints"] += tally.checkpoints
+        seen["full checkpoints"] += tally.full
+        seen["restored"] += len(tally.restored)
+        seen["restored with records in flight"] += len(set(tally.restored) & set(tally.unaligned))
+        seen["runs that restored a checkpoint"] += bool(tally.restored)
     return Chunk(first, end, dict(seen), failures)
 
 

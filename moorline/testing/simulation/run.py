@@ -130,8 +130,8 @@ class _Simulations:
             report = SimulationReport(
                 report.runs + 1,
                 report.faults + simulation.injected,
-                report.checkpoints + simulation.checkpoints,
-                report.restored + len(simulation.restored),
+                report.checkpoints + simulation.tally.checkpoints,
+                report.restored + len(simulation.tally.restored),
             )
         return report
 
@@ -168,7 +168,7 @@ class _Simulations:
         story, advice = "", _BY_ITSELF if expected is not None else ""
         if not without_faults:
             faults = ", ".join(f"{n} x {name}" for name, n in sorted(simulation.injected.items()) if n)
-            story = f"It went through {faults or 'no fault'}, and restored the checkpoints {simulation.restored}."
+            story = f"It went through {faults or 'no fault'}, and restored the checkpoints {simulation.tally.restored}."
             calm = self._simulation(seed, CALM, simulation.pace, 0)
             advice = _BY_ITSELF if self._outcome(calm, expected) else _BY_FAULTS
         else:

@@ -25,6 +25,7 @@ from moorline.snapshots.locate import Snapshot
 from moorline.snapshots.lookup import look_up
 from moorline.state import peeking
 from moorline.storage.stores.memory import MemoryStore
+from moorline.testing.simulation.injection import Injection
 
 #: Keys that the simulated jobs use, and one that none of them does.
 KEYS: list[Any] = [*range(7), *"abcdefg", *"ABC", *(f"k{n}" for n in range(0, 40, 7)), (1, "1"), (4, "4"), b"nobody"]
@@ -37,7 +38,7 @@ class Asked(Protocol):
 
     seed: int
     store: MemoryStore
-    damaged: set[str]
+    injection: Injection
 
 
 class RandomQueries:
@@ -83,7 +84,7 @@ class RandomQueries:
             snapshot = Snapshot(world.store, newest(world.store), is_savepoint=False)
             values = [look_up(snapshot, "count", state, key) for state in COUNTS]
         except SnapshotCorrupt:
-            if not world.damaged:
+            if not world.injection.damaged:
                 raise
             self.outcomes["a damaged checkpoint"] += 1
         except MoorlineError:
