@@ -8,7 +8,7 @@ from noticing import notices
 from moorline.driver.checkpoints import retention
 from moorline.driver.checkpoints.retention import Retention
 from moorline.protocol.housekeeping import Housekeeping
-from moorline.snapshots import fsck
+from moorline.snapshots import inventory
 from moorline.storage import history
 from moorline.testing.simulation import simulator
 from moorline.testing.simulation.faults import Faults
@@ -40,7 +40,7 @@ def test_it_notices_when_files_of_a_checkpoint_in_flight_are_deleted(monkeypatch
 
 
 def test_it_notices_when_a_sweep_from_outside_takes_uploads_for_garbage(monkeypatch, run):
-    monkeypatch.setattr(fsck, "is_abandoned", lambda file, attempt, completed: True)
+    monkeypatch.setattr(inventory, "is_abandoned", lambda file, attempt, completed: True)
     assert notices(run)
 
 
