@@ -72,7 +72,7 @@ class ConnectedStreams(AnswersForeignNames, Generic[T_co, T2_co, K_co]):
             raise InvalidArgument("function", function, f"Give an instance of {names}.")
         if (self._first._key is None) != (self._second._key is None):
             raise InvalidArgument("connect", "one keyed stream and one without a key", "Key both, or neither.")
-        return self._first._step_with(self._second, "co_process", function, **options)
+        return self._first._step("co_process", function, second=self._second, **options)
 
 
 class BroadcastStream(Generic[T_co]):
@@ -110,4 +110,4 @@ class BroadcastConnectedStream(Generic[T_co, T2_co, K_co]):
             advice = f"The stream is {which}: give a {wanted.__name__}."
             raise InvalidArgument("function", function, advice)
         rules, states = self._broadcast._stream, self._broadcast._descriptors
-        return self._first._step_with(rules, "broadcast_process", function, **options, broadcast=states)
+        return self._first._step("broadcast_process", function, second=rules, **options, broadcast=states)

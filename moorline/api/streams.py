@@ -213,23 +213,11 @@ class Stream(AnswersForeignNames, Generic[T_co]):
         uid: str | None = None,
         name: str | None = None,
         parallelism: int | None = None,
+        second: Stream[Any] | None = None,
         **options: Any,
     ) -> Stream[Any]:
-        inputs = self._inputs(0)
-        return Stream(self._job, ((self._job._add(kind, function, inputs, uid, name, parallelism, options), None),))
-
-    def _step_with(
-        self,
-        second: Stream[Any],
-        kind: str,
-        function: Any,
-        uid: str | None = None,
-        name: str | None = None,
-        parallelism: int | None = None,
-        **options: Any,
-    ) -> Stream[Any]:
-        """Add an operator whose second input is another stream."""
-        inputs = self._inputs(0) + second._inputs(1)
+        """Add an operator. Its second input, if it has one, is another stream."""
+        inputs = self._inputs(0) + (second._inputs(1) if second is not None else ())
         return Stream(self._job, ((self._job._add(kind, function, inputs, uid, name, parallelism, options), None),))
 
     def _inputs(self, side: int) -> tuple[Input, ...]:

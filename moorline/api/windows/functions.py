@@ -5,22 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar, Generic, Protocol
 
-from moorline.api.functions.base import Diverted, Function, OutputTag
-from moorline.api.state import combining, descriptors, states
+from moorline.api.functions.base import Diverted, Function, KeyedStateStore, OutputTag
 from moorline.api.state.descriptors import StateDescriptor
-from moorline.api.type_parameters import IN, IN1, IN2, OUT, A, B, K_co, K_contra, W, W_co
-
-
-class KeyedStateStore(Protocol):
-    """States that were declared beforehand, found by their descriptors."""
-
-    def get_state(self, descriptor: descriptors.ValueStateDescriptor[A]) -> states.ValueState[A]: ...
-    def get_list_state(self, descriptor: descriptors.ListStateDescriptor[A]) -> states.ListState[A]: ...
-    def get_map_state(self, descriptor: descriptors.MapStateDescriptor[A, B]) -> states.MapState[A, B]: ...
-    def get_reducing_state(self, descriptor: descriptors.ReducingStateDescriptor[A]) -> combining.ReducingState[A]: ...
-    def get_aggregating_state(
-        self, descriptor: descriptors.AggregatingStateDescriptor[A, B]
-    ) -> combining.AggregatingState[A, B]: ...
+from moorline.api.type_parameters import IN, IN1, IN2, OUT, A, K_co, K_contra, W, W_co
 
 
 class WindowContext(Protocol[W_co]):

@@ -104,7 +104,7 @@ class _WindowedMeeting(Generic[T_co, T2_co]):
 
     def _step(self, function: Any, left_type: Any, right_type: Any, options: StepOptions) -> Stream[Any]:
         spec = replace(self._spec, types=(left_type, right_type))
-        return self._first._step_with(self._second, "window", function, **options, window=spec)
+        return self._first._step("window", function, second=self._second, **options, window=spec)
 
     def _with(self, **changes: Any) -> Self:
         return type(self)(self._first, self._second, replace(self._spec, **changes))
@@ -250,7 +250,7 @@ class IntervalJoin(Generic[T_co, T2_co, K_co]):
         check_methods(function, "interval join")
         spec = self._known("process")
         wrapped = IntervalJoinFunction(function, spec, left_type, right_type)
-        return self._first._step_with(self._second, "window", wrapped, **options, window=spec)
+        return self._first._step("window", wrapped, second=self._second, **options, window=spec)
 
     def _known(self, what: str) -> IntervalSpec:
         if self._spec is None:

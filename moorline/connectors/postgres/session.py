@@ -25,6 +25,7 @@ from psycopg import sql
 
 from moorline.api.state.external import NOT_YET, Change, Document, Mark, Owner, Place, TakeOver, own_mark
 from moorline.connectors import retry
+from moorline.connectors.change_batches import batches
 from moorline.connectors.watchdog import Watchdog
 from moorline.errors import StorageError
 
@@ -201,8 +202,8 @@ class PostgresSession:
             mark = own_mark([_mark(row) for row in marks], owner, self._store.where, self._reached)
             if mark.reached >= checkpoint:
                 return
-            for part in _parts(changes):
-                self._write(connection, checkpoint, part)
+            for batch in batches(changes, ROWS_AT_ONCE, BYTES_AT_ONCE):
+                self._write(connection, checkpoint, batch)
             self._set_mark(connection, mark.at(checkpoint))
             self._before_the_end()
 
@@ -377,15 +378,3 @@ def _mark(row: tuple[Any, ...]) -> Mark:
 def _short(key: bytes) -> bytes:
     """The form of a key in the index. No key begins with the letter H."""
     return key if len(key) <= LONG_KEY else b"H" + hashlib.blake2b(key, digest_size=32).digest()
-
-
-def _parts(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
-    """Changes in parts of bounded size."""
-    first = size = 0
-    for n, change in enumerate(changes):
-        size += len(change.content or b"") + len(change.place.key)
-        if n + 1 - first >= ROWS_AT_ONCE or size >= BYTES_AT_ONCE:
-            yield changes[first : n + 1]
-            first, size = n + 1, 0
-    if first < len(changes):
-        yield changes[first:]

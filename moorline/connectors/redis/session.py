@@ -26,6 +26,7 @@ from redis.retry import Retry
 
 from moorline.api.state.external import Change, Document, Mark, Owner, Place, TakeOver, own_mark
 from moorline.connectors import retry
+from moorline.connectors.change_batches import batches
 from moorline.errors import StorageError
 
 if TYPE_CHECKING:
@@ -181,18 +182,18 @@ class RedisSession:
     def apply(self, checkpoint: int, changes: Sequence[Change]) -> None:
         mark = self._mark or Mark(self._owner.attempt, self._owner.first, self._owner.end, self._owner.token, 0, 0)
         half = Mark(mark.attempt, mark.first, mark.end, mark.token, checkpoint, mark.reached, mark.types)
-        parts = list(_parts(changes)) or [()]
-        for number, part in enumerate(parts, 1):
-            is_last = number == len(parts)
+        scripts = list(batches(changes, ROWS_AT_ONCE, BYTES_AT_ONCE)) or [()]
+        for number, batch in enumerate(scripts, 1):
+            is_last = number == len(scripts)
             if is_last:
                 self._before_the_end()
-            answer = self._write(checkpoint, part, mark.at(checkpoint) if is_last else half)
+            answer = self._write(checkpoint, batch, mark.at(checkpoint) if is_last else half)
             if answer == b"done":
                 break
         self._mark = mark if mark.reached > checkpoint else mark.at(checkpoint)
 
     def _before_the_end(self) -> None:
-        """All but the last part is written. Tests stop here."""
+        """All but the last batch is written. Tests stop here."""
 
     def _write(self, checkpoint: int, changes: Sequence[Change], mark: Mark) -> bytes:
         owner, names = self._owner, [self._marks, self._states]
@@ -338,15 +339,3 @@ def _content(row: bytes) -> bytes:
     except msgspec.DecodeError as error:
         raise StorageError("one of its documents", "read", f"{row!r:.200} is not what was written there") from error
     return content
-
-
-def _parts(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
-    """Changes in parts of bounded size."""
-    first = size = 0
-    for n, change in enumerate(changes):
-        size += len(change.content or b"") + len(change.place.key)
-        if n + 1 - first >= ROWS_AT_ONCE or size >= BYTES_AT_ONCE:
-            yield changes[first : n + 1]
-            first, size = n + 1, 0
-    if first < len(changes):
-        yield changes[first:]
