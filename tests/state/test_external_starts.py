@@ -4,7 +4,6 @@ import pytest
 from external_jobs import COUNT, GROUPS, Job, new_store
 
 from moorline.api.state.descriptors import ValueStateDescriptor
-from moorline.api.state.external import NOT_YET, Mark, Owner
 from moorline.connectors.memory_state import MemoryState, memory_state
 from moorline.errors import (
     ExternalStateAhead,
@@ -16,7 +15,6 @@ from moorline.errors import (
 )
 from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange, owned
-from moorline.state.external.marks import Start, take_over
 from moorline.state.external.progress import Told
 from moorline.state.heap.backend import HeapBackend
 from moorline.testing.contracts.backend.storage import write
@@ -130,7 +128,7 @@ def test_a_store_that_lost_only_what_the_checkpoint_holds_itself_is_mended(job):
     assert job.visible() == {"a": 1}
 
 
-def test_a_fresh_start_over_something_is_refused_unless_told_otherwise(job):
+def test_a_fresh_start_over_something_is_refused_unless_configured_otherwise(job):
     job.add("a")
     job.checkpoint()
     job.add("a", "b")
@@ -270,37 +268,3 @@ def test_state_moves_from_the_heap_into_a_store(job):
     parts = write(heap.snapshot(3, 0), GROUPS, [], "heap")
     new = Job(new_store()).start(parts=parts, complete=3)
     assert new.visible() == {key: key for key in range(50)}
-
-
-# --- the decision ---------------------------------------------------------------------------------
-
-
-def start(attempt=3, first=0, end=16, **options):
-    owner = Owner("job", "op", attempt, first, end, "mine")
-    return Start(owner, "the store", {"s": "value of int"}, options.pop("on_fresh_start", "error"), **options)
-
-
-def test_a_key_group_counts_by_its_newest_mark_that_reached_something():
-    old, new = Mark(1, 0, 16, "a", 5, 5), Mark(2, 0, 8, "b", 6, NOT_YET)
-    told = dict.fromkeys(range(16), 5)
-    decision = take_over([new, old], start(restored=6, built_on=told))
-    assert (decision.mark.reaching, decision.mark.reached) == (6, NOT_YET)
-    assert decision.drop == (new,)  # it has reached nothing, and will not any more
-    with pytest.raises(ExternalStateBehind):
-        take_over([new, old], start(restored=6, built_on=told | {3: 6}))
-
-
-def test_an_old_mark_is_dropped_when_all_its_key_groups_have_newer_ones():
-    old, low, high = Mark(1, 0, 16, "a", 5, 5), Mark(2, 0, 8, "b", 6, 6), Mark(2, 8, 16, "c", 6, 6)
-    told = dict.fromkeys(range(16), 5)
-    assert take_over([old, low], start(restored=6, built_on=told)).drop == ()
-    assert take_over([old, low, high], start(restored=6, built_on=told)).drop == (old,)
-
-
-def test_a_takeover_that_is_done_again_comes_to_the_same_decision():
-    """The answer to the first one got lost."""
-    old, told = Mark(2, 0, 16, "a", 5, 5), dict.fromkeys(range(16), 5)
-    once = take_over([old], start(restored=5, built_on=told))
-    assert take_over([old, once.mark], start(restored=5, built_on=told)) == once
-    fresh = take_over([old], start(on_fresh_start="clear"))
-    assert take_over([fresh.mark], start(on_fresh_start="clear")).mark == fresh.mark

@@ -5,7 +5,7 @@ that covers it is complete, and is then *applied* to the store (``state/external
 things:
 
     documents   all that one state has for one key, as bytes; found by state, key group and encoded key
-    marks       one for each subtask that writes: how far it has come, and who it is
+    marks       one for each subtask that writes: how far it has come, and who it is (``model/store_marks.py``)
     attempts    numbered; a higher one has taken over
 
 **What makes it exactly-once.** :meth:`StoreSession.apply` writes documents only while the writer's own mark stands in
@@ -21,15 +21,26 @@ A store is configuration: it is pickled, sent to the workers, and opens its conn
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
-from moorline.errors import ExternalStateBehind, ExternalStateTaken, InvalidArgument
+from moorline.errors import InvalidArgument
+from moorline.model.store_marks import NOT_YET, FreshStart, Mark, Owner, TakeOver, own_mark
 
-FreshStart = Literal["error", "clear", "keep"]
-
-#: Of a mark whose subtask has yet to apply the checkpoint that it was restored from.
-NOT_YET = -1
+__all__ = [
+    "NOT_YET",
+    "Change",
+    "Document",
+    "ExternalStore",
+    "FreshStart",
+    "Mark",
+    "Owner",
+    "Place",
+    "StoreSession",
+    "TakeOver",
+    "check_settings",
+    "own_mark",
+]
 
 
 class Place(NamedTuple):
@@ -58,75 +69,6 @@ class Change:
     #: For people: the key, and the content as JSON where it has such a form. Empty if the store does not want them.
     key_text: str = ""
     json: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """One subtask of one attempt, in the store.
-
-    >>> mine = Mark(attempt=2, first=0, end=64, token="t", reaching=7, reached=7)
-    >>> mine.covers(63), mine.covers(64)
-    (True, False)
-    """
-
-    attempt: int
-    #: The key groups ``[first,end)`` that it writes.
-    first: int
-    end: int
-    #: Made anew by each subtask, so that no other can be taken for it.
-    token: str
-    #: The store may have something of this checkpoint; of no later one.
-    reaching: int
-    #: The store has all of this checkpoint. :data:`NOT_YET`: that is not known.
-    reached: int
-    #: The states and how each is stored.
-    types: tuple[tuple[str, str], ...] = ()
-
-    def covers(self, key_group: int) -> bool:
-        return self.first <= key_group < self.end
-
-    def at(self, checkpoint: int) -> Mark:
-        """The mark when everything of a checkpoint has been applied."""
-        return replace(self, reaching=checkpoint, reached=checkpoint)
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """The subtask that a session belongs to."""
-
-    job: str
-    uid: str
-    attempt: int
-    first: int
-    end: int
-    token: str
-
-
-def own_mark(marks: Sequence[Mark], owner: Owner, where: str, reached: int | None) -> Mark:
-    """The mark of ``owner`` if it may write and read; else raises. ``reached``: where the session has left the mark.
-
-    Of the marks the own one and the one of the highest attempt are enough.
-    """
-    highest = max((m.attempt for m in marks), default=0)
-    own = [m for m in marks if (m.attempt, m.first, m.token) == (owner.attempt, owner.first, owner.token)]
-    if highest > owner.attempt or (marks and not own):
-        raise ExternalStateTaken(owner.uid, where, owner.attempt, highest)
-    last = own[0].reached if own else 0
-    if not own or (reached is not None and last < reached):
-        raise ExternalStateBehind(owner.uid, where, max(reached or 0, 0), max(last, 0))
-    return own[0]
-
-
-@dataclass(frozen=True, slots=True)
-class TakeOver:
-    """The first changes of a subtask to the store, before it reads anything."""
-
-    #: To be set. It replaces the one with the same attempt and first key group.
-    mark: Mark
-    #: Marks that are of no use any more.
-    drop: tuple[Mark, ...] = ()
-    #: Remove the documents of these states in the subtask's key groups.
-    clear: tuple[str, ...] = ()
 
 
 class StoreSession(Protocol):

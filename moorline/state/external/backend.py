@@ -11,7 +11,7 @@ checkpoint that covers them is complete, and are then applied to the store. Two 
     confirmed(n)     layers up to n are applied in one go, the mark moves to n (``api/state/external.py``)
     barrier m > n    says that n has completed: the same, if the confirmation got lost
     nothing changed  a layer is empty: the mark stays where it is, for the store is as of that barrier and of this one
-    restore of n     take over (``state/external/marks.py``), apply what the snapshot holds, read
+    restore of n     take over (``protocol/takeover.py``), apply what the snapshot holds, read
 
 So the final checkpoint after a savepoint that the job was stopped with leaves the mark at the savepoint, and the job
 can go on from either of them.
@@ -37,6 +37,7 @@ from moorline.errors import InvalidArgument, StateIncompatible, UnknownState
 from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import KeyedHandle, RowsHandle, StoreHandle
+from moorline.protocol.takeover import StoreStart, take_over
 from moorline.state.backend import (
     CurrentKey,
     KeyedSnapshot,
@@ -47,7 +48,6 @@ from moorline.state.backend import (
     Rows,
     TimerStore,
 )
-from moorline.state.external.marks import Start, take_over
 from moorline.state.external.progress import STORE, Told, tell, told_in
 from moorline.state.external.table import ExternalTable
 from moorline.state.forms import form_of
@@ -206,7 +206,7 @@ class ExternalBackend:
         if self._told or (self._to_apply and restored is None):
             restored = max((t.checkpoint for t in self._told.values()), default=0)
         as_of = max((t.as_of for t in self._told.values()), default=restored)
-        start = Start(
+        start = StoreStart(
             self._owner,
             self._store.where,
             {name: str(table.form) for name, table in self._tables.items()},

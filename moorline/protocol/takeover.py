@@ -1,7 +1,8 @@
-"""What a subtask does with what it finds in an outside store, before it reads a single document.
+"""Taking an outside store over: go on, clear it or refuse, before a single document is read.
 
-The facts are the marks that subtasks have left there (``api/state/external.py``), the checkpoint that is restored, and
-how far that checkpoint says the store had come. No I/O: ``state/external/backend.py`` carries the decision out.
+The facts are the marks that subtasks have left there (``model/store_marks.py``), the checkpoint that is restored, and
+how far that checkpoint says the store had come. No I/O: ``state/external/backend.py`` asks, and the session of the
+store carries the decision out in one transaction.
 
     a mark of a higher attempt                          -> raise: another one has taken over
     starts empty   marks that have reached something    -> raise, or clear, or keep, as the user has said
@@ -19,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from moorline.api.state.external import NOT_YET, FreshStart, Mark, Owner, TakeOver
 from moorline.errors import (
     ExternalStateAhead,
     ExternalStateBehind,
@@ -27,11 +27,12 @@ from moorline.errors import (
     ExternalStateTaken,
     StateIncompatible,
 )
+from moorline.model.store_marks import NOT_YET, FreshStart, Mark, Owner, TakeOver
 
 
 @dataclass(frozen=True)
-class Start:
-    """What the subtask knows about its start."""
+class StoreStart:
+    """The facts that a subtask starts with."""
 
     owner: Owner
     #: For messages.
@@ -50,8 +51,8 @@ class Start:
     as_of: int | None = None
 
 
-def take_over(marks: Sequence[Mark], start: Start) -> TakeOver:
-    """The decision, or an error that says what we had."""
+def take_over(marks: Sequence[Mark], start: StoreStart) -> TakeOver:
+    """The decision, or an error that names what was found."""
     owner = start.owner
     others = [m for m in marks if m.token != owner.token]
     highest = max((m.attempt for m in others), default=0)
@@ -62,7 +63,7 @@ def take_over(marks: Sequence[Mark], start: Start) -> TakeOver:
     return _begin(others, start)
 
 
-def _begin(others: list[Mark], start: Start) -> TakeOver:
+def _begin(others: list[Mark], start: StoreStart) -> TakeOver:
     """The store should have nothing for us."""
     owner, used = start.owner, [m for m in others if m.reaching > 0]
     if used and start.on_fresh_start == "error":
@@ -72,14 +73,14 @@ def _begin(others: list[Mark], start: Start) -> TakeOver:
         _check_types(used, start)
     # Subtasks of this attempt that came before us have reached nothing yet, and do not overlap with us.
     drop = [m for m in others if m.reaching > 0 or m.attempt != owner.attempt or _overlap(m, owner)]
-    # Whatever the marks say: a sibling may have dropped those that told of the documents in our key groups.
+    # Whatever the marks say: a sibling may have dropped those of the documents in our key groups.
     clear = tuple(types) + tuple(s for m in used for s, _ in m.types if s not in types)
     number = 0 if start.restored is None else NOT_YET
     mark = Mark(owner.attempt, owner.first, owner.end, owner.token, start.restored or 0, number, tuple(types.items()))
     return TakeOver(mark, tuple(drop), clear if start.on_fresh_start == "clear" else ())
 
 
-def _go_on(others: list[Mark], marks: Sequence[Mark], start: Start) -> TakeOver:
+def _go_on(others: list[Mark], marks: Sequence[Mark], start: StoreStart) -> TakeOver:
     owner, restored, built_on = start.owner, start.restored, start.built_on
     assert restored is not None and built_on is not None
     ahead = max((m.reaching for m in others), default=0)
@@ -106,18 +107,18 @@ def newest_marks(marks: Iterable[Mark]) -> dict[int, Mark]:
     """The mark that counts for each key group.
 
     >>> old, new, not_yet = Mark(1, 0, 8, "a", 5, 5), Mark(2, 0, 4, "b", 6, 6), Mark(3, 0, 8, "c", 6, NOT_YET)
-    >>> found = newest_marks([not_yet, new, old])
-    >>> found[3].reached, found[4].reached, len(found)
+    >>> newest = newest_marks([not_yet, new, old])
+    >>> newest[3].reached, newest[4].reached, len(newest)
     (6, 5, 8)
     """
-    found: dict[int, Mark] = {}
+    newest: dict[int, Mark] = {}
     for mark in sorted(marks, key=lambda m: m.attempt):
         if mark.reached != NOT_YET:
-            found.update(dict.fromkeys(range(mark.first, mark.end), mark))
-    return found
+            newest.update(dict.fromkeys(range(mark.first, mark.end), mark))
+    return newest
 
 
-def _check_types(marks: Iterable[Mark], start: Start) -> tuple[str, ...]:
+def _check_types(marks: Iterable[Mark], start: StoreStart) -> tuple[str, ...]:
     """The states that are dropped, if they may be. Raises if a state is stored in another way than it is declared."""
     dropped = []
     for state, stored in {s: t for m in sorted(marks, key=lambda m: m.attempt) for s, t in m.types}.items():
