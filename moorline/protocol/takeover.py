@@ -1,7 +1,7 @@
 """Taking an outside store over: go on, clear it or refuse, before a single document is read.
 
 The facts are the marks that subtasks have left there (``model/store_marks.py``), the checkpoint that is restored, and
-how far that checkpoint says the store had come. No I/O: ``state/external/backend.py`` asks, and the session of the
+how far that checkpoint says the store had come. No I/O: ``state/external/connection.py`` asks, and the session of the
 store carries the decision out in one transaction.
 
     a mark of a higher attempt                          -> raise: another one has taken over

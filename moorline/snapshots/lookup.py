@@ -21,7 +21,7 @@ from moorline.model.options import checks_options
 from moorline.snapshots.locate import Snapshot, look_at
 from moorline.snapshots.rows import Scratch, file_rows, rows_of
 from moorline.state.backend import RestoredRows
-from moorline.state.external.progress import STORE, told_in
+from moorline.state.external.progress import STORE, read_progress
 from moorline.state.folding import fold
 from moorline.state.peeking import KINDS, Peeked, check_count, only_key, value_of
 
@@ -100,7 +100,7 @@ def _check_known(snapshot: Snapshot, entry: OperatorEntry, state: str, declared:
 
 def _check_store(snapshot: Snapshot, uid: str, state: str, handle: StoreHandle, piece: KeyGroupRange) -> None:
     """A snapshot holds only what is on its way to a store outside: half an answer would be a wrong one."""
-    progress = told_in(RestoredRows(handle, partial(file_rows, handle, piece, snapshot.store)))
-    if any(state in subtask.states for subtask in progress.values()):
+    progress = read_progress(RestoredRows(handle, partial(file_rows, handle, piece, snapshot.store)))
+    if any(state in of_group.states for of_group in progress.values()):
         label = handle.state.removeprefix(STORE)
         raise QueryFailed(uid, state, f"it is kept in the store {label!r}. Ask that, or the running job (level='live')")

@@ -29,7 +29,7 @@ from moorline.state.backend import (
     TimerStore,
 )
 from moorline.state.external.backend import ExternalBackend
-from moorline.state.external.progress import STORE, told_in
+from moorline.state.external.progress import STORE, read_progress
 from moorline.state.peeking import Peeked
 
 IN_THE_WORKER = "kept in the worker"
@@ -81,8 +81,8 @@ class CompositeBackend:
             if isinstance(one, RestoredRows) and isinstance(one.handle, StoreHandle):
                 label = one.handle.state.removeprefix(STORE)
                 self._waiting.setdefault(label, []).append(one)
-                for told in told_in(one).values():
-                    self._was_in |= dict.fromkeys(told.states, label)
+                for progress in read_progress(one).values():
+                    self._was_in |= dict.fromkeys(progress.states, label)
         mine: list[Restored] = []
         for one in restored:
             if isinstance(one, RestoredFiles):

@@ -1,12 +1,15 @@
-"""What the rows of one state are like: its kind, its types, what stands beside each value."""
+"""The form of one state's rows: its kind, its types, what stands beside each value."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from moorline.api.state.descriptors import MapStateDescriptor, StateDescriptor
+from moorline.api.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from moorline.api.state.ttl import StateTtlConfig
 from moorline.state.types.annotations import StoredType, stored
+
+#: The kind of the rows that timers are stored as. They have no descriptor.
+TIMERS_KIND = "timers"
 
 
 @dataclass(frozen=True)
@@ -14,6 +17,7 @@ class Form:
     """How the entries of one table look as rows."""
 
     state: str
+    #: As it stands in the manifest.
     kind: str
     #: As it stands in the manifest.
     type: str
@@ -24,9 +28,25 @@ class Form:
     #: Elements of a state with a time to live are stamped: (value, last access, own length).
     ttl: StateTtlConfig | None = None
 
+    @property
+    def is_timers(self) -> bool:
+        return self.kind == TIMERS_KIND
+
+    @property
+    def is_list(self) -> bool:
+        return self.kind == ListStateDescriptor.kind
+
+    @property
+    def is_map(self) -> bool:
+        return self.map_key is not None
+
+    @property
+    def has_elements(self) -> bool:
+        """May one entry have several rows?"""
+        return self.is_list or self.is_map or self.is_timers
+
     def __str__(self) -> str:
-        is_of_windows = self.is_windowed and self.kind != "timers"
-        return f"{self.kind} of {self.type}" + (" for each window" if is_of_windows else "")
+        return described(self.kind, self.type, self.is_windowed)
 
 
 def form_of(descriptor: StateDescriptor, where: str, is_windowed: bool) -> Form:
@@ -35,3 +55,17 @@ def form_of(descriptor: StateDescriptor, where: str, is_windowed: bool) -> Form:
     map_key = stored(descriptor.key_type, where) if isinstance(descriptor, MapStateDescriptor) else None
     type_name = value.name if map_key is None else f"{map_key.name} to {value.name}"
     return Form(descriptor.name, descriptor.kind, type_name, value, map_key, is_windowed, descriptor.ttl_config)
+
+
+def timers_form(state: str) -> Form:
+    """The form of the timers of a kind: times, for each key and namespace."""
+    return Form(state, TIMERS_KIND, "int", stored(int, "timers"), is_windowed=True)
+
+
+def described(kind: str, type_name: str, is_windowed: bool) -> str:
+    """A form for people, and what two of them are compared by.
+
+    >>> described("value", "int", is_windowed=True)
+    'value of int for each window'
+    """
+    return f"{kind} of {type_name}" + (" for each window" if is_windowed and kind != TIMERS_KIND else "")

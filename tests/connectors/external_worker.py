@@ -59,7 +59,7 @@ def main(folder, moment):
         parts = checkpoint(backend, number, number - 1)
         (folder / f"parts-{number}").write_bytes(cloudpickle.dumps(parts))
         if number == 2:
-            session = backend._session
+            session = backend._connection.session()
             if moment == "before":
                 die()
             if moment == "during":

@@ -32,7 +32,7 @@ def test_whichever_snapshot_of_a_stop_is_gone_on_from_nothing_is_lost_or_doubled
 
 def test_it_notices_when_the_store_is_marked_with_the_final_checkpoint(monkeypatch, run):
     def newest_barrier(backend, checkpoint):
-        layers = (number for table in backend._tables.values() for number, _ in table.layers)
+        layers = (number for table in backend._states.parts.values() for number, _ in table.layers)
         return max((number for number in layers if number <= checkpoint), default=0)
 
     monkeypatch.setattr(ExternalBackend, "_changed", newest_barrier)

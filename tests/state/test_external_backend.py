@@ -17,7 +17,7 @@ from moorline.errors import (
 from moorline.model.key_groups import KeyGroupRange, owned
 from moorline.state.backend import CurrentKey, OperatorClock
 from moorline.state.external.backend import ExternalBackend
-from moorline.state.external.progress import tell
+from moorline.state.external.progress import write_progress
 from moorline.state.external.table import MAX_LAYERS
 from moorline.testing.contracts.backend import KeyedBackendContract
 from moorline.testing.contracts.backend.base import ALL, KEYS, VALUE
@@ -50,9 +50,9 @@ class Twin(ExternalBackend):
 
     def restore(self, restored):
         super().restore(restored)
-        for group, told in self._told.items():
-            world = self.worlds[told.states[-1]]
-            mark = Mark(1, group, group + 1, "earlier", told.reached, told.reached)
+        for group, progress in self._connection.progress.items():
+            world = self.worlds[progress.states[-1]]
+            mark = Mark(1, group, group + 1, "earlier", progress.reached, progress.reached)
             self.store.data.marks.setdefault(("job", "op"), {})[1, group] = mark
             self.store.data.documents.update({i: d for i, d in world.documents.items() if i[2].key_group == group})
 
@@ -60,9 +60,9 @@ class Twin(ExternalBackend):
         taken = super().snapshot(checkpoint, completed)
         name = f"world {next(numbers)}"
         self.worlds[name] = MemoryData(dict(self.store.data.documents))
-        told, gone, *rest = taken.parts[-1].tables.args
-        told = msgspec.structs.replace(told, states=[*told.states, name])
-        taken.parts[-1] = dataclasses.replace(taken.parts[-1], tables=partial(tell, told, gone, *rest))
+        progress, gone, *rest = taken.parts[-1].tables.args
+        progress = msgspec.structs.replace(progress, states=[*progress.states, name])
+        taken.parts[-1] = dataclasses.replace(taken.parts[-1], tables=partial(write_progress, progress, gone, *rest))
         return taken
 
 
@@ -203,7 +203,7 @@ def test_checkpoints_that_fail_and_fail_are_kept_in_bounds(job):
     for n in range(3 * MAX_LAYERS):
         job.add("a", f"k{n}")
         job.checkpoint(complete=False)
-    assert len(job.backend._tables["count"].layers) <= MAX_LAYERS
+    assert len(job.backend._states.parts["count"].layers) <= MAX_LAYERS
     job.backend.confirmed(2)  # one that nobody can tell apart any more: it waits for a later one
     assert job.visible() == {}
     job.checkpoint()
@@ -275,7 +275,7 @@ def test_the_cache_is_bounded_and_hides_nothing(cache_bytes):
             job.checkpoint(confirm=n % 2 == 0)
     job.checkpoint()
     assert sum(job.visible().values()) == 600
-    assert job.backend._tables["count"]._cached <= cache_bytes
+    assert job.backend._states.parts["count"]._cached <= cache_bytes
 
 
 def test_a_store_that_fails_fails_the_attempt_and_drops_nothing(job):

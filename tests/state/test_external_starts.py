@@ -15,7 +15,7 @@ from moorline.errors import (
 )
 from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange, owned
-from moorline.state.external.progress import Told
+from moorline.state.external.progress import StoreProgress
 from moorline.state.heap.backend import HeapBackend
 from moorline.testing.contracts.backend.storage import write
 
@@ -106,8 +106,8 @@ def test_an_operator_that_never_stored_anything_can_go_back_to_the_savepoint_of_
 
 
 def test_a_snapshot_of_an_earlier_version_marks_the_store_with_its_own_number(job):
-    assert Told(7, 3, ["count"]).as_of == 7
-    assert Told(7, 3, ["count"], changed=5).as_of == 5
+    assert StoreProgress(7, 3, ["count"]).as_of == 7
+    assert StoreProgress(7, 3, ["count"], changed=5).as_of == 5
 
 
 def test_a_store_that_lost_what_the_checkpoint_builds_on_is_refused(job):

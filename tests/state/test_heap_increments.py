@@ -73,7 +73,7 @@ class TestIncrements(HeapTests):
         subtask.checkpoint()
         subtask.at(5)
         subtask.states[0].update(1)
-        (table,) = [t.table for t in subtask.backend._tables.values()]
+        (table,) = [t.table for t in subtask.backend._states.parts.values()]
         live, table.entries = table.entries, CountingDict(table.entries)
         snapshot = subtask.begin()
         assert table.entries.looked_at <= 4

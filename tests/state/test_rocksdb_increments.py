@@ -194,7 +194,7 @@ def test_closing_removes_everything(world):
     write(subtask, range(100))
     subtask.begin()
     subtask.backend.close()
-    assert not subtask.backend._folder.exists()
+    assert not subtask.backend.database.folder.exists()
 
 
 def test_lists_go_on_behind_their_last_element_after_a_restore(world):

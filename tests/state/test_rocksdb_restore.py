@@ -139,10 +139,10 @@ def test_only_the_rows_of_the_own_key_groups_are_copied(world):
         assert sorted(again.backend.keys("text")) == own
         overlapping = [p for p in parts if p.handle.first < mine.end and mine.first < p.handle.end]
         sizes = [sum(f.file.size for f in p.handle.files) for p in overlapping]
-        assert again.backend.fetched_bytes == sum(sizes)
+        assert again.backend.database.fetched_bytes == sum(sizes)
         common = [len(owned(i, 2, MAX_PARALLELISM) & mine) for i in range(2)]
         other = owned(common.index(min(common)), 2, MAX_PARALLELISM)
-        assert again.backend.copied_rows == sum(keys.key_group(key, MAX_PARALLELISM) in other for key in own)
+        assert again.backend.database.copied_rows == sum(keys.key_group(key, MAX_PARALLELISM) in other for key in own)
 
 
 def test_old_databases_may_have_numbered_their_states_in_another_order(world):

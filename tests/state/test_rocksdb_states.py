@@ -80,7 +80,7 @@ def test_a_map_key_that_does_not_fit_is_refused(world):
 def test_reading_ahead_stops_where_nobody_reads_and_starts_again_when_somebody_does(world):
     subtask = world.start(ValueStateDescriptor("count", int))
     backend, (state,) = subtask.backend, subtask.states
-    cells = backend._bound["count"].part
+    cells = backend._states.parts["count"].rows
     for first in range(0, 4000, 1000):
         batch = range(first, first + 1000)
         backend.prefetch(batch)
@@ -109,7 +109,7 @@ def test_an_access_to_a_large_map_touches_one_entry(world):
     for n in range(30_000):
         state.put(n, "x" * 50)
     subtask.backend._relieve()
-    maps = subtask.backend._bound["map"].part
+    maps = subtask.backend._states.parts["map"].rows
     state.put(5, "y")
     assert (state.get(5), state.get(29_999), state.contains(30_000)) == ("y", "x" * 50, False)
     assert len(maps._entries["a"].cells) == 3
@@ -340,7 +340,7 @@ def test_the_keys_of_a_large_state_are_counted_by_a_sample_however_many_rows_the
                 backend.current.key = key
                 state.update(turn) if kind == "value" else state.add(turn) if kind == "list" else state.put(turn, 1)
             backend.flush()
-    assert backend._database()[0].estimated_rows() > 60_000, "rows and their versions, not keys"
+    assert backend.database.store.estimated_rows() > 60_000, "rows and their versions, not keys"
     assert 0.8 * 20_000 < backend.entries() < 1.2 * 20_000
 
 
@@ -409,7 +409,7 @@ def test_more_timers_than_the_head_holds_fire_in_order(world):
     assert fired == list(range(20_000))
     assert timers.next_time() is None
     subtask.backend.flush()
-    assert subtask.backend._database()[0].get(b"") is None
+    assert subtask.backend.database.store.get(b"") is None
 
 
 def test_a_timer_that_comes_and_goes_in_a_batch_writes_nothing(world):

@@ -25,48 +25,36 @@ Timers stay in the worker, on the heap.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from moorline.api.state.descriptors import StateDescriptor, ValueStateDescriptor
-from moorline.api.state.external import Change, ExternalStore, Owner, Place, StoreSession
+from moorline.api.state.descriptors import StateDescriptor
+from moorline.api.state.external import ExternalStore, Place
 from moorline.api.state.states import State
-from moorline.errors import InvalidArgument, StateIncompatible, UnknownState
+from moorline.errors import StateIncompatible
 from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import KeyedHandle, RowsHandle, StoreHandle
-from moorline.protocol.takeover import StoreStart, take_over
-from moorline.state.backend import (
-    CurrentKey,
-    KeyedSnapshot,
-    OperatorClock,
-    Restored,
-    RestoredFiles,
-    RestoredRows,
-    Rows,
-    TimerStore,
-)
-from moorline.state.external.progress import STORE, Told, tell, told_in
+from moorline.state.backend import CurrentKey, KeyedSnapshot, OperatorClock, Restored, RestoredFiles, Rows, TimerStore
+from moorline.state.external.connection import StoreConnection
+from moorline.state.external.progress import STORE, StoreProgress, read_progress, write_progress
 from moorline.state.external.table import ExternalTable
-from moorline.state.forms import form_of
-from moorline.state.heap.backend import TIMERS, HeapBackend
+from moorline.state.forms import TIMERS_KIND, Form
+from moorline.state.heap.backend import HeapBackend
 from moorline.state.heap.rows import Content
 from moorline.state.heap.states import live_state
-from moorline.state.heap.table import StoredTable
 from moorline.state.peeking import Peeked, rows_of
-from moorline.state.ttl.states import expiring, judged_at
+from moorline.state.registration import TIMERS, Made, Registration
 
 #: So many documents are asked for at once.
 READ_AT_ONCE = 5_000
-#: Documents are counted up to here; beyond, their number is an estimate.
-COUNT_UP_TO = 100_000
 
 
 class ExternalBackend:
     """The keyed states of one operator in one subtask, in an outside store.
 
+    >>> from moorline.api.state.descriptors import ValueStateDescriptor
     >>> from moorline.connectors.memory_state import memory_state
     >>> store = memory_state("doctest")
     >>> backend = ExternalBackend("counter", 128, store=store, job="job", key_groups=KeyGroupRange(0, 128))
@@ -98,129 +86,55 @@ class ExternalBackend:
         key_type: Any = None,
         allow_dropped: frozenset[str] | None = frozenset(),
     ) -> None:
-        self.current = CurrentKey()
-        self._uid, self._max_parallelism = uid, max_parallelism
-        self._moment = moment if moment is not None else OperatorClock()
-        self._store, self._key_groups = store, key_groups
-        self._owner = Owner(job, uid, attempt, key_groups.first, key_groups.end, uuid.uuid4().hex)
-        self._allow_dropped = allow_dropped
-        self._heap = HeapBackend(uid, max_parallelism, self._moment, key_type=key_type, allow_dropped=allow_dropped)
-        self.identities = self._heap.identities
-        self._tables: dict[str, ExternalTable] = {}
-        self._live: dict[str, State] = {}
-        self._restored: dict[str, list[RestoredRows]] = {}
-        self._restored_from, self._told = restored, dict[int, Told]()
-        #: Documents of the restored checkpoint that the store may not have yet.
-        self._to_apply: list[Change] = []
-        self._session: StoreSession | None = None
-        #: The store has all of this checkpoint.
-        self._reached = 0
+        self._states = Registration[ExternalTable](uid, moment, allow_dropped)
+        clock = self._states.clock
+        self._heap = HeapBackend(uid, max_parallelism, clock, key_type=key_type, allow_dropped=allow_dropped)
+        self.current, self.identities = CurrentKey(), self._heap.identities
+        self._max_parallelism, self._key_groups = max_parallelism, key_groups
+        self._connection = StoreConnection(
+            store, self._states, job=job, key_groups=key_groups, attempt=attempt, restored=restored
+        )
         self._prefetched: set[Any] = set()
-        self._entries = 0
 
     # --- before the first record ----------------------------------------------------------------
 
     def restore(self, restored: Sequence[Restored]) -> None:
-        for one in restored:
-            if isinstance(one, RestoredFiles):
-                names = ", ".join(name for name, _, _ in one.handle.states)
-                was = f"files of the {one.handle.backend} backend"
-                raise StateIncompatible(self._uid, names, was, f"state in {self._store.where}")
-            if one.handle.kind == "timers":
-                self._heap.restore([one])
-            elif isinstance(one.handle, StoreHandle) and one.handle.state == STORE + self._store.label:
-                self._told |= told_in(one)
-            else:
-                self._restored.setdefault(one.handle.state, []).append(one)
+        store = self._connection.store
+        for part in restored:
+            if isinstance(part, RestoredFiles):
+                self._states.refuse_files(part, f"state in {store.where}")
+            match part.handle:
+                case RowsHandle(kind=kind) if kind == TIMERS_KIND:
+                    self._heap.restore([part])
+                case StoreHandle(state=state) if state == STORE + store.label:
+                    self._connection.restore_progress(part)
+                case _:
+                    self._states.add_rows(part)
 
     def bind(self, descriptor: StateDescriptor, scope: CurrentKey | None = None) -> State:
-        name = descriptor.name
-        form = form_of(descriptor, f"state {name!r} of operator {self._uid!r}", scope is not None)
-        if name in self._live:
-            known = self._tables[name].form
-            if str(known) != str(form):
-                advice = f"It was declared as {known} before. Give one of them another name."
-                raise InvalidArgument(f"state {name!r} of operator {self._uid!r}", str(form), advice)
-            return self._live[name]
-        table = ExternalTable(form, self._max_parallelism, self._store.cache_bytes, self._touched)
-        self._tables[name] = table
-        self._take_rows(table, self._restored.pop(name, []), descriptor)
-        current = self.current if scope is None else scope
-        inner = descriptor
-        if descriptor.ttl_config is not None and descriptor.kind in ("reducing", "aggregating", "value"):
-            inner = ValueStateDescriptor(name, descriptor.type)  # type: ignore[attr-defined]
-        live = live_state(inner, table.table, current, form.value.is_immutable)
-        if descriptor.ttl_config is not None:
-            entries = table.entries
-            live = expiring(descriptor, live, self._moment, current, partial(self._idents, table), entries.get)
-        self._live[name] = live
-        return live
+        return self._states.bind(descriptor, self.current, scope, self._make)
 
-    def _take_rows(self, table: ExternalTable, restored: list[RestoredRows], descriptor: StateDescriptor) -> None:
-        """Make documents of restored rows."""
-        rows, name = StoredTable(table.form, True), table.form.state
-        for one in restored:
-            rows.fill(self._uid, one, descriptor)
-        spaces: dict[bytes, dict[Any, Any]] = {}
-        for ident, live in rows.table.entries.items():
-            key, namespace = ident if table.form.is_windowed else (ident, None)
-            spaces.setdefault(keys.encode(key), {})[namespace] = live
-        for gone in (key for told in self._told.values() for state, key in told.gone if state == name):
-            spaces.setdefault(gone, {})
-        for encoded, found in spaces.items():
-            place = Place(name, keys.encoded_key_group(encoded, self._max_parallelism), encoded)
-            text = self._shown(encoded) if self._store.wants_text else None
-            self._to_apply.append(table.change(place, table.documents.write(found), text))
+    def _make(self, form: Form, plain: StateDescriptor, current: CurrentKey) -> Made[ExternalTable]:
+        table = ExternalTable(form, self._max_parallelism, self._connection.store.cache_bytes, self._touched)
+        restored = self._states.take_rows(form.state)
+        self._connection.restore_rows(table, restored, plain, self.identities, self._max_parallelism)
+        live = live_state(plain, table.table, current, form.value.is_immutable)
+        return Made(table, live, partial(self._idents, table), table.entries.get)
 
     def timers(self, name: str) -> TimerStore:
         return self._heap.timers(name)
 
     def check_all_bound(self) -> None:
         self._heap.check_all_bound()
-        for state, (one, *_) in self._restored.items():
-            names, was = {state}, f"{one.handle.kind} of {one.handle.type}"
-            if isinstance(one.handle, StoreHandle):
-                names = {name for told in told_in(one).values() for name in told.states}
+        for state, part in self._states.take_unbound().items():
+            names, was = {state}, f"{part.handle.kind} of {part.handle.type}"
+            if isinstance(part.handle, StoreHandle):
+                names = {name for progress in read_progress(part).values() for name in progress.states}
                 was = f"documents in {state.removeprefix(STORE)}"
-            if self._allow_dropped is not None and names - self._allow_dropped:
-                name = ", ".join(sorted(names - self._allow_dropped))
-                raise StateIncompatible(self._uid, name, was, f"nothing: no such state is in {self._store.where}")
-        self._restored = {}
-        self._start()
-
-    def _start(self) -> StoreSession:
-        """Take over from whoever was there before, and bring the store to what was restored."""
-        if self._session is not None:
-            return self._session
-        session = self._store.open(self._owner)
-        try:
-            self._begin(session)
-        except BaseException:
-            session.close()
-            raise
-        self._session = session
-        return session
-
-    def _begin(self, session: StoreSession) -> None:
-        restored = self._restored_from
-        if self._told or (self._to_apply and restored is None):
-            restored = max((t.checkpoint for t in self._told.values()), default=0)
-        as_of = max((t.as_of for t in self._told.values()), default=restored)
-        start = StoreStart(
-            self._owner,
-            self._store.where,
-            {name: str(table.form) for name, table in self._tables.items()},
-            self._store.on_fresh_start,
-            restored,
-            {group: told.reached for group, told in self._told.items()},
-            self._allow_dropped,
-            as_of,
-        )
-        session.take_over(partial(take_over, start=start))
-        if as_of is not None:
-            session.apply(as_of, self._to_apply)
-            self._reached, self._to_apply = as_of, []
-        self._entries = session.count(COUNT_UP_TO)
+            if kept := self._states.not_droppable(names):
+                expected = f"nothing: no such state is in {self._connection.store.where}"
+                raise StateIncompatible(self._states.uid, ", ".join(sorted(kept)), was, expected)
+        self._connection.session()
 
     # --- while records are processed ------------------------------------------------------------
 
@@ -228,7 +142,7 @@ class ExternalBackend:
         self.flush()
         self._prefetched = set(keys_of_batch)
         self._heap.prefetch(self._prefetched)
-        for table in self._tables.values():
+        for table in self._states.parts.values():
             table.keep_only(self._prefetched)
         self._fetch(list(self._prefetched))
 
@@ -239,36 +153,32 @@ class ExternalBackend:
 
     def _fetch(self, keys_wanted: Sequence[Any]) -> None:
         """Bring the content of keys in, for all states at once: one round trip."""
-        session = self._start()
-        missing = [(t, key, place) for t in self._tables.values() for key, place in t.missing(keys_wanted)]
+        session = self._connection.session()
+        missing = [(t, key, place) for t in self._states.parts.values() for key, place in t.missing(keys_wanted)]
         for n in range(0, len(missing), READ_AT_ONCE):
             part = missing[n : n + READ_AT_ONCE]
-            found = {d.place: d.content for d in session.read([place for _, _, place in part])}
+            contents = {d.place: d.content for d in session.read([place for _, _, place in part])}
             for table, key, place in part:
-                table.load(key, (place, found.get(place)))
+                table.load(key, (place, contents.get(place)))
 
     def flush(self) -> None:
-        for table in self._tables.values():
-            self._entries += table.flush()
+        for table in self._states.parts.values():
+            self._connection.entries += table.flush()
 
     def keys(self, state: str) -> Iterator[Any]:
-        table = self._tables.get(state)
-        if table is None:
-            raise UnknownState(self._uid, state, tuple(self._live))
-        found = (key for page in self._pages(table) for key in self._all_of(page) if self._idents_of(table, key))
-        return map(self.identities.shown, found)
+        table = self._states.part(state)
+        stored = (key for page in self._pages(table) for key in self._all_of(page) if self._idents_of(table, key))
+        return map(self.identities.shown, stored)
 
     def peek(self, state: str, encoded: bytes) -> Peeked:
-        """What the operator itself would read: also what the store has not been told yet."""
-        table = self._tables.get(state)
-        if table is None:
-            raise UnknownState(self._uid, state, tuple(self._live))
-        key, ttl = keys.decode_identity(encoded), table.form.ttl
+        """What the operator itself would read: also what is not applied to the store yet."""
+        table = self._states.queried(state)
+        key = keys.decode_identity(encoded)
         # Brought in as if a record had touched it, and dropped with the next batch.
         self._fetch([key])
         entries = {ident: dict.__getitem__(table.entries, ident) for ident in table.idents_of(key)}
-        now = None if ttl is None else judged_at(ttl, self._moment)
-        return rows_of(table.form, Content(entries, None, now), self._max_parallelism)
+        content = Content(entries, None, self._states.judged_at(table.form))
+        return rows_of(table.form, content, self._max_parallelism)
 
     def _pages(self, table: ExternalTable) -> Iterator[list[Any]]:
         """All keys of a state, page by page, with the state's content while the page is looked at."""
@@ -279,18 +189,18 @@ class ExternalBackend:
             self._turn_over()
             self._fetch(ours[n : n + READ_AT_ONCE])
             yield ours[n : n + READ_AT_ONCE]
-        for documents in self._start().scan(table.form.state):
+        for documents in self._connection.session().scan(table.form.state):
             self._turn_over()
-            found = {keys.decode_identity(document.place.key): document for document in documents}
-            page = [key for key in found if key not in unapplied]
+            by_key = {keys.decode_identity(document.place.key): document for document in documents}
+            page = [key for key in by_key if key not in unapplied]
             for key, _ in table.missing(page):
-                table.load(key, found[key])
+                table.load(key, by_key[key])
             yield page
 
     def _turn_over(self) -> None:
         """What was brought in for the last page is not needed any more."""
         self.flush()
-        for table in self._tables.values():
+        for table in self._states.parts.values():
             table.keep_only(self._prefetched)
 
     def _all_of(self, page: list[Any]) -> list[Any]:
@@ -308,55 +218,47 @@ class ExternalBackend:
             self._fetch([key])
         return table.idents_of(key)
 
-    def _shown(self, encoded: bytes) -> Any:
-        """The key if it can be made, else its encoding."""
-        try:
-            return keys.decode(encoded, self.identities.classes)
-        except keys.UnknownClass:
-            return encoded
-
     def entries(self) -> int:
-        return self._entries + self._heap.entries()
+        return self._connection.entries + self._heap.entries()
 
     def close(self) -> None:
         self._heap.close()
-        if self._session is not None:
-            self._session.close()
+        self._connection.close()
 
     # --- checkpoints ----------------------------------------------------------------------------
 
     def snapshot(self, checkpoint: int, completed: int, *, canonical: bool = False) -> KeyedSnapshot:
-        self._start()
+        connection = self._connection
+        connection.session()
         self.flush()
         # The confirmation may have been lost.
         self.confirmed(completed)
         taken = self._heap.snapshot(checkpoint, completed, canonical=canonical)
         gone: list[Place] = []
-        for name, table in self._tables.items():
+        for name, table in self._states.parts.items():
             rows, gone_here = table.cut(checkpoint)
             taken.parts.append(Rows(name, table.form.kind, table.form.type, rows))
             gone += gone_here
         # At least 1: where nothing was ever stored, the first checkpoint has all there is.
-        changed = self._changed(checkpoint) or self._reached or 1
-        told = Told(checkpoint, self._reached, list(self._tables), changed=changed)
-        tables = partial(tell, told, gone, self._key_groups, self._max_parallelism)
-        taken.parts.append(Rows(STORE + self._store.label, StoreHandle.kind, "bytes", tables))
+        changed = self._changed(checkpoint) or connection.reached or 1
+        progress = StoreProgress(checkpoint, connection.reached, list(self._states.parts), changed=changed)
+        tables = partial(write_progress, progress, gone, self._key_groups, self._max_parallelism)
+        taken.parts.append(Rows(STORE + connection.store.label, StoreHandle.kind, "bytes", tables))
         heap_done = taken.done
         taken.done = lambda handles: heap_done(_of_heap(handles))
         return taken
 
     def confirmed(self, checkpoint: int) -> None:
+        tables, with_text = self._states.parts.values(), self._connection.store.wants_text
         changed = self._changed(checkpoint)
         if changed:
-            changes = [c for t in self._tables.values() for c in t.changes(changed, self._store.wants_text)]
-            self._start().apply(changed, changes)
-            self._reached = changed
-        for table in self._tables.values():
+            self._connection.apply(changed, [change for t in tables for change in t.changes(changed, with_text)])
+        for table in tables:
             table.applied(checkpoint)
 
     def _changed(self, checkpoint: int) -> int:
         """The last barrier up to ``checkpoint`` before which something changed that is not applied; 0: none."""
-        layers = (layer for table in self._tables.values() for layer in table.layers)
+        layers = (layer for table in self._states.parts.values() for layer in table.layers)
         return max((number for number, written in layers if written and number <= checkpoint), default=0)
 
 

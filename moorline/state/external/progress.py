@@ -1,4 +1,4 @@
-"""What a snapshot says about an outside store: how far it had come, and what is to be removed from it.
+"""The progress of an outside store, in a snapshot: how far it had come, and what is to be removed from it.
 
 A small state of its own, ``store:<label>``, with a row for each key group, so that it is dealt out with the key groups
 after a rescale. The rows of the states themselves hold what is to be written (``state/external/table.py``).
@@ -24,11 +24,11 @@ from moorline.state.backend import RestoredRows
 STORE = "store:"
 
 
-class Told(msgspec.Struct, frozen=True):
-    """What a snapshot says about a store, for a key group."""
+class StoreProgress(msgspec.Struct, frozen=True):
+    """How far a store had come in one key group when a snapshot was taken."""
 
     checkpoint: int
-    #: How far the store had come.
+    #: The last checkpoint that the store had all of.
     reached: int
     #: The states that are kept there.
     states: list[str]
@@ -44,30 +44,31 @@ class Told(msgspec.Struct, frozen=True):
         return self.changed or self.checkpoint
 
 
-def told_in(restored: RestoredRows) -> dict[int, Told]:
-    """What a snapshot says about a store, by key group."""
-    found: dict[int, Told] = {}
+def read_progress(restored: RestoredRows) -> dict[int, StoreProgress]:
+    """The progress of a store that a snapshot holds, by key group."""
+    by_group: dict[int, StoreProgress] = {}
     for rows in restored.tables():
+        texts = rows["value"].to_pylist()
         try:
-            texts = {text: msgspec.msgpack.decode(text, type=Told) for text in set(rows["value"].to_pylist())}
+            decoded = {text: msgspec.msgpack.decode(text, type=StoreProgress) for text in set(texts)}
         except msgspec.DecodeError as error:
             path = restored.handle.file.path if restored.handle.file is not None else "the manifest"
             raise SnapshotCorrupt(path, f"it should say how far a store had come: {error}") from error
-        found |= {g: texts[text] for g, text in zip(rows["key_group"].to_pylist(), rows["value"].to_pylist())}
-    return found
+        by_group |= {group: decoded[text] for group, text in zip(rows["key_group"].to_pylist(), texts)}
+    return by_group
 
 
-def tell(told: Told, gone: list[Place], key_groups: KeyGroupRange, max_parallelism: int) -> Iterator[pa.Table]:
-    """The rows of it. ``gone``: documents of any key groups that are to be removed."""
+def write_progress(
+    progress: StoreProgress, gone: list[Place], key_groups: KeyGroupRange, max_parallelism: int
+) -> Iterator[pa.Table]:
+    """The rows of a store's progress. ``gone``: documents of any key groups that are to be removed."""
     by_group: dict[int, list[tuple[str, bytes]]] = {}
     for place in gone:
         by_group.setdefault(place.key_group, []).append((place.state, place.key))
     groups = np.arange(key_groups.first, key_groups.end)
-    same = msgspec.msgpack.encode(told)
-    values = [same] * len(groups)
-    for group, found in by_group.items():
-        more = msgspec.structs.replace(told, gone=found)
-        values[group - key_groups.first] = msgspec.msgpack.encode(more)
+    values = [msgspec.msgpack.encode(progress)] * len(groups)
+    for group, removed in by_group.items():
+        values[group - key_groups.first] = msgspec.msgpack.encode(msgspec.structs.replace(progress, gone=removed))
     columns = {"key_group": pa.array(groups, pa.int32()), "key": pa.array(_some_keys(max_parallelism)[groups])}
     yield pa.table(columns | {"value": pa.array(values, pa.binary())})
 

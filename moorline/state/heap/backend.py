@@ -17,31 +17,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from moorline.api.state.descriptors import StateDescriptor, ValueStateDescriptor
+from moorline.api.state.descriptors import StateDescriptor
 from moorline.api.state.states import State
-from moorline.errors import InvalidArgument, StateIncompatible, UnknownState
 from moorline.model.config.thresholds import FOLDING, Folding
 from moorline.model.keys.identity import KeyIdentities
 from moorline.model.manifest import FileHandle, KeyedHandle, NativeHandle
 from moorline.protocol.increments import is_fold_due
-from moorline.state.backend import CurrentKey, KeyedSnapshot, OperatorClock, Restored, RestoredFiles, RestoredRows, Rows
-from moorline.state.forms import Form, form_of
+from moorline.state.backend import CurrentKey, KeyedSnapshot, OperatorClock, Restored, RestoredFiles, Rows
+from moorline.state.forms import Form
 from moorline.state.heap.chains import Chains
 from moorline.state.heap.rows import Content
 from moorline.state.heap.states import live_state
 from moorline.state.heap.table import StoredTable
 from moorline.state.heap.timers import HeapTimers
-from moorline.state.peeking import KINDS, Peeked, rows_of
-from moorline.state.ttl.states import expiring, judged_at
-from moorline.state.types.annotations import stored
-
-#: The name of the state that holds the timers of a kind.
-TIMERS = "timers:"
+from moorline.state.peeking import Peeked, rows_of
+from moorline.state.registration import Made, Registration
 
 
 class HeapBackend:
     """The keyed states of one operator in one subtask, on the heap.
 
+    >>> from moorline.api.state.descriptors import ValueStateDescriptor
     >>> backend = HeapBackend("counter", max_parallelism=128)
     >>> count = backend.bind(ValueStateDescriptor("count", int, default=0))
     >>> backend.current.key = "a"
@@ -65,72 +61,46 @@ class HeapBackend:
         allow_dropped: frozenset[str] | None = frozenset(),
         folding: Folding = FOLDING,
     ) -> None:
-        self.current = CurrentKey()
-        self._uid, self._max_parallelism = uid, max_parallelism
-        self._moment = moment if moment is not None else OperatorClock()
-        self.identities = KeyIdentities(uid, key_type)
-        self._allow_dropped, self._folding = allow_dropped, folding
-        self._tables: dict[str, StoredTable] = {}
-        self._live: dict[str, State] = {}
+        self.current, self.identities = CurrentKey(), KeyIdentities(uid, key_type)
+        self._states = Registration[StoredTable](uid, moment, allow_dropped)
+        self._max_parallelism, self._folding = max_parallelism, folding
         self._timers: dict[str, HeapTimers] = {}
-        self._restored: dict[str, list[RestoredRows]] = {}
         self._chains = Chains() if incremental else None
 
     # --- before the first record ----------------------------------------------------------------
 
     def restore(self, restored: Sequence[Restored]) -> None:
-        for one in restored:
-            if isinstance(one, RestoredFiles):
-                names = ", ".join(name for name, _, _ in one.handle.states)
-                raise StateIncompatible(
-                    self._uid, names, f"files of the {one.handle.backend} backend", "state on the heap, which is rows"
-                )
-            self._restored.setdefault(one.handle.state, []).append(one)
+        for part in restored:
+            if isinstance(part, RestoredFiles):
+                self._states.refuse_files(part, "state on the heap, which is rows")
+            self._states.add_rows(part)
 
     def bind(self, descriptor: StateDescriptor, scope: CurrentKey | None = None) -> State:
-        name = descriptor.name
-        form = form_of(descriptor, f"state {name!r} of operator {self._uid!r}", scope is not None)
-        if name in self._live:
-            known = self._tables[name].form
-            if str(known) != str(form):
-                advice = f"It was declared as {known} before. Give one of them another name."
-                raise InvalidArgument(f"state {name!r} of operator {self._uid!r}", str(form), advice)
-            return self._live[name]
-        typed = self._table(form, descriptor)
-        current = self.current if scope is None else scope
-        inner = descriptor
-        if descriptor.ttl_config is not None and descriptor.kind in ("reducing", "aggregating", "value"):
-            inner = ValueStateDescriptor(name, descriptor.type)  # type: ignore[attr-defined]
-        live = live_state(inner, typed.table, current, form.value.is_immutable)
-        if descriptor.ttl_config is not None:
-            live = expiring(descriptor, live, self._moment, current, typed.idents, typed.table.entries.get)
-        self._live[name] = live
-        return live
+        return self._states.bind(descriptor, self.current, scope, self._make)
+
+    def _make(self, form: Form, plain: StateDescriptor, current: CurrentKey) -> Made[StoredTable]:
+        stored = self._table(form, plain)
+        live = live_state(plain, stored.table, current, form.value.is_immutable)
+        return Made(stored, live, stored.idents, stored.table.entries.get)
 
     def timers(self, name: str) -> HeapTimers:
         if name not in self._timers:
-            form = Form(TIMERS + name, "timers", "int", stored(int, "timers"), is_windowed=True)
-            typed = self._table(form, None)
-            self._timers[name] = HeapTimers(typed.table, self.identities.shown)
+            stored = self._states.timers(name, self._table)
+            self._timers[name] = HeapTimers(stored.table, self.identities.shown)
         return self._timers[name]
 
-    def _table(self, form: Form, descriptor: StateDescriptor | None) -> StoredTable:
+    def _table(self, form: Form, descriptor: StateDescriptor | None = None) -> StoredTable:
         """A table with its restored content."""
-        typed = StoredTable(form, self._chains is not None)
-        chain = self._restored.pop(form.state, [])
-        for one in chain:
-            typed.fill(self._uid, one, descriptor)
-        if self._chains is not None and not typed.is_altered:
-            self._chains.restored(form.state, [one.handle for one in chain])
-        self._tables[form.state] = typed
-        return typed
+        stored = StoredTable(form, self._chains is not None)
+        chain = self._states.take_rows(form.state)
+        for rows in chain:
+            stored.fill(self._states.uid, rows, descriptor)
+        if self._chains is not None and not stored.is_altered:
+            self._chains.restored(form.state, [rows.handle for rows in chain])
+        return stored
 
     def check_all_bound(self) -> None:
-        for state, (one, *_) in self._restored.items():
-            if self._allow_dropped is not None and state not in self._allow_dropped:
-                was = f"{one.handle.kind} of {one.handle.type}"
-                raise StateIncompatible(self._uid, state, was, "nothing: the operator has no such state")
-        self._restored = {}
+        self._states.check_all_bound()
 
     # --- while records are processed ------------------------------------------------------------
 
@@ -141,24 +111,24 @@ class HeapBackend:
         """Nothing: what is changed is changed at once."""
 
     def keys(self, state: str) -> Iterator[Any]:
-        typed = self._tables.get(state)
-        if typed is None:
-            raise UnknownState(self._uid, state, tuple(self._live))
-        return map(self.identities.shown, typed.keys())
+        return map(self.identities.shown, self._states.part(state).keys())
 
     def peek(self, state: str, encoded: bytes) -> Peeked:
         """Quick, but for a state of windows: all of its windows are looked through for those of the key."""
-        typed = self._tables.get(state)
-        if typed is None or typed.form.kind not in KINDS:
-            raise UnknownState(self._uid, state, tuple(self._live))
-        now = None if typed.form.ttl is None else judged_at(typed.form.ttl, self._moment)
-        return rows_of(typed.form, typed.of_key(encoded, now), self._max_parallelism)
+        stored = self._states.queried(state)
+        content = stored.of_key(encoded, self._states.judged_at(stored.form))
+        return rows_of(stored.form, content, self._max_parallelism)
+
+    def stored_entries(self, state: str) -> dict[Any, Any]:
+        """The entries of a state as they are stored: with stamps, and accumulators as such."""
+        return self._states.part(state).table.entries
 
     def entries(self) -> int:
-        return sum(len(t) for t in self._tables.values() if t.form.kind != "timers")
+        return sum(map(len, self._states.of_states()))
 
     def close(self) -> None:
-        self._tables, self._timers, self._restored = {}, {}, {}
+        self._states.clear()
+        self._timers = {}
 
     # --- snapshots ------------------------------------------------------------------------------
 
@@ -168,50 +138,46 @@ class HeapBackend:
             completed = 0  # built on nothing, so it is all there
         base = {} if self._chains is None else self._chains.base(completed)
         held: list[tuple[StoredTable, dict[Any, Any]]] = []
-        for name, typed in self._tables.items():
+        for name, stored in self._states.parts.items():
             chain = base.get(name, [])
-            content = self._content(typed, chain, completed, taken)
+            content = self._content(stored, chain, completed, taken)
             if content is None:
                 taken.reused += chain
                 continue
-            form, is_increment = typed.form, content.gone is not None
-            tables = partial(typed.tables, content, self._max_parallelism)
+            form, is_increment = stored.form, content.gone is not None
+            tables = partial(stored.tables, content, self._max_parallelism)
             taken.reused += chain if is_increment else []
             taken.parts.append(Rows(form.state, form.kind, form.type, tables, is_increment))
-            typed.table.pending_snapshots.append(content.entries)
-            held.append((typed, content.entries))
+            stored.table.pending_snapshots.append(content.entries)
+            held.append((stored, content.entries))
         if self._chains is not None:
-            for name, typed in self._tables.items():
-                typed.cut(checkpoint, completed, is_first=not self._chains.may_be_built_on(name))
+            for name, stored in self._states.parts.items():
+                stored.cut(checkpoint, completed, is_first=not self._chains.may_be_built_on(name))
             self._chains.begin(checkpoint)
         taken.done = partial(self._done, checkpoint, held)
         return taken
 
     def _content(
-        self, typed: StoredTable, chain: list[FileHandle], completed: int, taken: KeyedSnapshot
+        self, stored: StoredTable, chain: list[FileHandle], completed: int, taken: KeyedSnapshot
     ) -> Content | None:
-        """What the snapshot is to hold of one table; None if what it builds on has it all."""
+        """The content of one table that the snapshot is to hold; None if what it builds on has it all."""
         if not chain:
-            return typed.everything(self._expired_at(typed.form))
-        changed = typed.changed_since(completed)
+            return stored.everything(self._states.left_out_at(stored.form))
+        changed = stored.changed_since(completed)
         if not changed:
             return None
-        if is_fold_due(chain, typed.rows_of(changed), self._folding):
-            if len(typed) <= self._folding.copied_entries:
-                return typed.everything(self._expired_at(typed.form))
-            taken.fold, taken.foldable = True, (taken.foldable or frozenset()) | {typed.form.state}
-        return typed.changes(changed)
-
-    def _expired_at(self, form: Form) -> int | None:
-        ttl = form.ttl
-        return judged_at(ttl, self._moment) if ttl is not None and ttl.cleanup_full_snapshot else None
+        if is_fold_due(chain, stored.rows_of(changed), self._folding):
+            if len(stored) <= self._folding.copied_entries:
+                return stored.everything(self._states.left_out_at(stored.form))
+            taken.fold, taken.foldable = True, (taken.foldable or frozenset()) | {stored.form.state}
+        return stored.changes(changed)
 
     def _done(
         self, checkpoint: int, held: list[tuple[StoredTable, dict[Any, Any]]], handles: list[KeyedHandle] | None
     ) -> None:
         """The files are durable, or never will be: stop sharing values with the snapshot."""
-        for typed, entries in held:
-            typed.table.pending_snapshots = [other for other in typed.table.pending_snapshots if other is not entries]
+        for stored, entries in held:
+            stored.table.pending_snapshots = [other for other in stored.table.pending_snapshots if other is not entries]
         if self._chains is not None:
             rows = None if handles is None else [h for h in handles if not isinstance(h, NativeHandle)]
             self._chains.ended(checkpoint, rows)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from moorline.model import keys
 from moorline.protocol.expiry import is_expired
 from moorline.state.backend import Namespace
 from moorline.state.forms import Form
+from moorline.state.readers import RowReaders
 from moorline.state.types.annotations import to_column
 
 #: A table is closed at the first change of key group after so many rows or bytes.
@@ -175,22 +176,6 @@ def _piece(form: Form, content: Content, index: _Index, first: int, stop: int, v
 # --- reading ----------------------------------------------------------------------------------
 
 
-class ColumnReader(Protocol):
-    """What turns a stored column into values of today's type: that type itself, or what reads an older one."""
-
-    arrow: pa.DataType
-
-    def from_array(self, array: pa.Array) -> list[Any]: ...
-
-
-@dataclass(frozen=True)
-class Readers:
-    """What reads the rows of one handle."""
-
-    value: ColumnReader
-    map_key: ColumnReader | None
-
-
 @dataclass
 class Found:
     """What is in the rows of one handle."""
@@ -199,7 +184,7 @@ class Found:
     gone: list[Any] = field(default_factory=list)
 
 
-def entries_of(form: Form, readers: Readers, tables: Iterable[pa.Table]) -> Found:
+def entries_of(form: Form, readers: RowReaders, tables: Iterable[pa.Table]) -> Found:
     """The entries in the rows of one handle."""
     found = Found()
     for table in tables:
@@ -212,7 +197,7 @@ def entries_of(form: Form, readers: Readers, tables: Iterable[pa.Table]) -> Foun
     return found
 
 
-def _take_in(form: Form, readers: Readers, table: pa.Table, found: Found) -> None:
+def _take_in(form: Form, readers: RowReaders, table: pa.Table, found: Found) -> None:
     values: list[Any] = _values(form, readers, table)
     if form.kind not in HAVE_ELEMENTS:
         found.entries.update(zip(_idents(form, table), values))
@@ -239,7 +224,7 @@ def _namespaces(column: pa.ChunkedArray) -> list[Namespace]:
     return [None if span[0] is None else span for span in spans]
 
 
-def _values(form: Form, readers: Readers, table: pa.Table) -> list[Any]:
+def _values(form: Form, readers: RowReaders, table: pa.Table) -> list[Any]:
     values: list[Any] = readers.value.from_array(table["value"].combine_chunks())
     if form.ttl is None:
         return values
@@ -268,7 +253,7 @@ def _changes(column: Any) -> npt.NDArray[np.bool_]:
     return np.asarray(found[1:] != found[:-1])
 
 
-def _grouped(form: Form, readers: Readers, table: pa.Table, values: list[Any], starts: Places) -> Iterator[Any]:
+def _grouped(form: Form, readers: RowReaders, table: pa.Table, values: list[Any], starts: Places) -> Iterator[Any]:
     """The values of each entry, together."""
     ends = [*starts[1:].tolist(), len(values)]
     map_key = readers.map_key

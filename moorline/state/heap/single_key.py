@@ -36,7 +36,7 @@ class OneKeyBackend(HeapBackend):
 
     def forget(self) -> None:
         """Drop everything: the key's input has ended."""
-        for stored in self._tables.values():
+        for stored in self._states.parts.values():
             if stored.table.entries:
                 stored.table.entries.clear()  # in place: the live states hold on to it
         for timers in self._timers.values():

@@ -7,16 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from moorline.api.state.descriptors import MapStateDescriptor, StateDescriptor
-from moorline.errors import StateIncompatible
+from moorline.api.state.descriptors import StateDescriptor
 from moorline.model import keys
-from moorline.model.manifest import FileHandle
 from moorline.state.backend import RestoredRows
-from moorline.state.evolution.plan import Where, plan
 from moorline.state.forms import Form
-from moorline.state.heap.rows import HAVE_ELEMENTS, Content, Readers, entries_of, tables_of
+from moorline.state.heap.rows import HAVE_ELEMENTS, Content, entries_of, tables_of
 from moorline.state.heap.states import Table, TrackedTable
-from moorline.state.types.names import parse_map
+from moorline.state.readers import checked_tables, readers_of_handle
 
 
 class StoredTable:
@@ -35,26 +32,19 @@ class StoredTable:
 
     def fill(self, uid: str, restored: RestoredRows, descriptor: StateDescriptor | None) -> None:
         """Take in what is in the rows of one handle: it replaces what is here under the same keys."""
-        form = self.form
-        readers, is_same = _readers(uid, restored.handle, form, descriptor)
-        self.is_altered = self.is_altered or not is_same or restored.handle.file is None
-        found = entries_of(form, readers, self._checked(uid, restored, readers))
-        for ident in found.gone:
+        form, handle = self.form, restored.handle
+        readers = readers_of_handle(uid, form, descriptor, restored)
+        is_other_type = descriptor is not None and handle.type != form.type
+        self.is_altered = self.is_altered or is_other_type or handle.file is None
+        filling = entries_of(form, readers, self._noted(checked_tables(uid, form, readers, restored)))
+        for ident in filling.gone:
             self.table.entries.pop(ident, None)
-        self.table.entries.update(found.entries)
+        self.table.entries.update(filling.entries)
 
-    def _checked(self, uid: str, restored: RestoredRows, readers: Readers) -> Iterator[pa.Table]:
-        form = self.form
-        expected = {"value": readers.value.arrow, **({"map_key": readers.map_key.arrow} if readers.map_key else {})}
-        for table in restored.tables():
+    def _noted(self, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        for table in tables:
             # Stamps that come back after a time without them would be older than what they are on.
-            self.is_altered = self.is_altered or ("last_access" in table.column_names) != (form.ttl is not None)
-            if ("namespace" in table.column_names) != form.is_windowed:
-                was = f"{form.kind} of {restored.handle.type} for each {'key' if form.is_windowed else 'window'}"
-                raise StateIncompatible(uid, form.state, was, str(form))
-            for name, wanted in expected.items():
-                if not table.schema.field(name).type.equals(wanted):
-                    raise ValueError(f"column {name!r} is {table.schema.field(name).type} instead of {wanted}")
+            self.is_altered = self.is_altered or ("last_access" in table.column_names) != (self.form.ttl is not None)
             yield table
 
     # --- looking --------------------------------------------------------------------------------
@@ -118,18 +108,3 @@ class StoredTable:
 
     def tables(self, content: Content, max_parallelism: int) -> Iterator[pa.Table]:
         return tables_of(self.form, content, max_parallelism)
-
-
-def _readers(uid: str, handle: FileHandle, form: Form, descriptor: StateDescriptor | None) -> tuple[Readers, bool]:
-    """What reads the rows of a handle, and whether their types are today's. Raises :class:`StateIncompatible`."""
-    if handle.kind != form.kind:
-        raise StateIncompatible(uid, form.state, f"{handle.kind} of {handle.type}", str(form))
-    if handle.type == form.type or descriptor is None:
-        return Readers(form.value, form.map_key), True
-    where, old = Where(uid, form.state), handle.type
-    map_key = None
-    if isinstance(descriptor, MapStateDescriptor):
-        old_key, old = parse_map(handle.type)
-        map_key = plan(old_key, descriptor.key_type, where=where)
-    value = plan(old, descriptor.type, where=where, migrate=descriptor.migrate)  # type: ignore[attr-defined]
-    return Readers(value, map_key), False

@@ -19,13 +19,13 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from moorline.api.state.ttl import StateTtlConfig
 from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
 from moorline.protocol.expiry import is_expired
 from moorline.state.backend import KeyedSnapshot, Rows
 from moorline.state.forms import Form
 from moorline.state.heap.rows import NAMESPACE, TABLE_BYTES, TABLE_ROWS
+from moorline.state.readers import RowReaders
 from moorline.state.rocksdb.layout import (
     after,
     element,
@@ -44,7 +44,6 @@ from moorline.state.rocksdb.layout import (
 )
 from moorline.state.rocksdb.lists import Sequence, remove_rows
 from moorline.state.rocksdb.maps import MapKeys
-from moorline.state.rocksdb.readers import RowReaders
 from moorline.state.rocksdb.store import Store, View, new_batch
 from moorline.state.rocksdb.timers import by_time
 from moorline.state.types.annotations import to_bytes, to_column
@@ -59,19 +58,20 @@ TOO_LARGE = 4
 
 
 def all_rows(
-    store: Store, forms: Iterable[tuple[int, Form]], mine: KeyGroupRange, judged_at: Callable[[StateTtlConfig], int]
+    store: Store,
+    forms: Iterable[tuple[int, Form]],
+    key_groups: KeyGroupRange,
+    left_out_at: Callable[[Form], int | None],
 ) -> KeyedSnapshot:
     """Everything, from views of the database as it is now. ``forms``: each with the number of its state.
 
-    ``judged_at``: as of when it is decided what has expired, and is left out if the state wants that.
+    ``left_out_at``: as of when what has expired is left out; None: it is not.
     """
     views: dict[str, View] = {}
     taken = KeyedSnapshot(done=lambda handles: views.clear())
     for number, form in forms:
-        ttl = form.ttl
-        views[form.state] = store.view(*groups(number, mine.first, mine.end))
-        expired_at = judged_at(ttl) if ttl is not None and ttl.cleanup_full_snapshot else None
-        tables = partial(_viewed, views, number, form, mine, expired_at)
+        views[form.state] = store.view(*groups(number, key_groups.first, key_groups.end))
+        tables = partial(_viewed, views, number, form, key_groups, left_out_at(form))
         taken.parts.append(Rows(form.state, form.kind, form.type, tables))
     return taken
 

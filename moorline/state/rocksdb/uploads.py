@@ -1,7 +1,9 @@
-"""Which files of a database are in storage already, and may be named by a checkpoint instead of uploaded.
+"""Snapshots that are files of RocksDB, and which of them are in storage already.
 
-A name means one content only within one database: another one, or an earlier one with the same start, has other files
-of the same names. So names are looked up in what *this* database has uploaded or was opened with, and in nothing else.
+A snapshot is a checkpoint of RocksDB: hard links to its files, of which those that storage has are named and the rest
+uploaded. A name means one content only within one database: another one, or an earlier one with the same start, has
+other files of the same names. So names are looked up in what *this* database has uploaded or was opened with, and in
+nothing else.
 
     what                               while
     files of checkpoint ``completed``  it is the newest complete one, as the barrier says; the driver keeps it
@@ -16,14 +18,18 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 from moorline.model.manifest import KeyedHandle, NativeFile, NativeHandle
+from moorline.state.backend import Files, KeyedSnapshot
+from moorline.state.rocksdb.database import Database
 
 
 @dataclass(frozen=True)
 class Stored:
-    """What storage has of this database, at one moment of it."""
+    """The files of this database that storage has, at one moment of it."""
 
     handles: list[KeyedHandle] = field(default_factory=list)
     #: By name.
@@ -41,19 +47,36 @@ class Stored:
 
 
 class Uploads:
-    """What storage has of one database, from its opening on."""
+    """The snapshots of one database, from its opening on."""
 
     def __init__(self) -> None:
         self._restored = Stored()
         self._stored: dict[int, Stored] = {}
         self._first_completed: int | None = None
+        #: Numbers the folders of snapshots: a checkpoint may be taken twice.
+        self._folders = count()
 
     def opened_with(self, handles: Sequence[KeyedHandle], files: dict[str, NativeFile], version: int) -> None:
         """The database was restored."""
         self._restored = Stored(list(handles), files, version)
 
-    def base(self, completed: int) -> Stored:
-        """What a checkpoint may build on."""
+    def snapshot(self, database: Database, checkpoint: int, completed: int) -> KeyedSnapshot:
+        """A snapshot of all that is written, as files. Nothing is uploaded if nothing has been written since."""
+        store, registry = database.store, database.registry
+        registry.describe(database.key_groups, database.sequence.last)
+        base, version = self._base(completed), store.version()
+        if base.version == version:
+            # Nothing has been written since: the old handles say it all.
+            return KeyedSnapshot(reused=base.handles, done=partial(self._done, checkpoint, version, None))
+        folder = database.folder / f"checkpoint-{checkpoint}-{next(self._folders)}"
+        paths = store.checkpoint(folder)
+        known = base.known(paths)
+        new = {name: path for name, path in paths.items() if name not in known}
+        done = partial(self._done, checkpoint, version, folder)
+        return KeyedSnapshot(parts=[Files(registry.states(), new, known)], done=done)
+
+    def _base(self, completed: int) -> Stored:
+        """The files that a checkpoint may build on."""
         if self._first_completed is None:
             self._first_completed = completed
         if not completed:
@@ -63,7 +86,7 @@ class Uploads:
             return self._stored[completed]
         return self._restored if completed == self._first_completed else Stored()
 
-    def done(self, checkpoint: int, version: int, folder: Path | None, handles: list[KeyedHandle] | None) -> None:
+    def _done(self, checkpoint: int, version: int, folder: Path | None, handles: list[KeyedHandle] | None) -> None:
         """The files of a checkpoint are durable, or (None) never will be. Its folder is of no more use."""
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)

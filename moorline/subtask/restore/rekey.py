@@ -40,7 +40,8 @@ from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import KeyedHandle, NativeHandle, RowsHandle, StoreHandle
 from moorline.protocol.expiry import is_expired
 from moorline.state.backend import NO_KEY, KeyedBackend, OperatorClock, RestoredRows
-from moorline.state.heap.backend import TIMERS, HeapBackend
+from moorline.state.heap.backend import HeapBackend
+from moorline.state.registration import TIMERS
 
 #: Rows that are carried over at a time; and about how many bytes of a native file one of them is.
 PIECE_ROWS, ROW_BYTES = 200_000, 64
@@ -168,7 +169,7 @@ class Rekeying:
     def _state(self, name: str, descriptor: StateDescriptor, old: HeapBackend) -> None:
         old.bind(replace(descriptor, store=None))
         old_keys = list(old.keys(name))  # or it raises, if the class of a key is not known
-        entries = old._tables[name].table.entries  # as they are stored: with stamps, and accumulators as such
+        entries = old.stored_entries(name)
         for key in old_keys:
             new = self._new_key(key)
             if new is NO_KEY:
