@@ -88,7 +88,7 @@ def test_reading_ahead_stops_where_nobody_reads_and_starts_again_when_somebody_d
             backend.current.key = key
             state.update(key)
         backend.flush()
-    assert cells._left_out > 0
+    assert cells.ahead.left_out > 0
     backend._relieve(), backend._relieve()
     for _ in range(2):
         backend.prefetch(range(1000))
@@ -96,7 +96,7 @@ def test_reading_ahead_stops_where_nobody_reads_and_starts_again_when_somebody_d
             backend.current.key = key
             assert state.value() == key
         backend.flush()
-    assert cells._left_out == 0
+    assert cells.ahead.left_out == 0
 
 
 # --- large lists and maps -----------------------------------------------------------------------

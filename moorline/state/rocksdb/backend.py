@@ -178,7 +178,7 @@ class RocksDbBackend:
                 missing, done = bound.rows.wanted(distinct), 0
                 while done < len(missing) and rows_left > 0 and bytes_left > 0:
                     ahead = missing[done : done + min(READ_ROWS, rows_left, bound.rows.fitting(bytes_left))]
-                    bytes_left -= bound.rows.read_ahead(ahead)
+                    bytes_left -= bound.rows.ahead.read(ahead)
                     rows_left -= len(ahead)
                     done += len(ahead)
 

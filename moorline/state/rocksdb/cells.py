@@ -4,9 +4,9 @@ An access works on the cache, a dict like that of the heap backend. What a batch
 been processed, in one write (``flush``); what it will need is read before it, in one read (``prefetch``). After that
 values stay in the cache while there is room: reading a row costs some microseconds, a dict a tenth of one.
 
-    read ahead   rows of the keys of this batch, as bytes. Decoded when somebody asks, forgotten at the end of the batch
+    read ahead   rows of the keys of this batch, as bytes. Decoded when it is asked for, forgotten with the batch
     cache        what has been asked for or changed. A value of an immutable type as it is; any other as the bytes of
-                 its row, so that nobody can change it in place: what was read is a copy until it is written back
+                 its row, so that no user code can change it in place: what was read is a copy until it is written back
     old          what was in the cache before it was last full. What is asked for again goes back into the cache
 
 Reading ahead pays only if the values are asked for. A state of which less than a quarter was is left out for a while,
@@ -36,7 +36,7 @@ from moorline.state.rocksdb.store import Store
 from moorline.state.types.annotations import StoredType, to_bytes
 
 MISS: Any = object()
-#: What an entry of a cache costs beside the bytes of its row, roughly, and how much larger the bytes are as objects.
+#: The memory of an entry of a cache beside the bytes of its row, and how many times larger those are as objects.
 ENTRY_BYTES, GROWTH = 300, 3
 #: Batches for which a state is not read ahead after it was of no use.
 LEFT_OUT = 100
@@ -55,9 +55,9 @@ class Places(dict[Any, bytes]):
         super().__init__()
         self.max_parallelism = max_parallelism
 
-    def prepare(self, claimed: Iterable[Any]) -> None:
+    def prepare(self, prefetched: Iterable[Any]) -> None:
         """Have the places of many keys ready. Those of ints and texts are made in one go."""
-        new = [key for key in claimed if key not in self]
+        new = [key for key in prefetched if key not in self]
         kinds = set(map(type, new))
         with suppress(OverflowError, UnicodeEncodeError):  # then one by one, which says what is wrong
             if kinds == {int}:
@@ -66,8 +66,8 @@ class Places(dict[Any, bytes]):
                 self.update(zip(new, str_places(new, self.max_parallelism)))
 
     def __missing__(self, key: Any) -> bytes:
-        found = self[key] = place(key, self.max_parallelism)
-        return found
+        made = self[key] = place(key, self.max_parallelism)
+        return made
 
 
 class Room:
@@ -119,6 +119,53 @@ def codec_of(value: StoredType, state: str, is_stamped: bool) -> Codec:
     return (encode_stamped, decode_stamped) if is_stamped else (encode, decode)
 
 
+class ReadAhead:
+    """The rows of one state that are read before they are asked for, and whether it pays to read them."""
+
+    def __init__(self, store: Store, row_of: Callable[[Any], bytes]) -> None:
+        self._store, self._row_of = store, row_of
+        #: Those of this batch that were not asked for yet; None: there is no such row.
+        self.rows: dict[Any, bytes | None] = {}
+        self._read = 0
+        #: How many of those that were read have been asked for.
+        self.used = 0
+        #: How many rows of this batch were not here, and were read singly.
+        self.missed = 0
+        #: For so many batches nothing is read ahead.
+        self.left_out = 0
+        #: The size of a row, as last read.
+        self.row_bytes = 0
+
+    def is_off(self) -> bool:
+        """Is nothing to be read for the batch that begins?"""
+        if not self.left_out:
+            return False
+        self.left_out -= 1
+        return True
+
+    def read(self, keys: list[Any]) -> int:
+        """Read the rows of keys that will be asked for. Returns how many bytes they have."""
+        rows = self._store.multi_get([self._row_of(key) for key in keys])
+        self.rows.update(zip(keys, rows))
+        self._read += len(keys)
+        sizes = [len(row) for row in rows if row is not None]
+        size = sum(sizes)
+        if sizes:
+            self.row_bytes = size // len(sizes)
+        return size
+
+    def end_batch(self) -> None:
+        """Forget the rows, and judge from time to time whether they were of use."""
+        self.rows.clear()
+        if self.left_out and self.missed >= 100:
+            self.left_out = 0  # it would have been of use
+        if self._read >= 1000:
+            if self.used * 4 < self._read:
+                self.left_out = LEFT_OUT
+            self._read = self.used = 0
+        self.missed = 0
+
+
 class Cells:
     """The rows of one state with one value per key."""
 
@@ -132,25 +179,22 @@ class Cells:
         self.cache: dict[Any, Any] = {}
         self.dirty: set[Any] = set()
         self._old: dict[Any, Any] = {}
-        self._ahead: dict[Any, bytes | None] = {}
-        self._read_ahead = self._used = 0
-        #: For so many batches nothing is read ahead; and what of this one was read singly.
-        self._left_out = self._missed = 0
+        self.ahead = ReadAhead(store, row_of)
         #: With one more changed value than this, one is weighed; and what of the room was taken for those not written.
         self.weigh_at, self._weighed = WEIGHED, 0
-        #: The size of a row, as last read and as last written.
-        self._read_bytes = self._written_bytes = 0
+        #: The size of a row, as last written.
+        self._written_bytes = 0
 
     # --- access ---------------------------------------------------------------------------------
 
     def read(self, key: Any) -> Any:
         """The value, or None: the very object if it is immutable, else a copy."""
-        found = self.cache.get(key, MISS)
-        if found is MISS:
-            found = self._load(key)
-        if found is None or self._is_live:
-            return found
-        return self._decode(found)
+        cached = self.cache.get(key, MISS)
+        if cached is MISS:
+            cached = self._load(key)
+        if cached is None or self._is_live:
+            return cached
+        return self._decode(cached)
 
     def write(self, key: Any, value: Any) -> None:
         """Replace the value; None removes it."""
@@ -177,50 +221,39 @@ class Cells:
         self._room.take(row_bytes)
 
     def _load(self, key: Any) -> Any:
-        """What is not in the cache."""
+        """The content of the cache for a key that is not in it yet."""
         if key in self._old:
-            found = self.cache[key] = self._old.pop(key)
+            cached = self.cache[key] = self._old.pop(key)
             self._room.take(0)
-            return found
-        row = self._ahead.pop(key, MISS)
+            return cached
+        ahead = self.ahead
+        row = ahead.rows.pop(key, MISS)
         if row is MISS:
-            self._missed += 1
+            ahead.missed += 1
             row = self._store.get(self._row_of(key))
         else:
-            self._used += 1
-        found = row if row is None or not self._is_live else self._decode(row)
-        self.cache[key] = found
+            ahead.used += 1
+        cached = row if row is None or not self._is_live else self._decode(row)
+        self.cache[key] = cached
         self._room.take(len(row) if row else 0)
-        return found
+        return cached
 
     # --- batches --------------------------------------------------------------------------------
 
-    def wanted(self, claimed: Iterable[Any]) -> list[Any]:
+    def wanted(self, prefetched: Iterable[Any]) -> list[Any]:
         """The keys whose rows are to be read ahead."""
-        if self._left_out:
-            self._left_out -= 1
+        if self.ahead.is_off():
             return []
-        cache, old, ahead = self.cache, self._old, self._ahead
-        return [k for k in claimed if k not in cache and k not in old and k not in ahead]
+        cache, old, ahead = self.cache, self._old, self.ahead.rows
+        return [k for k in prefetched if k not in cache and k not in old and k not in ahead]
 
     def fitting(self, row_bytes: int) -> int:
         """How many rows may be read ahead at once if they are to have about so many bytes: one at least."""
-        each = max(self._read_bytes, self._written_bytes)
+        each = max(self.ahead.row_bytes, self._written_bytes)
         return max(1, row_bytes // each) if each else FIRST_ROWS
 
-    def read_ahead(self, claimed: list[Any]) -> int:
-        """Read the rows of keys that will be asked for. Returns how many bytes they have."""
-        rows = self._store.multi_get([self._row_of(key) for key in claimed])
-        self._ahead.update(zip(claimed, rows))
-        self._read_ahead += len(claimed)
-        sizes = [len(row) for row in rows if row is not None]
-        size = sum(sizes)
-        if sizes:
-            self._read_bytes = size // len(sizes)
-        return size
-
     def write_into(self, batch: rocksdict.WriteBatch) -> None:
-        """What has changed."""
+        """Add what has changed to a batch of writes."""
         row_of, cache, encode, size = self._row_of, self.cache, self._encode, 0
         for key in self.dirty:
             value = cache[key]
@@ -238,36 +271,29 @@ class Cells:
 
     def flushed(self) -> None:
         """The batch is over."""
-        self._ahead.clear()
-        if self._left_out and self._missed >= 100:
-            self._left_out = 0  # it would have been of use
-        if self._read_ahead >= 1000:
-            if self._used * 4 < self._read_ahead:
-                self._left_out = LEFT_OUT
-            self._read_ahead = self._used = 0
-        self._missed = 0
+        self.ahead.end_batch()
 
     def shrink(self) -> None:
         """There is no room any more. Everything has been written."""
         self._old = self.cache.copy()
         self.cache.clear()  # not a new one: states hold on to it
-        self._ahead.clear()  # read before the last writes
+        self.ahead.rows.clear()  # read before the last writes
 
     def forget(self) -> None:
         """The rows have been changed by others. Everything has been written."""
         self._old = {}
         self.cache.clear()
-        self._ahead.clear()
+        self.ahead.rows.clear()
 
 
 def value_accessors(cells: Cells, current: CurrentKey) -> tuple[Callable[[], Any], Callable[[Any], None]]:
-    """Reads and writes the current key's value."""
+    """Functions that read and write the current key's value."""
     read, write = cells.read, cells.write
     cache, dirty, load = cells.cache, cells.dirty, cells._load
 
     def get_live() -> Any:
-        found = cache.get(current.key, MISS)
-        return load(current.key) if found is MISS else found
+        cached = cache.get(current.key, MISS)
+        return load(current.key) if cached is MISS else cached
 
     def put_live(value: Any) -> None:
         key = current.key
