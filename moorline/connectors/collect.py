@@ -6,11 +6,8 @@ failure, and each checkpoint costs as much as there are records so far. For real
 
 from __future__ import annotations
 
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from types import UnionType
 from typing import Any, overload
-from uuid import UUID
 
 import msgspec
 
@@ -18,9 +15,10 @@ from moorline.api.sinks import Sink, SinkContext, SinkWriter
 from moorline.api.type_parameters import A
 from moorline.errors import InvalidArgument, StateTypeMismatch
 from moorline.model.options import checks_options
+from moorline.model.value_kinds import LOWERED_TYPES
 
 #: What snapshots can hold as it is, so that it need not become text on the way.
-_PLAIN = (bytes, datetime, date, time, timedelta, Decimal, UUID)
+_PLAIN = (bytes, *LOWERED_TYPES)
 
 
 @overload

@@ -27,16 +27,14 @@ import base64
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 
 from moorline.model import keys
+from moorline.model.value_kinds import LOWERED, LoweredKind
 
-_MICROSECOND = timedelta(microseconds=1)
 _UNITS = ("Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as")
 #: Honest keys and values are not nested deeper than this.
 _DEPTH = 60
@@ -76,21 +74,13 @@ def to_json(value: Any) -> Any:
 
 
 def _rarer(value: Any) -> Any:
-    match value:
-        case bytes():
-            return {"bytes": base64.b64encode(value).decode()}
-        case datetime():
-            return {"datetime": value.isoformat()}
-        case date():
-            return {"date": value.isoformat()}
-        case time():
-            return {"time": value.isoformat()}
-        case timedelta():
-            return {"timedelta": value // _MICROSECOND}
-        case Decimal():
-            return {"decimal": str(value)}
-        case UUID():
-            return {"uuid": str(value)}
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode()}
+    if isinstance(value, datetime):  # by its own method: the moments of an Arrow state can have nanoseconds
+        return {"datetime": value.isoformat()}
+    for kind in LOWERED:
+        if isinstance(value, kind.type):
+            return {kind.name.lower(): kind.json.lower(value)}
     return repr(value)  # nothing that a state can hold comes here; if it does, people can still read it
 
 
@@ -120,6 +110,10 @@ def from_json(thing: Any, depth: int = 0) -> Any:
 
 def _items(build: Callable[[list[Any]], Any]) -> Callable[[Any, int], Any]:
     return lambda content, depth: build([from_json(c, depth) for c in _list(content)])
+
+
+def _lift(kind: LoweredKind) -> Callable[[Any, int], Any]:
+    return lambda content, depth: kind.json.lift(content)
 
 
 def _list(content: Any) -> list[Any]:
@@ -157,12 +151,7 @@ _BUILDS: dict[str, Callable[[Any, int], Any]] = {
     "set": _items(set),
     "frozenset": _items(frozenset),
     "bytes": _base64,
-    "date": lambda content, depth: date.fromisoformat(content),
-    "datetime": lambda content, depth: datetime.fromisoformat(content),
-    "time": lambda content, depth: time.fromisoformat(content),
-    "uuid": lambda content, depth: UUID(content),
-    "timedelta": lambda content, depth: content * _MICROSECOND,
-    "decimal": lambda content, depth: Decimal(content),
+    **{kind.name.lower(): _lift(kind) for kind in LOWERED},
     "float": _float,
     "dict": lambda content, depth: {from_json(k, depth): from_json(v, depth) for k, v in _list(content)},
     "array": _array,

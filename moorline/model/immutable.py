@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import decimal
 import enum
 import fractions
 import ipaddress
@@ -16,7 +15,6 @@ import pathlib
 import re
 import types
 import typing
-import uuid
 from collections.abc import Iterable
 from itertools import chain
 from typing import Any
@@ -24,11 +22,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from moorline.model.value_kinds import TYPES
+
 #: Types whose values cannot change, nor anything in them. It grows as types are met.
 IMMUTABLE: set[type] = {
-    *(int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), range, slice, frozenset),
-    *(datetime.datetime, datetime.date, datetime.time, datetime.timedelta, datetime.timezone),
-    *(decimal.Decimal, fractions.Fraction, uuid.UUID, re.Pattern),
+    *TYPES,
+    *(complex, type(None), type(...), type(NotImplemented), range, slice, frozenset),
+    *(datetime.timezone, fractions.Fraction, re.Pattern),
     *(types.FunctionType, types.BuiltinFunctionType, types.ModuleType),
 }
 

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from waiting import eventually
 
@@ -503,3 +504,8 @@ def test_the_client_follows_nobody_elsewhere():
 def test_values_survive_the_way_through_json():
     value = {"a": (1, 2.5, None), 7: {b"x"}, "f": float("inf"), "deep": [{"bytes": "no bytes"}], "big": 1 << 90}
     assert typed_json.from_json(json.loads(json.dumps(typed_json.to_json(value)))) == value
+
+
+def test_a_moment_of_an_arrow_state_keeps_its_nanoseconds_as_json():
+    moment = pa.scalar(1, pa.timestamp("ns")).as_py()
+    assert typed_json.to_json(moment) == {"datetime": "1970-01-01T00:00:00.000000001"}

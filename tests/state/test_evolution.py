@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from thoroughness import examples
 
 from moorline.errors import PickleRefused, StateIncompatible, UnsupportedType
+from moorline.model import value_kinds
 from moorline.state.evolution.plan import Where, check_readable, plan
 from moorline.state.types import names as type_names
 from moorline.state.types.annotations import Pickled, RenamedFrom, stored
@@ -488,7 +489,7 @@ names = st.recursive(
     words
     | st.builds(EnumName, odd, st.booleans())
     | st.lists(odd | st.integers() | st.booleans(), min_size=1, max_size=3).map(tuple).map(LiteralName)
-    | st.sampled_from(sorted(type_names.ARRAY_ITEMS)).map(ArrayName)
+    | st.sampled_from(sorted(value_kinds.NUMPY_NUMBERS)).map(ArrayName)
     | arrows.map(ArrowName)
     | st.lists(odd, max_size=3).map(lambda n: PickleName(tuple(sorted(n)))),
     lambda inner: (

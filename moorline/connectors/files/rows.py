@@ -16,9 +16,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import datetime
 from decimal import Decimal
 from enum import Enum
+from types import NoneType
 from typing import IO, Any
 
 import msgspec
@@ -26,12 +27,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from moorline.errors import MoorlineError
+from moorline.model.value_kinds import TYPES
 
 #: What Arrow raises for a value that it cannot take.
 _REFUSALS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 #: Types that are as they are. (Compared by type, in C: a batch has many values.)
-_ATOMS = frozenset({type(None), bool, int, float, str, bytes, datetime, date, time, timedelta, Decimal})
-_WHOLE = frozenset({type(None), int})
+_ATOMS = TYPES | {NoneType}
+_WHOLE = frozenset({NoneType, int})
 _type = type
 #: Rows collected before they become a row group.
 _GROUP = 32 * 1024

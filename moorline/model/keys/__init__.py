@@ -10,8 +10,9 @@ from moorline.model.keys.decoding import (
     items_of,
     key_classes,
 )
-from moorline.model.keys.encoding import MOST_DIGITS, Encoded, NotAKey, encode, encode_map_key, has_own_equality
+from moorline.model.keys.encoding import Encoded, encode, encode_map_key, has_own_equality
 from moorline.model.keys.hashing import encoded_hash, encoded_key_group, int_key_groups, key_group
+from moorline.model.keys.leaves import MOST_DIGITS, NotAKey
 
 __all__ = [
     "MOST_DIGITS",

@@ -5,13 +5,11 @@ from __future__ import annotations
 import dataclasses
 import struct
 import typing
-from datetime import UTC, date, timedelta
-from decimal import Decimal
 from enum import Enum
 from typing import Any
-from uuid import UUID
 
-from moorline.model.keys.encoding import FLOAT, INT, LENGTH, MICROSECOND, YEAR_1, Encoded
+from moorline.model.keys.encoding import LENGTH, Encoded
+from moorline.model.keys.leaves import LEAF_DECODERS
 
 Classes = dict[str, type]
 
@@ -94,37 +92,15 @@ def _decoded(encoded: bytes, classes: Classes | None) -> Any:
 def _decode(encoded: bytes, classes: Classes | None) -> Any:
     """``classes`` None: what needs a class is left as it is."""
     tag, payload = encoded[:1], encoded[1:]
+    if tag in LEAF_DECODERS:
+        return LEAF_DECODERS[tag](payload)
     match tag:
-        case b"i":
-            return INT.unpack(payload)[0] - (1 << 63)
-        case b"I":
-            return int(payload)
-        case b"f":
-            return FLOAT.unpack(payload)[0]
-        case b"s":
-            return payload.decode()
-        case b"b":
-            return payload
-        case b"d":
-            return date.fromordinal(INT.unpack(payload)[0])
-        case b"t":
-            return YEAR_1 + INT.unpack(payload)[0] * MICROSECOND
-        case b"T":
-            return (YEAR_1 + INT.unpack(payload)[0] * MICROSECOND).replace(tzinfo=UTC)
-        case b"c":
-            return (YEAR_1 + INT.unpack(payload)[0] * MICROSECOND).time()
-        case b"u":
-            return UUID(bytes=payload)
         case b"(":
             return tuple([_decode(item, classes) for item in _split(payload)])
         case b"{":
             return frozenset([_decode(item, classes) for item in _split(payload)])
         case b"n":
             return None
-        case b"m":
-            return Decimal(payload.decode())
-        case b"l":
-            return timedelta(microseconds=int.from_bytes(payload) - (1 << 127))
         case b"e" | b"D" if classes is None:
             return ClassKey(encoded)
         case b"e":

@@ -8,13 +8,16 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from moorline.model.keys.encoding import INT, M64, encode
+from moorline.model.keys.encoding import encode
+from moorline.model.keys.leaves import INT
+
+_M64 = (1 << 64) - 1
 
 
 def _splitmix64(number: int) -> int:
-    z = number & M64
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & M64
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & M64
+    z = number & _M64
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _M64
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _M64
     return z ^ (z >> 31)
 
 

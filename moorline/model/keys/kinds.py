@@ -17,26 +17,28 @@ import dataclasses
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from enum import Enum
 from itertools import product
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 
 from moorline.model import keys
+from moorline.model.value_kinds import KINDS
 
 ANY, ANY_TUPLE = "*", "(...)"
 #: A declared type that could be more kinds than this is any.
 MOST_KINDS = 64
 
 _OF_TAG = {
-    **dict.fromkeys("iIfm", "number"), "s": "str", "b": "bytes", "d": "date", "t": "datetime", "T": "aware datetime",
-    "c": "time", "l": "timedelta", "u": "UUID", "{": "frozenset", "n": "None", "(": "tuple", "e": "enum",
-    "D": "dataclass",
-}  # fmt: skip
+    **{tag: kind for value_kind in KINDS for tag, kind in value_kind.key_tags.items()},
+    **{"(": "tuple", "{": "frozenset", "n": "None", "e": "enum", "D": "dataclass"},
+}
+#: The kinds of keys of a type and its subclasses.
+_OF_TYPE: dict[type, list[str]] = {
+    **{value_kind.type: list(dict.fromkeys(value_kind.key_tags.values())) for value_kind in KINDS},
+    **{np.number: ["number"], np.bool_: ["number"], frozenset: ["frozenset"]},
+}
 
 
 def kind_of(encoded: bytes) -> str:
@@ -91,14 +93,6 @@ def kinds_of_type(declared: Any) -> list[str]:
     return [ANY] if ANY in found or not found or len(found) > MOST_KINDS else found
 
 
-_PLAIN: tuple[tuple[type, list[str]], ...] = (
-    # Subclasses first: a bool is an int, a datetime a date.
-    (Decimal, ["number"]), (np.number, ["number"]), (np.bool_, ["number"]), (int, ["number"]), (float, ["number"]),
-    (str, ["str"]), (bytes, ["bytes"]), (datetime, ["datetime", "aware datetime"]), (date, ["date"]), (time, ["time"]),
-    (timedelta, ["timedelta"]), (UUID, ["UUID"]), (frozenset, ["frozenset"]),
-)  # fmt: skip
-
-
 def _kinds(declared: Any) -> list[str]:
     origin, arguments = typing.get_origin(declared), typing.get_args(declared)
     if isinstance(declared, typing.NewType):
@@ -120,8 +114,8 @@ def _kinds(declared: Any) -> list[str]:
     kind = origin if isinstance(origin, type) else declared
     if not isinstance(kind, type) or kind is object:
         return [ANY]
-    for plain, kinds in _PLAIN:
-        if issubclass(kind, plain):
+    for base, kinds in _OF_TYPE.items():
+        if issubclass(kind, base):
             return kinds
     if issubclass(kind, tuple):
         hints = getattr(kind, "__annotations__", {})

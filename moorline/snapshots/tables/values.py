@@ -9,10 +9,7 @@ by the type's name, so that no class of the job has to be where this runs. What 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date, datetime, time
-from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +17,9 @@ import pyarrow as pa
 
 from moorline.errors import InvalidKey, StateTypeMismatch
 from moorline.model import keys
+from moorline.model.value_kinds import LOWERED
 from moorline.state.evolution.untyped import raw_type
-from moorline.state.types.leaf import StoredType
+from moorline.state.types.leaf import LEAVES, LeafType, StoredType
 from moorline.state.types.names import (
     ArrowName,
     DictName,
@@ -36,15 +34,15 @@ from moorline.state.types.names import (
 )
 
 #: Words whose column holds the values themselves, not a text or bytes that stand for them.
-_DIRECT = {"int", "float", "bool", "str", "bytes", "date", "timedelta"}
+_DIRECT = {leaf.name for leaf in LEAVES.values() if isinstance(leaf, LeafType)}
 #: What the ways of storing raise for a value that does not fit.
 _UNFIT = (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, pa.ArrowException)
-_FROM_TEXT: dict[str, Callable[[str], Any]] = {
-    "date": date.fromisoformat,
-    "datetime": datetime.fromisoformat,
-    "time": time.fromisoformat,
-    "UUID": UUID,
-    "Decimal": Decimal,
+#: By the word of a type, and what a column may have instead of its values: how they are read from that.
+_LIFTS: dict[tuple[str, type], Callable[[Any], Any]] = {
+    (kind.name, form.wire): form.lift
+    for kind in LOWERED
+    for form in (kind.json, kind.packed)
+    if form is not None and form.wire in (str, bytes)
 }
 
 
@@ -161,10 +159,8 @@ def _raw(tree: TypeName, value: Any) -> Any:
             if not isinstance(value, dict) or set(value) != set(fields):
                 raise ValueError(f"{value!r:.100} does not have the fields of {cls}: {', '.join(fields)}")
             return tuple(_raw(t, value[name]) for name, t in fields.items())
-        case Word(word) if isinstance(value, str) and word in _FROM_TEXT:
-            return _FROM_TEXT[word](value)
-        case Word("UUID") if isinstance(value, bytes):
-            return UUID(bytes=value)
+        case Word(word) if (word, type(value)) in _LIFTS:
+            return _LIFTS[word, type(value)](value)
         case EnumName(cls, False) if not isinstance(value, str):
             raise TypeError(f"{value!r:.100} is not the name of a member of {cls}")
         case _:

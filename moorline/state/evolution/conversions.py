@@ -25,9 +25,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-import numpy as np
 import pyarrow as pa
 
+from moorline.model.value_kinds import python_number
 from moorline.state.evolution.untyped import literal_base, natural, raw_type
 from moorline.state.types.arrow import ArrowType
 from moorline.state.types.composite import DictType, Field, ListType, OptionalType, StructType
@@ -123,7 +123,7 @@ class Conversion:
                 self._note(path, f"widened from {spell(old)} to {new.name}")
                 is_truth = was.arrow == pa.bool_() and new.arrow != pa.bool_()
                 fitted = _fitted(new)
-                return _at(path, new, (lambda v: fitted(int(v))) if is_truth else lambda v: fitted(_python(v)))
+                return _at(path, new, (lambda v: fitted(int(v))) if is_truth else lambda v: fitted(python_number(v)))
             has_column_of = isinstance(was, (LeafType, ArrowType)) and isinstance(new, (LeafType, ArrowType))
             if has_column_of and was.arrow == new.arrow:
                 self._note(path, f"{new.name} now, which is stored alike")
@@ -311,10 +311,6 @@ def _check_plain(old: TypeName, new: StoredType, path: str) -> None:
                 _check_plain(field, new, _join(path, name))
         case ArrayName() | PickleName() | Word("np.ndarray" | "np.datetime64" | "np.timedelta64"):
             raise Mismatch(f"{_place(path)} was {spell(old)}, which is not plain data")
-
-
-def _python(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def _same(value: Any) -> Any:

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, assert_never
 
-import numpy as np
 import pyarrow as pa
 
+from moorline.model.value_kinds import python_number
 from moorline.state.types.arrow import ArrowType
 from moorline.state.types.composite import DictType, Field, ListType, OptionalType, StructType, take_tuple
 from moorline.state.types.leaf import LEAVES, PLAIN, ConvertedType, LiteralType, StoredType
@@ -130,8 +130,7 @@ def natural(name: TypeName, raw: Any) -> Any:
         case FieldsName(_, fields):
             return {n: natural(t, r) for (n, t), r in zip(fields.items(), raw)}
         case _:
-            is_number = isinstance(raw, (np.number, np.bool_)) and not isinstance(raw, np.timedelta64)
-            return raw.item() if is_number else raw
+            return python_number(raw)
 
 
 def _is_hashable(name: TypeName) -> bool:

@@ -26,20 +26,17 @@ from typing import Any, assert_never
 
 import pyarrow as pa
 
+from moorline.model.value_kinds import KINDS, NUMPY_NUMBERS
 from moorline.state.types.arrow_names import parse_arrow, spell_arrow
 from moorline.state.types.scanner import Scanner
 
 #: Longest name that is read, in characters, and deepest nesting of types in it.
 MAX_LENGTH, MAX_DEPTH = 100_000, 60
 
-_NUMBERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64", "bool")
-#: What an array can be said to consist of.
-ARRAY_ITEMS = frozenset(f"np.{n}" for n in _NUMBERS)
 #: Types that are one word.
-WORDS = ARRAY_ITEMS | {
-    *("int", "float", "bool", "str", "bytes", "date", "timedelta", "datetime", "time", "UUID", "Decimal", "plain"),
-    *("np.ndarray", "np.datetime64", "np.timedelta64"),
-}
+WORDS = frozenset(
+    [*(kind.name for kind in KINDS), *NUMPY_NUMBERS, "plain", "np.ndarray", "np.datetime64", "np.timedelta64"]
+)
 _SAFE_CLASS = re.compile(r"[\w.<>]+")
 _SAFE_FIELD = re.compile(r"\w+")
 #: Wider than what is spelled today: the first snapshots have the odd keys of a TypedDict as they are.
@@ -320,7 +317,7 @@ def _literal(scan: Scanner, depth: int) -> TypeName:
 
 def _array(scan: Scanner, depth: int) -> TypeName:
     item = scan.match(_SAFE_CLASS, "a type")
-    if item not in ARRAY_ITEMS:
+    if item not in NUMPY_NUMBERS:
         scan.fail(f"there is no array of {item!r:.100}")
     scan.expect("]")
     return ArrayName(item)

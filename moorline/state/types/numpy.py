@@ -20,33 +20,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from moorline.model.value_kinds import NUMPY_NUMBERS, python_number
 from moorline.state.types.leaf import StoredType
 
 _INT64 = 1 << 63
 _NAT = -_INT64
-_NUMBERS = {
-    np.int8: pa.int8(),
-    np.int16: pa.int16(),
-    np.int32: pa.int32(),
-    np.int64: pa.int64(),
-    np.uint8: pa.uint8(),
-    np.uint16: pa.uint16(),
-    np.uint32: pa.uint32(),
-    np.uint64: pa.uint64(),
-    np.float32: pa.float32(),
-    np.float64: pa.float64(),
-    np.bool_: pa.bool_(),
-}
 
 
 class NumpyType(StoredType):
     """A number or truth value of a fixed width."""
 
-    def __init__(self, kind: type[np.generic], arrow: pa.DataType) -> None:
-        self.kind, self.arrow = kind, arrow
-        self.name = f"np.{np.dtype(kind).name}"
+    def __init__(self, name: str, kind: type[np.generic]) -> None:
+        self.name, self.kind = name, kind
+        self.arrow = pa.from_numpy_dtype(np.dtype(kind))
         self.wire: Any = {"f": float, "b": bool}.get(np.dtype(kind).kind, int)
-        self._natural = self.wire
         self.lower, self.lift = self._lower, self._lift
 
     def to_array(self, values: list[Any]) -> pa.Array:
@@ -60,18 +47,15 @@ class NumpyType(StoredType):
             return value.item()
         if value is None:
             return None
-        natural = value.item() if isinstance(value, (np.number, np.bool_)) else value
-        if (
-            not isinstance(natural, (int, float) if self._natural is float else self._natural)
-            or isinstance(natural, bool) is not (self._natural is bool)
-            or isinstance(value, np.timedelta64)
-        ):
+        number = python_number(value)
+        is_fit = isinstance(number, (int, float) if self.wire is float else self.wire)
+        if not is_fit or isinstance(number, bool) is not (self.wire is bool):
             raise TypeError(f"a {type(value).__qualname__} is not a {self.name}")
         with np.errstate(over="ignore"):
-            fitted = self._lift(natural).item()
-        if fitted != natural and not (natural != natural and fitted != fitted):
-            raise ValueError(f"{natural!r:.50} is not exactly a {self.name}; write {self.name}({natural!r:.50})")
-        return self._natural(natural)
+            fitted = self._lift(number).item()
+        if fitted != number and not (number != number and fitted != fitted):
+            raise ValueError(f"{number!r:.50} is not exactly a {self.name}; write {self.name}({number!r:.50})")
+        return self.wire(number)
 
     def _lift(self, value: Any) -> Any:
         try:
@@ -267,7 +251,7 @@ def _dtype(spelled: str) -> np.dtype[Any]:
 _SCALARS: dict[str, StoredType] = {
     t.name: t
     for t in [
-        *(NumpyType(kind, arrow) for kind, arrow in _NUMBERS.items()),
+        *(NumpyType(name, scalar) for name, scalar in NUMPY_NUMBERS.items()),
         NumpyTimeType(np.datetime64),
         NumpyTimeType(np.timedelta64),
     ]

@@ -22,22 +22,21 @@ import sys
 import types
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta, timezone
-from decimal import Decimal
+from datetime import timezone
 from functools import cached_property
 from typing import Any, NoReturn
-from uuid import UUID
 
 import pyarrow as pa
 
 from moorline.errors import PickleRefused
 from moorline.model.options import checks_options
+from moorline.model.value_kinds import LOWERED_TYPES
 from moorline.state.pickled import _named
 from moorline.state.types import pickle_rehearsal
 from moorline.state.types.leaf import StoredType
 from moorline.state.types.names import spell_pickle
 
-_ALWAYS = (complex, date, datetime, time, timedelta, timezone, Decimal, UUID)
+_ALWAYS = (complex, timezone, *LOWERED_TYPES)
 _PROTOCOL = 5
 
 

@@ -9,15 +9,22 @@ and never runs code; what it does not know it refuses when it is *written*, so n
 
 from __future__ import annotations
 
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from collections.abc import Callable
+from types import NoneType
 from typing import Any
-from uuid import UUID
 
 import msgspec
 
-_MICROSECOND = timedelta(microseconds=1)
-_PLAIN = (type(None), bool, int, float, str, bytes)
+from moorline.model.value_kinds import LOWERED, NATIVE_TYPES
+
+_PLAIN = NATIVE_TYPES | {NoneType}
+#: The kinds that msgpack lacks: the number of the extension type, and its content.
+_LOWERED = {kind.type: (kind.extension, (kind.packed or kind.json).lower) for kind in LOWERED}
+#: By the number of an extension type, the value behind its content.
+_LIFTS: dict[int, Callable[[Any], Any]] = {
+    **{0: tuple, 1: set, 2: frozenset, 3: int, 10: dict},
+    **{kind.extension: (kind.packed or kind.json).lift for kind in LOWERED},
+}
 
 
 class NotPlain(TypeError):
@@ -54,18 +61,10 @@ def _lower(value: Any) -> Any:
         return _ext(10, [[_lower(k), _lower(v)] for k, v in value.items()])
     if kind is set or kind is frozenset:
         return _ext(1 if kind is set else 2, [_lower(v) for v in value])
-    if kind is datetime:
-        return _ext(5, value.isoformat())
-    if kind is date:
-        return _ext(4, value.isoformat())
-    if kind is time:
-        return _ext(6, value.isoformat())
-    if kind is timedelta:
-        return _ext(7, _lower(value // _MICROSECOND))
-    if kind is Decimal:
-        return _ext(8, str(value))
-    if kind is UUID:
-        return _ext(9, value.bytes)
+    if kind in _LOWERED:
+        code, lower = _LOWERED[kind]
+        content = lower(value)
+        return _ext(code, content if type(content) is not int else _lower(content))
     raise NotPlain(f"a {kind.__qualname__} ({value!r:.100}) is not plain data")
 
 
@@ -81,32 +80,12 @@ def decode(data: bytes | memoryview) -> Any:
         raise ValueError(f"not plain data: {error}") from None
 
 
-def _raise(code: int, data: memoryview) -> Any:
+def _lift(code: int, data: memoryview) -> Any:
     value = _decoder.decode(data)
-    match code:
-        case 0:
-            return tuple(value)
-        case 1:
-            return set(value)
-        case 2:
-            return frozenset(value)
-        case 3:
-            return int(value)
-        case 4:
-            return date.fromisoformat(value)
-        case 5:
-            return datetime.fromisoformat(value)
-        case 6:
-            return time.fromisoformat(value)
-        case 7:
-            return value * _MICROSECOND
-        case 8:
-            return Decimal(value)
-        case 9:
-            return UUID(bytes=value)
-        case 10:
-            return dict(value)
-    raise ValueError(f"no plain type has the number {code}")
+    lift = _LIFTS.get(code)
+    if lift is None:
+        raise ValueError(f"no plain type has the number {code}")
+    return lift(value)
 
 
-_decoder = msgspec.msgpack.Decoder(ext_hook=_raise)
+_decoder = msgspec.msgpack.Decoder(ext_hook=_lift)
