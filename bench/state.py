@@ -39,7 +39,8 @@ from moorline.state.heap.backend import HeapBackend
 from moorline.state.rocksdb.backend import RocksDbBackend
 from moorline.storage.stores.local import LocalStore
 from moorline.subtask.restore.state import as_stored
-from moorline.subtask.snapshot import Taken, Writer
+from moorline.subtask.snapshot.capture import Captured
+from moorline.subtask.snapshot.writer import Writer
 
 GROUPS = 128
 BATCH = 2048
@@ -206,7 +207,7 @@ def checkpoint(backend: KeyedBackend, store: LocalStore, number: int, mine: KeyG
     taken = backend.snapshot(number, number - 1)
     sync = time.perf_counter() - began
     began = time.perf_counter()
-    (handles,) = Writer(store, [Taken("bench", taken, [], {})], number, 0, 1, mine)()
+    (handles,) = Writer(store, [Captured("bench", taken, [], {}, [])], number, 0, 1, mine)()
     seconds = time.perf_counter() - began
     taken.done(handles.keyed)
     backend.confirmed(number)

@@ -302,7 +302,7 @@ def _drive(subtask: Subtask, mailbox: Mailbox, sender: FeedbackSender) -> Iterat
             return
         for returned in mailbox.take_feedback():
             subtask.feedback(returned)
-        frame = None if subtask.holds_input_back else mailbox.take_frame()
+        frame = None if subtask.is_input_paused else mailbox.take_frame()
         worked = frame is not None
         if frame is not None:
             subtask.frame(frame)

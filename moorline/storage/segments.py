@@ -14,7 +14,7 @@ segments it needs, verifies their sizes and checksums, and that they decode to n
 (``parquet_bounds.py``), and only then lets Parquet see them. Whatever does not fit is SnapshotCorrupt with the file's
 path, so that recovery can turn to an older checkpoint.
 
-Called by ``subtask/snapshot.py`` and ``subtask/restore/chain.py``, and by whoever reads savepoints.
+Called by ``subtask/snapshot/writer.py`` and ``subtask/restore/chain.py``, and by whoever reads savepoints.
 """
 
 from __future__ import annotations

@@ -8,35 +8,36 @@ sleeps; ``spark/entry.py`` (or the simulator) calls it and carries its rows away
     feedback(f)    a frame that has come back round a loop
     order(o)       from the driver
     tick()         timers and watermarks that are due by the wall clock; next_tick_ms() says when
-    work()         held frames that may pass now, else a batch from the source; False: nothing to do
+    work()         waiting frames that may pass now, else a batch from the source; False: nothing to do
     output.take()  rows to yield
     is_done        the final checkpoint is complete and committed
+
+A subtask goes through phases, and never back:
+
+    RUNNING    records are processed, timers fire, a source reads
+       | the barrier of a last checkpoint goes out: final, or before a pause
+    STOPPED    nothing fires and nothing is read: what it made would be committed by nobody, or twice
+       | all input has ended, which may also happen while it is running
+    FINISHED   time has ended, and the end was sent on
+       | the final checkpoint is confirmed, stopped or finished
+    DONE
 
 What is raised here ends the attempt; ``subtask/failure_report.py`` puts it into words for the driver.
 """
 
 from __future__ import annotations
 
-import math
-import time
-from functools import partial
+from enum import IntEnum
 from typing import assert_never
 
-from moorline.errors import (
-    FailureReason,
-    MoorlineError,
-)
 from moorline.failpoints import failpoint
 from moorline.model.ids import CheckpointId, SubtaskId
-from moorline.model.key_groups import owned
 from moorline.model.wire import elements
 from moorline.model.wire.deployment import Deployment
-from moorline.model.wire.elements import BATCH, HEAD, IDLE, MARK, WATERMARK, Barrier
+from moorline.model.wire.elements import Barrier
 from moorline.model.wire.messages import (
     Abort,
-    Acknowledged,
     Confirm,
-    Declined,
     Hold,
     InputEnded,
     Order,
@@ -47,25 +48,31 @@ from moorline.model.wire.messages import (
     SendBackTo,
     Trigger,
 )
-from moorline.protocol.lowering import relay_slot, relays
-from moorline.storage.stores.open import open_store
-from moorline.subtask import in_flight, queries, snapshot
-from moorline.subtask.adaptive_batches import Slices
+from moorline.subtask import queries
 from moorline.subtask.clocks import Clocks
 from moorline.subtask.environment import Environment
-from moorline.subtask.gate import Gate, InFlight
-from moorline.subtask.iteration.membership import Found, Looping
+from moorline.subtask.inputs import Inputs
 from moorline.subtask.operators.base import ChainedOperator
 from moorline.subtask.operators.sink import SinkOperator
 from moorline.subtask.operators.source import ReadingOperator
 from moorline.subtask.output import Output
+from moorline.subtask.progress import Meter
+from moorline.subtask.reading import Reading
+from moorline.subtask.relay import Relay
 from moorline.subtask.restore.chain import close_chain, open_chain, restore_store
+from moorline.subtask.snapshot import in_flight
+from moorline.subtask.snapshot.in_flight import InFlightFrames
+from moorline.subtask.snapshot.taking import Snapshots
 from moorline.subtask.time_accounting import TimeAccounting
 
-#: How often keys are counted.
-COUNT_MS = 500
-#: Counting that takes long rests so many times as long: it is for people, and never more than a hundredth of the work.
-COUNT_REST = 100
+
+class Phase(IntEnum):
+    """Phases of a subtask, in their order. One may be left out, and none comes back."""
+
+    RUNNING = 0
+    STOPPED = 1
+    FINISHED = 2
+    DONE = 3
 
 
 class Subtask:
@@ -73,76 +80,48 @@ class Subtask:
 
     def __init__(self, deployment: Deployment, subtask: SubtaskId, environment: Environment) -> None:
         self._deployment, self.id, self._env = deployment, subtask, environment
-        self._plan = deployment.plan
-        self._stage, self._slot = self._plan.slot(subtask)
+        plan = deployment.plan
+        self._phase = Phase.STOPPED if deployment.is_paused else Phase.RUNNING
+        #: The chain, from :meth:`start` on.
         self._operators: list[ChainedOperator] = []
-        self._source: ReadingOperator | None = None
+        #: If the chain begins with a source.
+        self._reading: Reading | None = None
         self.times = TimeAccounting(environment.now_ms)
         self.output = Output(deployment.attempt, environment.flush_ms, environment.now_ms)
-        channels = self._plan.channels_into(subtask)
-        self._channel = {pair: number for number, pair in enumerate(channels)}
-        #: The input behind each channel, and then behind each queue of restored frames.
-        self._origins = in_flight.origins(self._plan, subtask)
-        #: For each of them the operator and its side.
-        self._targets: list[tuple[ChainedOperator, int]] = []
-        self._open_channels = len(channels)
-        self._gate = Gate(
-            len(channels),
-            self._deliver,
-            self._barrier,
-            self._give_up,
-            lambda: int(environment.now_ms()),
-            at_least_once=deployment.state.at_least_once,
+        self._relay = Relay(plan, subtask, self.output)
+        is_in_loop, is_head = subtask.vertex in plan.loop_of, bool(plan.feedback_into(subtask))
+        self._clocks = Clocks(len(plan.channels_into(subtask)), is_in_loop, is_head, environment.wall_ms)
+        self._snapshots = Snapshots(deployment, subtask, environment, self._operators, self.output)
+        self._inputs = Inputs(
+            deployment,
+            subtask,
+            environment,
+            self.output,
+            self._clocks,
+            self._take_snapshot,
+            self._snapshots.decline,
+            self._finish,
         )
-        self._slices = Slices(environment.now_ms, environment.has_urgent_work, environment.slice_records)
-        is_in_loop = subtask.vertex in self._plan.loop_of
-        self._is_head = bool(self._plan.feedback_into(subtask))
-        self._clocks = Clocks(len(channels), is_in_loop, self._is_head, environment.wall_ms)
-        #: If it is on a way round a loop.
-        self._loop: Looping | None = None
-        if is_in_loop:
-            self._loop = Looping(
-                deployment,
-                subtask,
-                self.output,
-                self._came_back,
-                self._clocks.end_of_loop,
-                self._end_loop,
-                self._give_up,
-            )
-        #: Of a source: checkpoints that wait until what was in flight has been processed.
-        self._deferred: list[Trigger] = []
-        #: Does it pass frames on that are not for it? And for which checkpoint must these not wait for its own work?
-        self._is_relay = self._plan.slot(subtask) in relays(self._plan)
-        self._relaying_for = 0
-        self._has_stopped = deployment.is_paused
-        #: Of a source: the driver wants it to wait.
-        self._is_held = False
-        #: How many keys there are, counted now and then.
-        self._keys, self._count_at_ms = 0, -math.inf
-        #: All input has ended: nothing fires any more.
-        self._is_finished = False
-        self.is_done = False
+        self._meter = Meter(self._operators, self._inputs, self.output, self.times, environment)
 
     # --- what the world calls --------------------------------------------------------------------
 
     def start(self, pid: int = 0, address: tuple[str, int] | None = None) -> None:
         """Restore, open, and say so. ``address``: where what comes back round a loop is received."""
-        self._operators = open_chain(self._deployment, self.id, self._env, self.output)
+        deployment, loop = self._deployment, self._inputs.loop
+        self._operators += open_chain(deployment, self.id, self._env, self.output)
         if isinstance(self._operators[0], ReadingOperator):
-            self._source = self._operators[0]
-        if self._deployment.restored is not None:
-            store = restore_store(self._deployment, self._env)
-            for origin, frames in in_flight.restored(self._deployment, self.id, store):
-                if self._deployment.is_paused and self._loop is not None:
-                    self._loop.keep(origin, frames)
-                    continue
-                self._origins.append(origin)
-                self._gate.restore(frames)
+            self._reading = Reading(self._operators[0])
+        if deployment.restored is not None:
+            store = restore_store(deployment, self._env)
+            for origin, frames in in_flight.restored(deployment, self.id, store):
+                if deployment.is_paused and loop is not None:
+                    loop.keep(origin, frames)
+                else:
+                    self._inputs.restore(origin, frames)
             failpoint("restore.open")
         self._clocks.start(self._operators)
-        by_uid = {o.operator.uid: o for o in self._operators}
-        self._targets = [(by_uid[origin.uid], origin.side) for origin in self._origins]
+        self._inputs.start(self._operators)
         self._env.report(Running(pid=pid, read_bytes=self._env.reads.bytes, address=address))
 
     def frame(self, frame: bytes) -> None:
@@ -150,39 +129,37 @@ class Subtask:
         head = elements.head(frame)
         if head.attempt != self._deployment.attempt:
             return  # cannot happen inside one Spark job; if it did, it would not be ours to read
-        if head.stage != self._stage:
-            self._pass_on(head.slot, frame)
+        if head.stage != self._relay.stage:
+            self._relay.pass_on(head.slot, frame)
         else:
-            self._gate.take(self._channel[head.link, head.sender], frame)
+            self._inputs.take(head.link, head.sender, frame)
 
     def feedback(self, frame: bytes) -> None:
         """A frame has come back round a loop. It waits until :meth:`work` is called."""
-        assert self._loop is not None
-        self._loop.take(frame)
+        assert self._inputs.loop is not None
+        self._inputs.loop.take(frame)
 
     def order(self, order: Order) -> None:
         """The driver wants something."""
         match order:
             case Trigger():
-                if self._source is not None:
-                    self._deferred.append(order)
-                    self._trigger_deferred(0)
+                if self._reading is not None:
+                    self._reading.defer(order)
+                    self._trigger_due(self._reading)
             case Overtake(checkpoint=checkpoint):
-                if self._source is None:
-                    self._gate.overtake(checkpoint)
+                if self._reading is None:
+                    self._inputs.overtake(checkpoint)
                 else:
-                    self._trigger_deferred(checkpoint)
+                    self._trigger_due(self._reading, overtaken=checkpoint)
             case Hold(on=on):
-                self._is_held = on
+                if self._reading is not None:
+                    self._reading.is_paused = on
             case Confirm(checkpoint=checkpoint, final=final):
-                self._confirmed(checkpoint, final)
+                self._confirm(checkpoint, final)
             case Abort(checkpoint=checkpoint):
-                self._gate.abort(checkpoint)
-                if self._loop is not None:
-                    self._loop.abort(checkpoint)
-                self._relaying_for = 0
-                for operator in reversed(self._operators):
-                    operator.aborted(checkpoint)
+                self._inputs.abort(checkpoint)
+                self._relay.aborted()
+                self._snapshots.abort(checkpoint)
             case SendBackTo(addresses=addresses):
                 self._env.send_back_to({SubtaskId(v, i): (host, port) for v, i, host, port in addresses})
             case Query():
@@ -192,47 +169,21 @@ class Subtask:
 
     def work(self) -> bool:
         """Do a bounded piece of the work that is there. False if there was none."""
-        if self._gate.has_released():
-            self._gate.pass_released()
-            self._trigger_deferred(0)
+        reading = self._reading
+        if self._inputs.pass_some():
+            if reading is not None:
+                self._trigger_due(reading)
             return True
-        if self._loop is not None and self.has_feedback:
-            self._loop.pass_some()
-            return True
-        if self._source is None or not self.is_reading:
+        if reading is None or not self.is_reading:
             return False
-        did = self._source.read()
-        if self._source.has_ended:
+        did = reading.source.read()
+        if reading.source.has_ended:
             self._finish()
-            self._env.report(InputEnded())
         return did
-
-    def _trigger_deferred(self, overtaken: int) -> None:
-        """A source emits the barriers it was asked for: once nothing is in flight, or at once up to ``overtaken``."""
-        while self._deferred and (self._deferred[0].checkpoint <= overtaken or not self._gate.has_restored()):
-            self._triggered(self._deferred.pop(0))
-
-    def _triggered(self, order: Trigger) -> None:
-        self._has_stopped = self._has_stopped or order.final or order.pause
-        if order.drain and self._source is not None:
-            self._source.drain()
-        checkpoint = CheckpointId(order.checkpoint)
-        barrier = Barrier(
-            checkpoint, order.triggered_ms, order.final, order.completed, order.savepoint, order.pause, order.drain
-        )
-        self._barrier(barrier, 0, self._gate.in_flight(checkpoint))
-        failpoint("ckpt.barrier")
-
-    def _finish(self) -> None:
-        """All input has ended, and so has time. What is emitted from here on belongs to nobody."""
-        if self._source is None:
-            self._clocks.end_of_input()
-        self._is_finished = True
-        self.output.end()
 
     def next_tick_ms(self) -> int | None:
         """By the wall clock: when :meth:`tick` has something to do."""
-        return None if self._has_stopped or self._is_finished else self._clocks.due_ms()
+        return self._clocks.due_ms() if self._phase is Phase.RUNNING else None
 
     def tick_in_seconds(self) -> float:
         """How long until :meth:`tick` has something to do."""
@@ -240,16 +191,13 @@ class Subtask:
 
     def tick(self) -> bool:
         """Do what is due by the wall clock. False if nothing was."""
-        if (began := self._env.now_ms()) >= self._count_at_ms:
-            self._keys = sum(o.backend.entries() for o in self._operators if o.backend is not None)
-            ended = self._env.now_ms()
-            self._count_at_ms = ended + max(COUNT_MS, COUNT_REST * (ended - began))
+        self._meter.count_keys()
         return self._clocks.tick(self.next_tick_ms())
 
     @property
     def slot(self) -> int:
         """Its place in its stage."""
-        return self._slot
+        return self._relay.slot
 
     @property
     def attempt(self) -> int:
@@ -258,172 +206,93 @@ class Subtask:
     @property
     def is_reading(self) -> bool:
         """Is it a source that may have more?"""
-        return self._source is not None and not (self._source.has_ended or self._has_stopped or self._is_held)
+        return self._reading is not None and self._reading.may_read and self._phase is Phase.RUNNING
 
     @property
-    def holds_input_back(self) -> bool:
-        """Are held frames to be worked off before new input is taken?"""
-        is_crowded = self._loop is not None and self._loop.is_crowded()
-        return (self._gate.has_released() or is_crowded) and not self._relaying_for
+    def is_input_paused(self) -> bool:
+        """Are waiting frames to be worked off before new input is taken?"""
+        return self._inputs.has_backlog() and not self._relay.is_urgent
 
     @property
     def has_feedback(self) -> bool:
         """Is there something that has come back and may be processed now?"""
-        # What was in flight in the restored checkpoint was there before it.
-        return self._loop is not None and self._loop.may_pass() and not self._gate.has_restored()
+        return self._inputs.has_feedback
+
+    @property
+    def is_done(self) -> bool:
+        return self._phase is Phase.DONE
 
     def progress(self) -> Progress:
-        """How far it is. Called from another thread, so it looks at numbers only."""
-        busy, held_back, idle = self.times.totals()
-        return Progress(
-            records_in=self._operators[0].records_in if self._operators else 0,
-            # Those that a sink at the end of the chain has written are out as well.
-            records_out=self.output.records_out
-            + sum(o.records_in for o in self._operators if o.operator.kind == "sink"),
-            keys=self._keys,
-            blocked_bytes=self._gate.held_bytes(),
-            busy_ms=busy,
-            backpressured_ms=held_back,
-            idle_ms=idle,
-            reading=self._env.reads.path,
-            counters={o.operator.uid: dict(o.counters) for o in self._operators if o.counters},
-        )
+        """How far it is. Called from another thread."""
+        return self._meter.progress()
 
     def turn(self) -> object:
-        """Another value whenever it has done something. Called from another thread, like :meth:`progress`."""
-        reads, times = self._env.reads, self.times
-        return (times.turns if times.is_busy else object()), reads.count, reads.bytes
+        """Another value whenever it has done something. Called from another thread."""
+        return self._meter.turn()
 
     def close(self) -> None:
         """Called once, at the end or after a failure."""
-        self._gate.close()
-        if self._loop is not None:
-            self._loop.close()
+        self._inputs.close()
         close_chain(self._operators)
-
-    # --- records and barriers --------------------------------------------------------------------
-
-    def _pass_on(self, target_slot: int, frame: bytes) -> None:
-        widths = self._plan.widths
-        if self._stage + 1 == len(widths):  # a result, at the end of its way
-            self.output.pass_on(0, frame)
-            return
-        next_is_target = frame[5] == self._stage + 1
-        slot = target_slot if next_is_target else relay_slot(self._slot, target_slot, widths[self._stage + 1])
-        self.output.pass_on(slot, frame)
-
-    def _deliver(self, channel: int, frame: bytes) -> bytes | None:
-        """Process a frame. What is returned is left of it: something more urgent has come up."""
-        if frame[0] == BATCH:
-            return self._process(frame, *self._targets[channel], channel)
-        if frame[0] == MARK:
-            assert self._loop is not None
-            self._loop.marked(channel, frame)
-            return None
-        self._clocks.ended(channel)
-        self._open_channels -= 1
-        if self._loop is not None:
-            self._loop.ended(channel)
-        # The head of a loop has input as long as something may come back to it.
-        if not self._open_channels and not self._is_head:
-            self._finish()
-        return None
-
-    def _process(self, frame: bytes, operator: ChainedOperator, side: int, channel: int) -> bytes | None:
-        at = HEAD.size
-        while at < len(frame):
-            kind, content, stamps, at = elements.unpack_part(frame, at)
-            if kind == WATERMARK:
-                self._clocks.advanced(channel, content)
-            elif kind == IDLE:
-                self._clocks.idled(channel)
-            else:
-                done = self._slices.process(operator, content, stamps, side)
-                if done < len(content):
-                    left = elements.pack_records(content[done:], stamps and stamps[done:])
-                    return frame[: HEAD.size] + left + frame[at:]
-            if at < len(frame) and self._env.has_urgent_work():
-                return frame[: HEAD.size] + frame[at:]
-        return None
-
-    # --- loops -----------------------------------------------------------------------------------
-
-    def _came_back(self, frame: bytes, side: int) -> bytes | None:
-        """Process what has come back. Time does not."""
-        return self._process(frame, self._operators[0], side, -1)
-
-    def _end_loop(self) -> None:
-        self._finish()
-        self._env.report(InputEnded())
 
     # --- snapshots -------------------------------------------------------------------------------
 
-    def _barrier(self, barrier: Barrier, align_ms: int, found: InFlight) -> None:
+    def _trigger_due(self, reading: Reading, overtaken: int = 0) -> None:
+        """Emit the barriers that a source was asked for: once nothing is in flight, or at once up to ``overtaken``."""
+        for order in reading.due(overtaken, self._inputs.has_restored):
+            if order.drain:
+                reading.source.drain()
+            checkpoint = CheckpointId(order.checkpoint)
+            barrier = Barrier(
+                checkpoint, order.triggered_ms, order.final, order.completed, order.savepoint, order.pause, order.drain
+            )
+            self._take_snapshot(barrier, 0, self._inputs.in_flight(checkpoint))
+            failpoint("ckpt.barrier")
+
+    def _take_snapshot(self, barrier: Barrier, align_ms: int, frames: InFlightFrames) -> None:
         """Every record before the barrier has been processed, or is in flight: take the snapshot."""
+        loop = self._inputs.loop
         for operator in self._operators:
             operator.before_barrier()
-        if barrier.drain and self._is_head:
+        if barrier.drain and self._inputs.is_head:
             self._clocks.end_of_loop()
+        if barrier.final or barrier.pause:
+            self._enter(Phase.STOPPED)
+            if loop is not None:
+                loop.freeze()
+        if frames:
+            self._relay.backlog_captured(barrier.checkpoint)
         try:
-            self._snapshot(barrier, align_ms, found)
+            snapshot = self._snapshots.begin(barrier, align_ms)
+            if snapshot is not None and loop is not None:
+                loop.complete(snapshot, frames)
+            elif snapshot is not None:
+                snapshot.write(frames)
         finally:
             for operator in self._operators:
                 operator.after_snapshot()
 
-    def _snapshot(self, barrier: Barrier, align_ms: int, found: InFlight) -> None:
-        self.output.broadcast(barrier)
-        # What fires after the last barrier would be committed by nobody; after a pause, by us and by who goes on.
-        self._has_stopped = self._has_stopped or barrier.final or barrier.pause
-        if self._loop is not None and self._has_stopped:
-            self._loop.freeze()
-        checkpoint = barrier.checkpoint
-        waiting = [(self._origins[channel], copy) for channel, copy in found]
-        if waiting and self._is_relay:
-            # Others' barriers come through here too, and must not wait until we have worked off what was in flight.
-            self._relaying_for = checkpoint
-        if self._env.store is None and not barrier.savepoint:
-            snapshot.stage(self._operators, checkpoint)
-            snapshot.stage_outside(self._operators, checkpoint)
-            self._env.report(Acknowledged(checkpoint=checkpoint, operators=[], align_ms=align_ms))
-            return
-        began = time.perf_counter()
-        taken = snapshot.take(self._operators, barrier)
-        sync_ms = round(1000 * (time.perf_counter() - began))
-        operator = self._operators[0].operator
-        mine = owned(self.id.index, operator.parallelism, self._plan.graph.max_parallelism)
-        # A savepoint goes where the user wants it; nothing will ever be built on it.
-        store = open_store(barrier.savepoint) if barrier.savepoint else self._env.store
-        assert store is not None
-
-        def write(found: Found) -> None:
-            in_it = in_flight.waiting(found)
-            writer = snapshot.Writer(store, taken, checkpoint, self.id.index, self._deployment.attempt, mine, in_it)
-            work = snapshot.acknowledging(writer, self._env.report, checkpoint, align_ms, sync_ms)
-            self._env.background(work, partial(snapshot.written, barrier, taken))
-
-        if self._loop is None:
-            write(waiting)
-        else:
-            self._loop.snapshot(checkpoint, taken, waiting, write)
-
-    def _give_up(self, checkpoint: int) -> None:
-        reason = FailureReason.OVERTAKEN
-        self._env.report(Declined(checkpoint=checkpoint, reason=reason.name, detail=reason.sentence))
-
-    def _confirmed(self, checkpoint: int, final: bool) -> None:
-        if checkpoint >= self._relaying_for:
-            self._relaying_for = 0
-        for operator in reversed(self._operators):
-            try:
-                operator.confirmed(checkpoint)
-            except MoorlineError:
-                raise
-            except Exception as error:
-                raise RuntimeError(f"{operator.operator.uid}: could not commit {checkpoint}: {error}") from error
+    def _confirm(self, checkpoint: int, final: bool) -> None:
+        self._relay.confirmed(checkpoint)
+        self._snapshots.confirm(checkpoint)
         if final:
             for operator in self._operators:
                 result = operator.results() if isinstance(operator, SinkOperator) else None
                 if result is not None:
                     frame = elements.pack_result(self._deployment.attempt, self.id.index, *result)
-                    self._pass_on(self._slot, frame)
-            self.is_done = True
+                    self._relay.pass_on(self._relay.slot, frame)
+            self._enter(Phase.DONE)
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        """All input has ended, and so has time. What is emitted from here on belongs to nobody."""
+        if self._reading is None:
+            self._clocks.end_of_input()
+        self._enter(Phase.FINISHED)
+        self.output.end()
+        if self._reading is not None or self._inputs.is_head:
+            self._env.report(InputEnded())
+
+    def _enter(self, phase: Phase) -> None:
+        self._phase = max(self._phase, phase)

@@ -31,8 +31,9 @@ from moorline.protocol.lowering import lower
 from moorline.protocol.redistribution import key_groups_of, redistribute
 from moorline.state.backend import NO_KEY
 from moorline.storage.stores.memory import MemoryStore
-from moorline.subtask import snapshot as snapshots
 from moorline.subtask.environment import Environment
+from moorline.subtask.snapshot.capture import done
+from moorline.subtask.snapshot.writer import Writer
 from moorline.testing.clock import ManualClock
 from moorline.testing.harness_graph import graph_of, kind_of, step_of
 from moorline.testing.harness_subtasks import HarnessSubtask
@@ -256,8 +257,8 @@ class OperatorHarness:
         for index, subtask in enumerate(self._subtasks):
             taken = subtask.take(barrier)
             key_groups = owned(index, len(self._subtasks), self._max_parallelism)
-            written = snapshots.Writer(self._store, taken, self._checkpoint, index, self._attempt, key_groups)()
-            snapshots.done(taken, written)
+            written = Writer(self._store, taken, self._checkpoint, index, self._attempt, key_groups)()
+            done(taken, written)
             handles += written
         operator = self._subtasks[0].operator.operator
         rekey = operator.options.get("rekey")

@@ -15,11 +15,11 @@ from moorline.model.ids import SubtaskId
 from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.elements import Barrier
 from moorline.protocol.lowering import lower
-from moorline.subtask import snapshot as snapshots
 from moorline.subtask.environment import Environment
 from moorline.subtask.operators.source import ReadingOperator
 from moorline.subtask.output import Output
 from moorline.subtask.restore.chain import open_chain
+from moorline.subtask.snapshot.capture import Captured, capture
 
 #: So many of the records that were emitted last are checked after each step; all of them at the end.
 RECENT = 256
@@ -73,11 +73,11 @@ class HarnessSubtask:
         if not self.operator.has_ended:
             self.operator.read()
 
-    def take(self, barrier: Barrier) -> list[snapshots.Taken]:
+    def take(self, barrier: Barrier) -> list[Captured]:
         """The synchronous part of a snapshot."""
         self.operator.before_barrier()
         try:
-            return snapshots.take([self.operator], barrier)
+            return capture([self.operator], barrier)
         finally:
             self.operator.after_snapshot()
 

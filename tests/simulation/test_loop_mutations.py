@@ -9,9 +9,9 @@ from noticing import notices
 
 from moorline.protocol.iteration.feedback import Returns
 from moorline.protocol.iteration.termination import EndLoop, Head, Phase
-from moorline.subtask import in_flight
 from moorline.subtask.iteration.feedback import Feedback
 from moorline.subtask.iteration.membership import Looping
+from moorline.subtask.snapshot import in_flight
 from moorline.testing.simulation import simulator
 from moorline.testing.simulation.faults import Faults
 from moorline.testing.simulation.jobs.counting import LostOrDoubled
@@ -70,13 +70,15 @@ def test_it_notices_when_the_log_is_not_replayed(monkeypatch, run):
 
 
 def test_it_notices_when_a_snapshot_does_not_wait_for_its_barrier_to_come_back(monkeypatch, run):
-    original = Looping.snapshot
+    original = Looping.complete
 
-    def at_once(self, checkpoint, taken, found, write):
-        original(self, checkpoint, taken, found, lambda logged: None)
-        write(found)
+    def at_once(self, snapshot, frames):
+        if self.is_head:
+            original(self, snapshot, frames)
+        snapshot.write(frames)
 
-    monkeypatch.setattr(Looping, "snapshot", at_once)
+    monkeypatch.setattr(Looping, "complete", at_once)
+    monkeypatch.setattr(Looping, "_logged", lambda self, checkpoint, log: self._going_round.pop(checkpoint))
     assert notices(run)
 
 

@@ -11,8 +11,8 @@ from noticing import notices
 
 from moorline.errors import MoorlineError
 from moorline.protocol import redistribution
-from moorline.subtask import in_flight
 from moorline.subtask.gate import Gate
+from moorline.subtask.snapshot import in_flight
 from moorline.testing.simulation import simulator
 from moorline.testing.simulation.faults import Faults
 from moorline.testing.simulation.jobs.counting import LostOrDoubled, counting_job

@@ -17,7 +17,7 @@ from moorline.protocol.watermarks import Watermarks
 from moorline.state.ttl import rules as stamps
 from moorline.storage import history
 from moorline.subtask.operators import base as operators
-from moorline.subtask.task import Subtask
+from moorline.subtask.snapshot.taking import Snapshots
 from moorline.testing.simulation import simulator
 from moorline.testing.simulation.faults import Faults
 from moorline.testing.simulation.jobs.counting import counting_job
@@ -64,17 +64,17 @@ def test_it_notices_when_a_watermark_runs_ahead_of_the_slowest_channel(monkeypat
 
 
 def test_it_notices_when_timers_are_left_out_of_snapshots(monkeypatch):
-    original = Subtask._snapshot
+    original = Snapshots.begin
 
-    def forgetful(self, barrier, align_ms, found):
+    def forgetful(self, barrier, align_ms):
         for operator in self._operators:
             timers = getattr(operator, "_timers", None)
             if timers is not None:
                 while timers.event.pop_due(1 << 40) is not None:
                     pass
-        original(self, barrier, align_ms, found)
+        return original(self, barrier, align_ms)
 
-    monkeypatch.setattr(Subtask, "_snapshot", forgetful)
+    monkeypatch.setattr(Snapshots, "begin", forgetful)
     assert notices(seed_of(monkeypatch, timers_job))
 
 

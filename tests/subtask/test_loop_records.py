@@ -15,7 +15,7 @@ from moorline.model.wire.elements import BATCH, HEAD, pack_records, unpack_part
 from moorline.protocol.lowering import lower
 from moorline.protocol.redistribution import redistribute
 from moorline.state.types import plain
-from moorline.subtask import in_flight
+from moorline.subtask.snapshot import in_flight
 from moorline.subtask.spill_queue import FrameCopy
 
 

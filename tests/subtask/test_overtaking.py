@@ -24,7 +24,7 @@ from moorline.model.wire.elements import BARRIER, BATCH
 from moorline.model.wire.messages import Acknowledged, Overtake, Trigger
 from moorline.protocol.lowering import lower
 from moorline.protocol.redistribution import redistribute
-from moorline.subtask import in_flight
+from moorline.subtask.snapshot import in_flight
 from moorline.subtask.spill_queue import SpillQueue
 
 # --- the gate -----------------------------------------------------------------------------------
@@ -168,13 +168,13 @@ def test_the_barrier_goes_out_before_what_is_in_flight_is_processed():
 def test_a_slow_frame_is_left_half_done_when_the_driver_wants_something():
     world = World(counting(1), "count", store=memory())
     wanted = iter([False, False, True, False])
-    slices = world.subtask._slices
+    slices = world.subtask._inputs._slices
     slices._records = slices._most = 3
     slices._is_wanted = lambda: next(wanted)
     world.start()
     world.send([(n, 0) for n in range(20)])
     assert world.subtask.progress().records_in == 9
-    assert world.subtask.holds_input_back
+    assert world.subtask.is_input_paused
     slices._is_wanted = lambda: False
     found = overtaken(world, [(50, 0), (51, 0)], [])
     (handle,) = found.operators[-1].in_flight
@@ -251,7 +251,7 @@ def test_what_was_in_flight_is_processed_before_new_records_and_before_any_water
     count = after.subtask._operators[0]
     original = count.process
     count.process = lambda records, stamps, side=0: (order.append((records, stamps)), original(records, stamps, side))
-    assert after.subtask.holds_input_back
+    assert after.subtask.is_input_paused
     while after.subtask.work():
         pass
     assert order == [([(1, "old")], [77]), ([(1, "new")], None)]

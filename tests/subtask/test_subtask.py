@@ -20,7 +20,7 @@ from moorline.model.wire.elements import BARRIER, BATCH, END, RESULT
 from moorline.model.wire.messages import Abort, Acknowledged, Confirm, Declined, InputEnded, Running, Trigger
 from moorline.storage.stores.memory import MemoryStore
 from moorline.subtask.failure_report import describe_failure
-from moorline.subtask.snapshot import INLINE_BYTES
+from moorline.subtask.snapshot.writer import INLINE_BYTES
 
 
 class Count(mo.KeyedProcessFunction):
@@ -211,7 +211,7 @@ def test_an_abort_lets_blocked_channels_go_on():
     assert world.subtask.progress().blocked_bytes > 0
     assert not world.subtask.work()
     world.subtask.order(Abort(checkpoint=1))
-    assert world.subtask.holds_input_back
+    assert world.subtask.is_input_paused
     assert world.subtask.work()
     assert world.subtask.progress().records_in == 2
     assert not world.uploads

@@ -34,7 +34,7 @@ from moorline.storage import segments as snapshots
 from moorline.storage.layout import DATA
 from moorline.storage.stores.open import open_store
 
-#: Operator states up to this size need no file (as in ``subtask/snapshot.py``).
+#: Operator states up to this size need no file (as in ``subtask/snapshot/writer.py``).
 INLINE_BYTES = 16 << 10
 
 #: What writes the files of a state when its time has come.

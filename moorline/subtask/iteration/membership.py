@@ -28,23 +28,19 @@ from moorline.protocol.iteration.termination import (
     RecordReturned,
     SendMark,
 )
-from moorline.subtask import in_flight, snapshot
-from moorline.subtask.in_flight import Origin
 from moorline.subtask.iteration.feedback import Feedback, Log
 from moorline.subtask.output import Output
-from moorline.subtask.spill_queue import FrameCopy
-
-#: What is in flight in a snapshot, and on its way to which input.
-Found = list[tuple[Origin, FrameCopy]]
+from moorline.subtask.snapshot import in_flight
+from moorline.subtask.snapshot.in_flight import InFlightFrames, Origin
+from moorline.subtask.snapshot.taking import Snapshot
 
 
 @dataclass(frozen=True)
 class _GoingRound:
-    """A snapshot whose barrier has not come back: state, what was in flight otherwise, and how to write it."""
+    """A snapshot whose barrier has not come back, and the frames in flight that do not go round."""
 
-    taken: list[snapshot.Taken]
-    found: Found
-    write: Callable[[Found], None]
+    snapshot: Snapshot
+    frames: InFlightFrames
 
 
 class Looping:
@@ -117,15 +113,13 @@ class Looping:
 
     # --- snapshots ---------------------------------------------------------------------------------
 
-    def snapshot(
-        self, checkpoint: int, taken: list[snapshot.Taken], found: Found, write: Callable[[Found], None]
-    ) -> None:
-        """A snapshot was taken. Write it now; at the head, once everything that goes round is logged."""
+    def complete(self, snapshot: Snapshot, frames: InFlightFrames) -> None:
+        """Have a snapshot written now; at the head, once everything that goes round is logged."""
         if not self.is_head:
-            write(found)
+            snapshot.write(frames)
             return
-        self._going_round[checkpoint] = _GoingRound(taken, found, write)
-        self._feedback.snapshot_taken(checkpoint)
+        self._going_round[snapshot.checkpoint] = _GoingRound(snapshot, frames)
+        self._feedback.snapshot_taken(snapshot.checkpoint)
 
     def freeze(self) -> None:
         """Process nothing of what comes back any more: the attempt is about to end, and snapshots keep it."""
@@ -137,10 +131,10 @@ class Looping:
 
     def _logged(self, checkpoint: int, log: Log) -> None:
         waiting = self._going_round.pop(checkpoint)
-        waiting.write(waiting.found + [(self._origins[channel], copy) for channel, copy in log])
+        waiting.snapshot.write(waiting.frames + [(self._origins[channel], copy) for channel, copy in log])
 
     def _dropped(self, checkpoint: int) -> None:
-        snapshot.done(self._going_round.pop(checkpoint).taken, None)
+        self._going_round.pop(checkpoint).snapshot.abandon()
 
     # --- the end -----------------------------------------------------------------------------------
 

@@ -141,7 +141,7 @@ class Attempt:
         self._bring_back(worker)
         if worker.subtask.has_feedback and self.world.chance.random() < 0.5:
             worker.subtask.work()
-        elif ready and not worker.subtask.holds_input_back:
+        elif ready and not worker.subtask.is_input_paused:
             worker.subtask.frame(self.world.chance.choice(ready).popleft())
         else:
             worker.subtask.work()

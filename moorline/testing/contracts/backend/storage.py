@@ -1,7 +1,7 @@
 """Checkpoints in memory: what a job's files would hold, for the tests of backends.
 
-Does what ``subtask/snapshot.py`` and ``subtask/restore/chain.py`` do, over nothing but tables and a folder. Native
-files are copied, since a backend may delete its own at any time.
+Does what ``subtask/snapshot/writer.py`` and ``subtask/restore/chain.py`` do, over nothing but tables and a folder.
+Native files are copied, since a backend may delete its own at any time.
 """
 
 from __future__ import annotations

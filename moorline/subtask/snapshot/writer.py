@@ -1,25 +1,17 @@
-"""One subtask's part of a checkpoint: the quick part on its thread, the slow part off it.
-
-    1  what must go before the barrier is emitted, then the barrier   (``subtask/task.py``)
-    2  sinks stage, functions fill their states, keyed state is       synchronous: the stream waits
-       marked or copied by pointer
-    3  files are encoded and written                                  in the background: the stream goes on
-    4  the acknowledgement                                            only when every file is durable
+"""The asynchronous part of a snapshot: state becomes files, and the files become handles.
 
 Handles of small operator states travel inside the acknowledgement instead of a file of their own. Keyed state that an
-earlier checkpoint has in storage already is named again and not written again (``state/backend.py``).
+earlier checkpoint has in storage already is named again and not written again (``state/backend.py``); a chain of
+increments that has grown too long is folded into a new base.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from moorline.errors import FailureReason, StateError, StateTypeMismatch
 from moorline.failpoints import failpoint
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import (
@@ -30,94 +22,21 @@ from moorline.model.manifest import (
     NativeFile,
     NativeHandle,
     OperatorHandles,
-    RawHandle,
     file_handle,
 )
-from moorline.model.wire.elements import Barrier
-from moorline.model.wire.messages import Acknowledged, Declined, Report
 from moorline.snapshots.rows import file_rows
 from moorline.state.backend import Files, KeyedSnapshot, Rows
-from moorline.state.composite import CompositeBackend
 from moorline.state.folding import fold
-from moorline.state.types import plain
 from moorline.storage import layout
 from moorline.storage import segments as snapshots
 from moorline.storage.blobs import BlobStore
-from moorline.subtask.in_flight import Waiting
-from moorline.subtask.operators.base import ChainedOperator
-from moorline.subtask.operators.operator_state import Elements
-from moorline.subtask.operators.sink import SinkOperator
-from moorline.subtask.operators.source import SourceOperator
+from moorline.subtask.snapshot.capture import Captured
+from moorline.subtask.snapshot.in_flight import Waiting
 
 #: Operator states up to this size need no file.
 INLINE_BYTES = 16 << 10
 #: A chain is folded piece by piece, in key-group ranges of about so many rows.
 FOLD_ROWS = 500_000
-
-
-@dataclass(frozen=True)
-class Taken:
-    """One operator's state as it was at the barrier."""
-
-    uid: str
-    keyed: KeyedSnapshot | None
-    elements: list[Elements]
-    #: By key group.
-    raw_keyed: dict[int, bytes]
-    #: Kinds of keys that it has seen.
-    keys: list[str]
-
-
-def stage(operators: list[ChainedOperator], checkpoint: int) -> None:
-    """Have the sinks stage what they were given. All there is to do where snapshots go nowhere."""
-    for operator in reversed(operators):
-        if isinstance(operator, SinkOperator):
-            operator.prepare(checkpoint)
-
-
-def stage_outside(operators: list[ChainedOperator], checkpoint: int) -> None:
-    """Have state that is kept outside ready to be applied, where snapshots go nowhere."""
-    for operator in operators:
-        if isinstance(operator.backend, CompositeBackend):
-            operator.backend.stage(checkpoint)
-
-
-def take(operators: list[ChainedOperator], barrier: Barrier) -> list[Taken]:
-    """The synchronous part. Operators are given in chain order and asked from the tail, as Flink does."""
-    stage(operators, barrier.checkpoint)
-    taken = []
-    for operator in reversed(operators):
-        elements, raw_keyed = operator.state.snapshot(barrier.checkpoint, barrier.triggered_ms)
-        keyed = None
-        if operator.backend is not None:
-            # No batch may have come for a while, and what is over its time by now may be left out.
-            operator.moment.processing_ms = max(operator.moment.processing_ms, operator.wall_ms())
-            is_savepoint = bool(barrier.savepoint)
-            keyed = operator.backend.snapshot(barrier.checkpoint, barrier.completed, canonical=is_savepoint)
-        if isinstance(operator, (SinkOperator, SourceOperator)):
-            uid = operator.operator.uid
-            elements += [(s, m, "plain", [_encode(uid, s, v) for v in vs]) for s, m, vs in operator.elements()]
-        kinds = [] if operator.backend is None else sorted(operator.backend.identities.kinds)
-        taken.append(Taken(operator.operator.uid, keyed, elements, raw_keyed, kinds))
-    failpoint("ckpt.sync")
-    return taken
-
-
-def _encode(uid: str, state: str, value: object) -> bytes:
-    try:
-        return plain.encode(value)
-    except plain.NotPlain as error:
-        raise StateTypeMismatch(f"{state} of operator {uid}", "plain data", str(error)) from None
-
-
-def done(taken: list[Taken], handles: list[OperatorHandles] | None) -> None:
-    """The files are durable, or (None) never will be: tell the backends, on the subtask's thread."""
-    written = {h.uid: h.keyed for h in handles or ()}
-    for operator in taken:
-        if operator.keyed is not None:
-            # Raw state is none of the backend's.
-            keyed = [] if handles is None else written[operator.uid]
-            operator.keyed.done(None if handles is None else [h for h in keyed if not isinstance(h, RawHandle)])
 
 
 class Writer:
@@ -126,19 +45,19 @@ class Writer:
     def __init__(
         self,
         store: BlobStore,
-        taken: list[Taken],
+        captured: list[Captured],
         checkpoint: int,
         subtask: int,
         attempt: int,
         mine: KeyGroupRange,
         waiting: Sequence[Waiting] = (),
     ) -> None:
-        self._store, self._taken, self._mine, self._waiting = store, taken, mine, waiting
+        self._store, self._captured, self._mine, self._waiting = store, captured, mine, waiting
         self._checkpoint, self._subtask, self._attempt = checkpoint, subtask, attempt
 
     def __call__(self) -> list[OperatorHandles]:
         handles = []
-        for operator in self._taken:
+        for operator in self._captured:
             keyed = [] if operator.keyed is None else self._keyed(operator.uid, operator.keyed)
             if operator.raw_keyed:
                 keyed.append(self._raw(operator.uid, operator.raw_keyed))
@@ -252,48 +171,6 @@ class Writer:
         for handle in chain:
             if groups & handle.key_groups:
                 yield from ((table, handle.increment) for table in file_rows(handle, groups, self._store))
-
-
-def acknowledging(
-    write: Writer, report: Callable[[Report], None], checkpoint: int, align_ms: int, sync_ms: int
-) -> Callable[[], list[OperatorHandles]]:
-    """``write``, and a report of how it went, from whatever thread it runs on.
-
-    The subtask's own thread may be held back by the next stage for minutes, and the driver waits for this.
-    """
-    began = time.perf_counter()
-
-    def work() -> list[OperatorHandles]:
-        try:
-            handles = write()
-        except Exception as error:
-            if not isinstance(error, StateError):  # which fails the attempt: no other checkpoint would fare better
-                reason = FailureReason.UPLOAD_FAILED.name
-                report(Declined(checkpoint=checkpoint, reason=reason, detail=str(error)))
-            raise
-        report(
-            Acknowledged(
-                checkpoint=checkpoint,
-                operators=handles,
-                align_ms=align_ms,
-                sync_ms=sync_ms,
-                async_ms=round(1000 * (time.perf_counter() - began)),
-                in_flight_records=sum(h.records for o in handles for h in o.in_flight),
-            )
-        )
-        return handles
-
-    return work
-
-
-def written(
-    barrier: Barrier, taken: list[Taken], handles: list[OperatorHandles] | None, error: BaseException | None
-) -> None:
-    """How the writing went. Called on the subtask's thread."""
-    # Nothing is ever built on a savepoint.
-    done(taken, None if error is not None or barrier.savepoint else handles)
-    if isinstance(error, StateError):
-        raise error  # a value that cannot be stored: every further checkpoint would meet it again
 
 
 def _cut(table: pa.Table, groups: KeyGroupRange) -> pa.Table:

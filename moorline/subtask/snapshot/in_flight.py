@@ -10,7 +10,7 @@ the pickles that they travel as; such a snapshot is read only by a job that has 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,10 @@ class Origin:
         return cls(operator.uid, edge.upstream, edge.tag, edge.side, partitioning, is_plain, edge.feedback)
 
 
+#: Frames that are in flight, and the input that each of them is on its way to.
+InFlightFrames = list[tuple[Origin, FrameCopy]]
+
+
 def origins(plan: Plan, subtask: SubtaskId) -> list[Origin]:
     """The input behind each channel of a subtask."""
     root = plan.graph.by_uid[plan.vertices[subtask.vertex].operators[0]]
@@ -85,10 +89,10 @@ class Waiting:
             return parts, count, True
 
 
-def waiting(found: Iterable[tuple[Origin, FrameCopy]]) -> list[Waiting]:
+def waiting(frames: InFlightFrames) -> list[Waiting]:
     """The copies of each input together."""
     by_origin: dict[Origin, list[FrameCopy]] = {}
-    for origin, copy in found:
+    for origin, copy in frames:
         by_origin.setdefault(origin, []).append(copy)
     return [Waiting(origin, copies) for origin, copies in by_origin.items()]
 

@@ -1,0 +1,1 @@
+"""Snapshots of a subtask: capture, in-flight records, writing, acknowledging."""
