@@ -18,7 +18,7 @@ the set of a key's windows says for each under which window its contents are sto
 A merged window ends no earlier than any of its parts: it is late only if all of them are. Such a record is dropped and
 the set stays as it is, so :func:`merge` changes nothing; :func:`merged` says what the set looks like afterwards.
 
-``subtask/windows/operator.py`` asks for every record of a session window.
+``subtask/windows/batches.py`` asks for every record of a session window.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ for by a descriptor that is an attribute of its class or made in ``__init__``::
         def clear(self, window, ctx):
             ctx.get_partitioned_state(self.SEEN).clear()
 
-Called by ``subtask/windows/operator.py``, which also removes windows that are over: a trigger need not see to that.
+Called by ``subtask/windows/firing.py``, which also removes windows that are over: a trigger need not see to that.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import Any
 from moorline.api.functions.base import OutputTag
 from moorline.api.windows.assigners import Window
 from moorline.api.windows.functions import CoGroupFunction, JoinFunction, ProcessWindowFunction, WindowFunction
+from moorline.model.copies import copy_of
 from moorline.subtask.operators.base import ChainedOperator, take
 from moorline.subtask.operators.yields import is_tagged, many
 from moorline.subtask.windows.contexts import FunctionScope
@@ -31,9 +32,9 @@ class WindowResults:
     def __len__(self) -> int:
         return len(self._out)
 
-    def extend(self, found: Iterable[Any] | None, timestamp: int) -> None:
-        if found is not None:
-            take(found, self._out, self._operator.own)
+    def extend(self, made: Iterable[Any] | None, timestamp: int) -> None:
+        if made is not None:
+            take(made, self._out, self._operator.own)
             self._stamps += (len(self._out) - len(self._stamps)) * (timestamp,)
 
     def divert(self, tag: str, value: Any, timestamp: int) -> None:
@@ -62,7 +63,36 @@ class WindowResults:
         return taken
 
 
-def calling(function: Any, scope: FunctionScope, uid: str) -> Callable[[Any, Window, Any], Iterable[Any] | None]:
+class WindowFunctionCall:
+    """The user's function, called when a window fires. ``copies``: it gets copies of elements that are kept."""
+
+    def __init__(
+        self,
+        function: Any,
+        scope: FunctionScope,
+        uid: str,
+        shown: Callable[[Any], Any],
+        results: WindowResults,
+        copies: bool,
+    ) -> None:
+        self._scope, self._shown, self._results, self._copies = scope, shown, results, copies
+        self._call = _calling(function, scope, uid)
+        self._clear = function.clear if isinstance(function, ProcessWindowFunction) else None
+
+    def fire(self, key: Any, window: Window, elements: Any, *, is_kept: bool) -> None:
+        """Call the function for a window. ``is_kept``: its contents stay for the next time."""
+        if self._copies and is_kept:
+            elements = copy_of(elements)
+        self._results.extend(self._call(self._shown(key), window, elements), window.max_timestamp())
+
+    def clear(self, window: Window) -> None:
+        """Have the function forget a window that is gone for good."""
+        if self._clear is not None:
+            self._scope.at(window)
+            self._clear(self._scope)
+
+
+def _calling(function: Any, scope: FunctionScope, uid: str) -> Callable[[Any, Window, Any], Iterable[Any] | None]:
     """How the user's function is called with key, window and contents."""
     if isinstance(function, ProcessWindowFunction):
         made = many(function.process, uid, "process")
