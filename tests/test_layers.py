@@ -66,6 +66,8 @@ WRONG = {
     "moorline/connectors/items.py": ("import moorline.state.backend", "moorline.state.backend"),
     "moorline/driver/loop.py": ("import pyspark", "pyspark"),
     "moorline/protocol/expiry.py": ("import time", "time"),
+    "moorline/protocol/iteration/feedback.py": ("import threading", "threading"),
+    "moorline/storage/lease.py": ("from moorline.protocol import recovery", "moorline.protocol.recovery"),
 }
 
 

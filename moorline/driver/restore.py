@@ -20,12 +20,13 @@ from moorline.errors import (
     StorageError,
 )
 from moorline.model.config.run import RunConfig
+from moorline.model.facts import HistoryRecord
 from moorline.model.graph import Graph
 from moorline.model.ids import Attempt, CheckpointId
 from moorline.model.manifest import Claim, Manifest, next_checkpoint
 from moorline.model.wire.deployment import Deployment
 from moorline.protocol.lowering import lower
-from moorline.protocol.recovery import Decision, Found, Refuse, RestoreFrom, StartEmpty, choose, lineage
+from moorline.protocol.recovery import Decision, Refuse, RestoreFrom, StartEmpty, choose, lineage
 from moorline.protocol.redistribution import DEALT_OUT_ANEW, key_groups_of, redistribute, stored_key_groups
 from moorline.snapshots.compatibility import check_keys, check_types, with_key_kinds
 from moorline.snapshots.folders import open_snapshot
@@ -123,10 +124,10 @@ def start_from_storage(
     return start
 
 
-def _decide(history: History, refused: dict[int, str]) -> tuple[list[Found], Decision]:
+def _decide(history: History, refused: dict[int, str]) -> tuple[list[HistoryRecord], Decision]:
     refused = dict(refused)
     while True:
-        records = [r.found for r in history.read()]
+        records = [r.fact for r in history.read()]
         decision = choose(records, refused)
         if isinstance(decision, StartEmpty) and decision.stopped_at and decision.stopped_at not in refused:
             damage = _unusable_savepoint(decision)
@@ -150,7 +151,7 @@ def _full(url: str, path: str) -> str:
     return path if "://" in path else f"{url}/{path}"
 
 
-def _look_for_unknown_attempts(history: History, records: list[Found], decision: Decision) -> None:
+def _look_for_unknown_attempts(history: History, records: list[HistoryRecord], decision: Decision) -> None:
     """Data of attempts that no entry knows of: the end of the history is lost, or an old copy has taken its place."""
     ours = history.attempt
     unknown = [checkpoint for checkpoint, attempt in history.written() if attempt >= ours]
@@ -168,7 +169,7 @@ def _start(
     graph: Graph,
     history: History,
     attempt: Attempt,
-    records: list[Found],
+    records: list[HistoryRecord],
     decision: Decision,
     now_ms: int,
     config: RunConfig,
@@ -295,5 +296,5 @@ def _damaged_file(manifest: Manifest, store: BlobStore) -> str | None:
 
 def own_checkpoints(history: History) -> list[int]:
     """The complete checkpoints of the running lineage."""
-    records = [r.found for r in history.read()]
+    records = [r.fact for r in history.read()]
     return [r.entry.checkpoint for r in lineage(records) if isinstance(r.entry, Manifest)]

@@ -22,14 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-
-@dataclass(frozen=True, slots=True)
-class Unnamed:
-    """A file that no checkpoint names, and for which checkpoint of which attempt it was written."""
-
-    path: str
-    checkpoint: int
-    attempt: int
+from moorline.model.facts import UnnamedFile
 
 
 @dataclass(slots=True)
@@ -46,7 +39,7 @@ class Housekeeping:
         return now_ms - self.looked_ms >= self.grace_ms
 
     def looked(
-        self, found: Iterable[Unnamed], in_flight: Collection[int], unsure: Collection[int], now_ms: int
+        self, found: Iterable[UnnamedFile], in_flight: Collection[int], unsure: Collection[int], now_ms: int
     ) -> list[str]:
         """The files to delete now, of those that were found."""
         self.looked_ms = now_ms
@@ -55,27 +48,27 @@ class Housekeeping:
         self.since_ms = {path: self.since_ms.get(path, now_ms) for path in loose}
         return [path for path in loose if now_ms - self.since_ms[path] >= self.grace_ms]
 
-    def at_the_end(self, found: Iterable[Unnamed], unsure: Collection[int]) -> list[str]:
+    def at_the_end(self, found: Iterable[UnnamedFile], unsure: Collection[int]) -> list[str]:
         """The job is over here, nothing is in flight any more: all that can go."""
         return [f.path for f in found if self._is_loose(f, (), unsure)]
 
-    def _is_loose(self, file: Unnamed, in_flight: Collection[int], unsure: Collection[int]) -> bool:
+    def _is_loose(self, file: UnnamedFile, in_flight: Collection[int], unsure: Collection[int]) -> bool:
         if file.attempt != self.attempt:
             return file.attempt < self.attempt
         return file.checkpoint not in in_flight and file.checkpoint not in unsure
 
 
-def is_abandoned(file: Unnamed, attempt: int, completed: int) -> bool:
+def is_abandoned(file: UnnamedFile, attempt: int, completed: int) -> bool:
     """Is it certain that nobody will ever name this file? ``attempt``: the newest; ``completed``: its last checkpoint.
 
     An earlier attempt is fenced. Within an attempt a complete checkpoint ends all that were started before it. Of later
     ones it cannot be told: their upload may be under way, for however long.
 
-    >>> is_abandoned(Unnamed("data/...", checkpoint=9, attempt=2), attempt=3, completed=8)
+    >>> is_abandoned(UnnamedFile("data/...", checkpoint=9, attempt=2), attempt=3, completed=8)
     True
-    >>> is_abandoned(Unnamed("data/...", checkpoint=7, attempt=3), attempt=3, completed=8)
+    >>> is_abandoned(UnnamedFile("data/...", checkpoint=7, attempt=3), attempt=3, completed=8)
     True
-    >>> is_abandoned(Unnamed("data/...", checkpoint=9, attempt=3), attempt=3, completed=8)
+    >>> is_abandoned(UnnamedFile("data/...", checkpoint=9, attempt=3), attempt=3, completed=8)
     False
     """
     return file.attempt < attempt or (file.attempt == attempt and file.checkpoint < completed)

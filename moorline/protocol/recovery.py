@@ -23,18 +23,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from moorline.model.facts import HistoryRecord
 from moorline.model.manifest import Claim, Manifest, next_checkpoint
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """One record of the history: an entry, or why it cannot be used."""
-
-    path: str
-    entry: Manifest | Claim | None
-    damage: str | None = None
-    #: Its number; 0 if that does not matter.
-    seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +67,13 @@ class Refuse:
 Decision = StartEmpty | RestoreFrom | Refuse
 
 
-def lineage(records: Sequence[Found]) -> list[Found]:
+def lineage(records: Sequence[HistoryRecord]) -> list[HistoryRecord]:
     """The records that belong to the state of the running job: those after the last fresh claim."""
     fresh = [n for n, r in enumerate(records) if isinstance(r.entry, Claim) and r.entry.fresh]
     return list(records[fresh[-1] + 1 :]) if fresh else list(records)
 
 
-def choose(records: Sequence[Found], refused: dict[int, str]) -> Decision:
+def choose(records: Sequence[HistoryRecord], refused: dict[int, str]) -> Decision:
     """The decision.
 
     ``refused``: checkpoints and the savepoint of a stop that turned out to be damaged when they were read, and why.
@@ -134,7 +124,7 @@ def choose(records: Sequence[Found], refused: dict[int, str]) -> Decision:
     return StartEmpty(savepoint)
 
 
-def ended_with_a_savepoint(records: Sequence[Found], ours: Sequence[Found]) -> Claim | None:
+def ended_with_a_savepoint(records: Sequence[HistoryRecord], ours: Sequence[HistoryRecord]) -> Claim | None:
     """The end of the last run, if it was a stop with a savepoint and no checkpoint was completed since.
 
     Later the savepoint may be months old, and to go back to it is for people to decide.
@@ -145,11 +135,11 @@ def ended_with_a_savepoint(records: Sequence[Found], ours: Sequence[Found]) -> C
     return ended if ended is not None and ended.ended and ended.next_checkpoint == reached else None
 
 
-def _gives_up_entries(ours: Sequence[Found]) -> bool:
+def _gives_up_entries(ours: Sequence[HistoryRecord]) -> bool:
     return any(isinstance(r.entry, Claim) and r.entry.given_up_entries for r in ours)
 
 
-def _checkpoints_before(records: Sequence[Found]) -> int:
+def _checkpoints_before(records: Sequence[HistoryRecord]) -> int:
     """The last checkpoint of earlier lineages, or the last that was removed on purpose: what is later is ours."""
     entries = [r.entry for r in records if r.entry is not None]
     start = max((n for n, entry in enumerate(entries) if isinstance(entry, Claim) and entry.fresh), default=-1)

@@ -131,7 +131,7 @@ def _savepoint(store: BlobStore, data: bytes) -> Manifest:
 def newest(store: BlobStore) -> Manifest:
     """The checkpoint in a job's folder that a restart of the job would begin with. Nothing is claimed."""
     records = read_history(store)
-    decision = choose([r.found for r in records], {})
+    decision = choose([r.fact for r in records], {})
     if isinstance(decision, RestoreFrom):
         return decision.manifest
     for record in records:

@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from moorline.errors import BlobMissing, SnapshotCorrupt, SnapshotNotFound
+from moorline.model.facts import UnnamedFile
 from moorline.model.manifest import Claim, Manifest
-from moorline.protocol.housekeeping import Unnamed, is_abandoned
+from moorline.protocol.housekeeping import is_abandoned
 from moorline.protocol.recovery import Refuse, RestoreFrom, choose
 from moorline.snapshots.findings import Kind, Problem
 from moorline.snapshots.folders import MANIFEST
@@ -85,7 +86,7 @@ class HistoryInventory:
 
     def restart(self, not_whole: set[int]) -> tuple[int | None, bool]:
         """The checkpoint that a restart would begin from, and whether it would refuse."""
-        decision = choose([r.found for r in self.records], dict.fromkeys(not_whole, "it is not whole"))
+        decision = choose([r.fact for r in self.records], dict.fromkeys(not_whole, "it is not whole"))
         newest = decision.manifest.checkpoint if isinstance(decision, RestoreFrom) else None
         return newest, isinstance(decision, Refuse)
 
@@ -94,7 +95,7 @@ class HistoryInventory:
         origin = origin_of(path)
         if origin is None or self.damaged or any(r.damage for r in self.records):
             return False
-        return is_abandoned(Unnamed(path, *origin), self.attempt, self.completed)
+        return is_abandoned(UnnamedFile(path, *origin), self.attempt, self.completed)
 
     def unknown_attempts(self, listed: Iterable[str]) -> list[Problem]:
         """Data of attempts that no entry knows of. A claim is there before the first file of its attempt."""

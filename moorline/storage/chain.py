@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
 
+from moorline.model.facts import HistoryRecord
 from moorline.model.manifest import Claim, Entry, Manifest, next_checkpoint
-from moorline.protocol.recovery import Found
 from moorline.storage.entries import Place
 from moorline.storage.layout import entry_path
 
@@ -53,9 +53,9 @@ class Record:
         return self.entry.attempt if self.entry is not None else 0
 
     @property
-    def found(self) -> Found:
+    def fact(self) -> HistoryRecord:
         """The record as ``protocol/recovery.py`` takes it."""
-        return Found(self.path, self.entry, self.damage, self.seq)
+        return HistoryRecord(self.path, self.entry, self.damage, self.seq)
 
 
 @dataclass(frozen=True, slots=True)

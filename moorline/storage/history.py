@@ -17,8 +17,8 @@ from typing import Any
 
 from moorline.errors import InvalidTransition, StorageError
 from moorline.failpoints import failpoint
+from moorline.model.facts import UnnamedFile
 from moorline.model.manifest import Claim, Manifest, SnapshotFile, next_checkpoint
-from moorline.protocol.housekeeping import Unnamed
 from moorline.storage.chain import Look, Record, superseded
 from moorline.storage.layout import DATA, attempt_of, origin_of
 from moorline.storage.log import HistoryLog, look_at_history, read_history
@@ -133,7 +133,7 @@ class History(HistoryLog):
         self._store.delete(garbage)
         return len(garbage)
 
-    def unnamed(self) -> list[Unnamed]:
+    def unnamed(self) -> list[UnnamedFile]:
         """The data files that no checkpoint names, if this is still ours to look after.
 
         A damaged or lost entry may name files that we would take for unnamed, so with one about there are none.
@@ -142,8 +142,8 @@ class History(HistoryLog):
         if any(r.damage for r in records):
             return []
         named = _named(records)
-        found = [(blob.path, origin_of(blob.path)) for blob in self._store.list(DATA) if blob.path not in named]
-        return [Unnamed(path, *origin) for path, origin in found if origin is not None]
+        unnamed = [(blob.path, origin_of(blob.path)) for blob in self._store.list(DATA) if blob.path not in named]
+        return [UnnamedFile(path, *origin) for path, origin in unnamed if origin is not None]
 
     def written(self) -> list[tuple[int, int]]:
         """Checkpoint and attempt of every data file that is there, whether or not anything names it."""

@@ -3,6 +3,7 @@
     <location>/<job>/                                     the root of the job's BlobStore
       history/0000000001.json                             claims and manifests, numbered without a gap as written
       head/0000000001-<digest>-<checkpoint>.json          how far it has come: the highest entry, the next checkpoint
+      leader/0000000001.json                              the term of the driver that leads, if several stand ready
       data/chk-<checkpoint>/<operator uid>/
         <state>-<subtask>-<attempt>-<unique>.parquet      the rows of one state of one subtask
         native-<subtask>-<attempt>-<unique>.bin           a file of a backend's own kind
@@ -22,13 +23,14 @@ import xxhash
 from moorline.errors import SnapshotCorrupt
 
 HISTORY = "history/"
+LEADER = "leader/"
 HEAD = "head/"
 DATA = "data/"
 
 _PATH = re.compile(r"[A-Za-z0-9._-]{1,200}(/[A-Za-z0-9._-]{1,200}){0,6}")
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,48}")
 _UNIQUE = re.compile(r"[A-Za-z0-9]{1,40}")
-_ENTRY_PATH = re.compile(r"history/([0-9]{10})\.json")
+_NUMBERED_PATH = re.compile(r"([a-z]+/)([0-9]{10})\.json")
 _HEAD_PATH = re.compile(r"head/([0-9]{10})-([0-9a-f]{16})-([0-9]{1,15})\.json")
 # Read from the right, because a state's name may itself end in numbers.
 _DATA_PATH = re.compile(r"data/chk-([0-9]+)/[^/]+/[^/]+-[0-9]+-([0-9]+)-[A-Za-z0-9]+\.(?:parquet|bin)")
@@ -87,15 +89,24 @@ def entry_path(number: int) -> str:
     >>> entry_path(7)
     'history/0000000007.json'
     """
+    return numbered_path(HISTORY, number)
+
+
+def numbered_path(folder: str, number: int) -> str:
+    """Where a number lies in a folder of numbered files (``numbered.py``)."""
     if not 1 <= number < 10**10:
-        raise ValueError(f"the history has no number {number}")
-    return f"{HISTORY}{number:010d}.json"
+        raise ValueError(f"{folder} has no number {number}")
+    return f"{folder}{number:010d}.json"
 
 
-def entry_number(path: str) -> int | None:
-    """The inverse of :func:`entry_path`; None for a file that is no entry."""
-    found = _ENTRY_PATH.fullmatch(path)
-    return int(found[1]) if found else None
+def number_of(folder: str, path: str) -> int | None:
+    """The inverse of :func:`numbered_path`; None for any other file.
+
+    >>> number_of(HISTORY, "history/0000000007.json"), number_of(HISTORY, "history/7.json")
+    (7, None)
+    """
+    match = _NUMBERED_PATH.fullmatch(path)
+    return int(match[2]) if match and match[1] == folder else None
 
 
 def head_path(number: int, digest: str, next_checkpoint: int) -> str:
@@ -109,8 +120,8 @@ def head_path(number: int, digest: str, next_checkpoint: int) -> str:
 
 def head_of(path: str) -> tuple[int, str, int] | None:
     """The inverse of :func:`head_path`; None for any other file."""
-    found = _HEAD_PATH.fullmatch(path)
-    return (int(found[1]), found[2], int(found[3])) if found else None
+    match = _HEAD_PATH.fullmatch(path)
+    return (int(match[1]), match[2], int(match[3])) if match else None
 
 
 def data_path(
@@ -152,5 +163,5 @@ def origin_of(path: str) -> tuple[int, int] | None:
     >>> origin_of("data/chk-7/count/sum-0-2-c0ffee.parquet")
     (7, 2)
     """
-    found = _DATA_PATH.fullmatch(path)
-    return (int(found[1]), int(found[2])) if found else None
+    match = _DATA_PATH.fullmatch(path)
+    return (int(match[1]), int(match[2])) if match else None

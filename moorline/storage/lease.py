@@ -2,9 +2,9 @@
 
     leader/0000000017.json    {"number": 17, "holder": "5f0c...", "run": "9ab1...", "ended": "", "host": …, "pid": …}
 
-A term is taken by put_if_absent of its number, and the highest number counts. Whoever takes one removes the lower ones,
-so there is usually one file. As with the history, a driver that slept may find its number free again because it was
-used and removed: after a put it looks whether there are higher ones, and if so takes its own back.
+A term is taken by creating its number (``numbered.py``), and the highest number counts. The driver that takes one
+removes the lower ones, so there is usually one file. A driver that finds a higher number after it has taken its own
+came too late, and takes its own back.
 
 Asks no more of a store than ``blobs.py`` has. ``protocol/supervision/leadership.py`` decides,
 ``driver/leadership/election.py`` calls.
@@ -13,23 +13,22 @@ Asks no more of a store than ``blobs.py`` has. ``protocol/supervision/leadership
 from __future__ import annotations
 
 import os
-import re
 import socket
 from contextlib import suppress
 
 import msgspec
 
 from moorline.errors import BlobMissing, StorageError
-from moorline.protocol.supervision.leadership import Term
+from moorline.model.facts import Term
 from moorline.storage.blobs import BlobStore
+from moorline.storage.layout import LEADER
+from moorline.storage.numbered import NumberedFiles
 
-FOLDER = "leader/"
-_FILE = re.compile(r"leader/([0-9]{10})\.json")
 _LARGEST = 64 << 10
 
 
 class TermFile(msgspec.Struct, frozen=True):
-    """What stands in the file. Host and process are for people."""
+    """The contents of a file. Host and process are for people."""
 
     number: int
     holder: str
@@ -44,36 +43,32 @@ class LeaseFiles:
 
     def __init__(self, store: BlobStore) -> None:
         self._store = store
-        #: Who leads, for people.
+        self._files = NumberedFiles(store, LEADER)
+        #: The leader, for people.
         self.leader = ""
 
     def look(self) -> Term | None:
         """The highest term that is there."""
         while True:
-            numbers = self._numbers()
-            if not numbers:
+            terms = self._files.list()
+            if not terms:
                 return None
             try:
-                return self._read(numbers[-1])
+                return self._read(terms[-1][0])
             except BlobMissing:
                 continue  # a higher one has taken its place
 
     def take(self, term: Term) -> bool:
         """Make this term ours, if its number is free. After a StorageError it may be or not."""
-        path, data = _path(term.number), _bytes(term)
-        if not self._store.put_if_absent(path, data):
-            try:
-                # A put of ours that seemed to fail is ours all the same.
-                if self._store.get(path) != data:
-                    return False
-            except BlobMissing:
-                return False
-        numbers = self._numbers()
+        # An unknown outcome is the machine's to deal with: it asks for the same number again.
+        if not self._files.append(term.number, _bytes(term), looks_after_error=False):
+            return False
+        numbers = [number for number, _ in self._files.list()]
         if numbers and numbers[-1] > term.number:
-            self._store.delete([path])
+            self._files.remove([term.number])
             return False
         with suppress(StorageError):
-            self._store.delete([_path(n) for n in numbers if n < term.number])
+            self._files.remove(n for n in numbers if n < term.number)
         return True
 
     renew = take
@@ -85,22 +80,15 @@ class LeaseFiles:
     def close(self) -> None:
         """There is nothing to let go of."""
 
-    def _numbers(self) -> list[int]:
-        return sorted(int(found[1]) for blob in self._store.list(FOLDER) if (found := _FILE.fullmatch(blob.path)))
-
     def _read(self, number: int) -> Term:
-        data = self._store.get_range(_path(number), 0, _LARGEST)
+        data = self._store.get_range(self._files.path(number), 0, _LARGEST)
         try:
-            found = msgspec.json.decode(data, type=TermFile)
+            term = msgspec.json.decode(data, type=TermFile)
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            # Somebody's, but whose cannot be told: it is waited for like any other.
+            # Its holder is unknown: it is waited for like any other.
             return Term(number, "?", "")
-        self.leader = f"process {found.pid} on {found.host}"
-        return Term(number, found.holder, found.run, found.ended)
-
-
-def _path(number: int) -> str:
-    return f"{FOLDER}{number:010d}.json"
+        self.leader = f"process {term.pid} on {term.host}"
+        return Term(number, term.holder, term.run, term.ended)
 
 
 def _bytes(term: Term) -> bytes:

@@ -5,24 +5,24 @@
     history/0000000043.json   claim       attempt 8            <- takes over; attempt 7 wanted this number too
     history/0000000044.json   checkpoint  attempt 8, checkpoint 20
 
-**Publishing.** An entry goes to the number above the highest one, by ``put_if_absent``. That is the one step by which
-a checkpoint comes into being: before it nothing names its files, after it they are all durable.
+**Publishing.** An entry goes to the number above the highest one, by creating it (``numbered.py``). That is the one
+step by which a checkpoint comes into being: before it nothing names its files, after it they are all durable.
 
-**Fencing.** An attempt starts with a claim. Whoever was writing before finds its next number taken, reads the entry
-there, sees that it is not its own, and stops (:class:`Fenced`). What it published earlier stands: the claim has a
+**Fencing.** An attempt starts with a claim. A driver that was writing before finds its next number taken, reads the
+entry there, sees that it is not its own, and stops (:class:`Fenced`). What it published earlier stands: the claim has a
 higher number, so the new attempt has seen it. No clock, no lease and no lock is involved.
 
 **Accounting.** Each entry names those below it, by number and digest: the ones that stay, and the ones that are being
-removed. It was written by somebody who has read them, so the newest entry accounts for all of them (``chain.py``). The
-highest entry is never removed, and numbers only grow; after each entry the *head* is moved to it, so that an entry that
-is lost from the end leaves a trace as well.
+removed. Its writer has read them, so the newest entry accounts for all of them (``chain.py``). The highest entry is
+never removed, and numbers only grow; after each entry the *head* is moved to it, so that an entry that is lost from the
+end leaves a trace as well.
 
 **Very late writers.** Old entries are removed, so a driver that slept through two takeovers could find its number free
 again. It cannot tell from the mere presence of higher numbers: they may also belong to an attempt that took over a
-moment ago, after our put, and is restoring from our entry right now. But the highest entry can tell: whoever wrote the
+moment ago, after our put, and is restoring from our entry right now. But the highest entry can tell: the writer of the
 first one above ours has found ours there and named it, and all that came later have taken that over for as long as ours
 was there. Hence: in time if nothing is above, or if the highest entry names our bytes at our number; otherwise too
-late, and we take our entry back. (A writer that dies before it can do so leaves an entry that nobody names.)
+late, and we take our entry back. (A writer that dies before it can do so leaves an entry that no other names.)
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from moorline.model.manifest import Claim, Entry, Manifest, next_checkpoint
 from moorline.storage import entries
 from moorline.storage.blobs import Blob, BlobStore
 from moorline.storage.chain import Look, Record, Statement, next_place, superseded, verified
-from moorline.storage.layout import HEAD, HISTORY, entry_number, entry_path, head_of, head_path
+from moorline.storage.layout import HEAD, HISTORY, entry_path, head_of, head_path
+from moorline.storage.numbered import NumberedFiles
 
 log = logging.getLogger("moorline")
 
@@ -61,7 +62,7 @@ class HistoryLog:
     """The history of ``job`` in ``store``, and our place in it once we have claimed one."""
 
     def __init__(self, store: BlobStore, job: str) -> None:
-        self._store = store
+        self._store, self._files = store, NumberedFiles(store, HISTORY)
         self._job = job
         #: Whose entries are read; None: anybody's.
         self._reads: str | None = job
@@ -112,22 +113,18 @@ class HistoryLog:
         while True:
             # The head first: what it says must be there in a listing that is made later.
             head = self._head()
-            listed = self._listed()
+            listed = self._files.list()
             try:
                 records = [self._record(number, blob) for number, blob in listed]
             except BlobMissing:
                 continue
             # A history that changed meanwhile is read again, or we might pair an old listing with new contents.
-            if self._listed() == listed:
+            if self._files.list() == listed:
                 return verified(records, head, self._last)
 
     def _head(self) -> Statement | None:
         heads = [head for blob in self._store.list(HEAD) if (head := head_of(blob.path)) is not None]
         return Statement(*max(heads)) if heads else None
-
-    def _listed(self) -> list[tuple[int, Blob]]:
-        numbered = ((entry_number(blob.path), blob) for blob in self._store.list(HISTORY))
-        return [(number, blob) for number, blob in numbered if number is not None]
 
     def _record(self, number: int, blob: Blob) -> Record:
         if blob.size > entries.MAX_ENTRY_BYTES:
@@ -203,10 +200,10 @@ class HistoryLog:
         going = [r for r in superseded([*look.records, planned], ()) if isinstance(r.entry, Claim)]
         below = look.records[-1] if look.records and look.records[-1].seq == number - 1 else None
         written, data = self._encoded(number, look.records, going, claim, below.digest if below is not None else "")
-        if not self._append(number, data):
+        if not self._files.append(number, data, looks_after_error=True):
             return None
         if self._came_too_late(number, data):
-            self._store.delete([entry_path(number)])
+            self._files.remove([number])
             return None
         return written
 
@@ -256,36 +253,16 @@ class HistoryLog:
                 raise StorageError(self._store.url, "publish a checkpoint in", cause)
             if isinstance(entry, Manifest):
                 failpoint("publish.before")
-            written = self._append(number, data)
+            written = self._files.append(number, data, looks_after_error=True)
             if isinstance(entry, Manifest):
                 failpoint("publish.after")
             if written:
                 break
             self._pass_over(number)
         if self._came_too_late(number, data):
-            self._store.delete([entry_path(number)])
+            self._files.remove([number])
             raise self._fenced(self.read())
         self._keep(record, self._known_records)
-
-    def _append(self, number: int, data: bytes) -> bool:
-        """Put ``data`` at a number. False if something else is there.
-
-        After an error the outcome is unknown, so we look, and do not write again: the first write may yet arrive.
-        """
-        path = entry_path(number)
-        unknown: StorageError | None = None
-        try:
-            if self._store.put_if_absent(path, data):
-                return True
-        except StorageError as error:
-            unknown = error
-        try:
-            return self._store.get(path) == data
-        except BlobMissing:
-            if unknown is not None:
-                raise unknown from None
-            # Taken a moment ago and removed since.
-            return False
 
     def _keep(self, record: Record, below: list[Record]) -> None:
         """Remember an entry of ours, and move the head to it.
@@ -314,7 +291,7 @@ class HistoryLog:
     def _came_too_late(self, number: int, data: bytes) -> bool:
         """Was the number at which we have just put ``data`` used and freed before? The module says why this tells."""
         while True:
-            above = [n for n, _ in self._listed() if n > number]
+            above = [n for n, _ in self._files.list() if n > number]
             if not above:
                 return False
             with suppress(BlobMissing):

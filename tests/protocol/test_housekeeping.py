@@ -5,14 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorline.protocol.housekeeping import Housekeeping, Unnamed
+from moorline.model.facts import UnnamedFile
+from moorline.protocol.housekeeping import Housekeeping
 
 
-def file(checkpoint: int, attempt: int = 3) -> Unnamed:
-    return Unnamed(f"data/chk-{checkpoint}/count/sum-0-{attempt}-c0ffee.parquet", checkpoint, attempt)
+def file(checkpoint: int, attempt: int = 3) -> UnnamedFile:
+    return UnnamedFile(f"data/chk-{checkpoint}/count/sum-0-{attempt}-c0ffee.parquet", checkpoint, attempt)
 
 
-def paths(*files: Unnamed) -> list[str]:
+def paths(*files: UnnamedFile) -> list[str]:
     return [f.path for f in files]
 
 

@@ -6,22 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moorline.model.facts import HistoryRecord
 from moorline.model.manifest import Claim, Manifest, next_checkpoint
-from moorline.protocol.recovery import Found, Refuse, RestoreFrom, StartEmpty, choose, lineage
+from moorline.protocol.recovery import Refuse, RestoreFrom, StartEmpty, choose, lineage
 
 
-def history(*words: str) -> list[Found]:
+def history(*words: str) -> list[HistoryRecord]:
     """``claim``, ``fresh``, a checkpoint's number, or ``damaged``; oldest first."""
     records = []
     for number, word in enumerate(words, 1):
         path = f"history/{number}"
         match word:
             case "claim" | "fresh":
-                records.append(Found(path, Claim("job", number, 0, word == "fresh")))
+                records.append(HistoryRecord(path, Claim("job", number, 0, word == "fresh")))
             case "damaged":
-                records.append(Found(path, None, "its checksum is wrong"))
+                records.append(HistoryRecord(path, None, "its checksum is wrong"))
             case _:
-                records.append(Found(path, Manifest("job", 1, int(word), 0, [])))
+                records.append(HistoryRecord(path, Manifest("job", 1, int(word), 0, [])))
     return records
 
 
@@ -77,10 +78,10 @@ def test_the_lineage_begins_after_the_last_fresh_claim():
     assert [r.path for r in lineage(history("1", "claim"))] == ["history/1", "history/2"]
 
 
-def stopped(*after: Found, number: int = 3, reached: int = 5) -> list[Found]:
+def stopped(*after: HistoryRecord, number: int = 3, reached: int = 5) -> list[HistoryRecord]:
     """Checkpoints 1 and 2, a stop with savepoint 3, the final checkpoint 4, the end; and what comes after it."""
     end = Claim("job", 1, 0, False, reached, savepoint="file:///stop", stopped_at=number, ended="finished")
-    return [*history("fresh", "1", "2", "4"), Found("history/5", end), *after]
+    return [*history("fresh", "1", "2", "4"), HistoryRecord("history/5", end), *after]
 
 
 def test_the_final_checkpoint_of_a_stop_is_restored_while_it_is_whole():
@@ -90,7 +91,7 @@ def test_the_final_checkpoint_of_a_stop_is_restored_while_it_is_whole():
 def test_a_final_checkpoint_that_cannot_be_used_leaves_the_savepoint_of_the_stop_before_older_checkpoints():
     decision = choose(stopped(), {4: "a file is missing"})
     assert decision == StartEmpty("file:///stop", 3, (("history/4", "a file is missing"),), 3)
-    given_up = Found("history/6", Claim("job", 2, 0, False, 5, [4]))
+    given_up = HistoryRecord("history/6", Claim("job", 2, 0, False, 5, [4]))
     assert choose(stopped(given_up), {}) == StartEmpty("file:///stop", 3, (), 3), "and the next start finds the same"
 
 
@@ -107,9 +108,9 @@ def test_when_the_final_checkpoint_and_the_savepoint_are_lost_and_nothing_else_i
 
 
 def test_the_savepoint_of_a_stop_does_not_count_once_a_newer_checkpoint_was_complete():
-    newer = Found("history/6", Manifest("job", 2, 5, 0, []))
+    newer = HistoryRecord("history/6", Manifest("job", 2, 5, 0, []))
     assert str(choose(stopped(newer), {4: "bad", 5: "bad"})) == "restore checkpoint 2"
-    removed = Found("history/6", Claim("job", 2, 0, False, 6))
+    removed = HistoryRecord("history/6", Claim("job", 2, 0, False, 6))
     assert str(choose(stopped(removed), {4: "bad"})) == "restore checkpoint 2", "also if that one has been removed"
 
 

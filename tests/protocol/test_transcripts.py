@@ -11,6 +11,7 @@ import transcript
 from moorline.errors import FailureReason, InvalidTransition
 from moorline.model.config.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart
 from moorline.model.config.run import Autoscale
+from moorline.model.facts import Term
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import OperatorHandles
 from moorline.protocol import coordination as co
@@ -333,7 +334,7 @@ class LeadershipSpeaker(Speaker):
         return self.machine.handle(le.Looked(None, int(now)))
 
     def sees(self, number, holder, run, ended, now):
-        return self.machine.handle(le.Looked(le.Term(int(number), holder, run, ended or ""), int(now)))
+        return self.machine.handle(le.Looked(Term(int(number), holder, run, ended or ""), int(now)))
 
     def got(self, number, now):
         assert self.machine.asked is not None and self.machine.asked.number == int(number)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from moorline.model.facts import HistoryRecord
 from moorline.model.manifest import Claim, Manifest
-from moorline.protocol.recovery import Found, RestoreFrom, StartEmpty, choose
+from moorline.protocol.recovery import RestoreFrom, StartEmpty, choose
 from moorline.storage.history import History
 from moorline.storage.stores.memory import MemoryStore
 
@@ -22,7 +23,7 @@ def published(*checkpoints: int) -> tuple[MemoryStore, History]:
 
 
 def chosen(store: MemoryStore, refused: dict[int, str] | None = None) -> int | None:
-    records = [Found(r.path, r.entry, r.damage) for r in History(store, "job").read()]
+    records = [HistoryRecord(r.path, r.entry, r.damage) for r in History(store, "job").read()]
     decision = choose(records, refused or {})
     return decision.manifest.checkpoint if isinstance(decision, RestoreFrom) else None
 
@@ -74,7 +75,7 @@ def test_what_a_lost_entry_had_removed_is_given_up_with_it():
 
 def test_when_nothing_was_published_there_is_nothing_to_give_up():
     store, _ = published()
-    assert choose([Found(r.path, r.entry) for r in History(store, "job").read()], {}) == StartEmpty()
+    assert choose([HistoryRecord(r.path, r.entry) for r in History(store, "job").read()], {}) == StartEmpty()
 
 
 def test_files_that_several_removed_checkpoints_share_go_with_the_last_of_them(monkeypatch):

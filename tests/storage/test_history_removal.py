@@ -12,7 +12,7 @@ from moorline.model.manifest import Manifest
 from moorline.storage import entries
 from moorline.storage.blobs import BlobStore
 from moorline.storage.history import History
-from moorline.storage.layout import data_path, entry_number, entry_path
+from moorline.storage.layout import HISTORY, data_path, entry_path, number_of
 from moorline.storage.segments import verify
 from moorline.storage.stores.memory import MemoryStore
 
@@ -234,7 +234,7 @@ def test_what_a_very_late_writer_leaves_behind_is_nobodys(store: BlobStore) -> N
     assert [r.seq for r in last.look().strays] == [2]
     last.remove([])
     last.sweep(4)
-    assert store.list("history/") == [b for b in store.list("history/") if entry_number(b.path) in (3, 4)]
+    assert store.list("history/") == [b for b in store.list("history/") if number_of(HISTORY, b.path) in (3, 4)]
     assert data_files(store) == []
 
 

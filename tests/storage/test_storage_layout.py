@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorline.errors import SnapshotCorrupt
-from moorline.storage.layout import attempt_of, check_path, data_path, entry_number, entry_path, job_url, safe_name
+from moorline.storage.layout import (
+    HISTORY,
+    attempt_of,
+    check_path,
+    data_path,
+    entry_path,
+    job_url,
+    number_of,
+    safe_name,
+)
 from moorline.testing.contracts.store import HOSTILE_PATHS
 
 names = st.text(min_size=1, max_size=100)
@@ -64,9 +73,9 @@ def test_entries_sort_as_they_are_numbered() -> None:
     numbers = [1, 9, 10, 99, 12345, 10**10 - 1]
     paths = [entry_path(n) for n in numbers]
     assert paths == sorted(paths)
-    assert [entry_number(p) for p in paths] == numbers
-    assert entry_number("history/1.json") is None
-    assert entry_number("history/0000000001.json.bak") is None
+    assert [number_of(HISTORY, p) for p in paths] == numbers
+    assert number_of(HISTORY, "history/1.json") is None
+    assert number_of(HISTORY, "history/0000000001.json.bak") is None
     for n in (0, -1, 10**10):
         with pytest.raises(ValueError, match="no number"):
             entry_path(n)

@@ -21,6 +21,7 @@ from moorline.driver.loop import DriverLoop, now_ms
 from moorline.driver.supervision import Supervision
 from moorline.errors import InvalidArgument, LeadershipLost, StorageError
 from moorline.model.config.leadership import StorageLease, ZooKeeper
+from moorline.model.facts import YIELDED, Term
 from moorline.protocol.supervision import leadership as le
 from moorline.storage.history import History
 from moorline.storage.lease import LeaseFiles
@@ -37,16 +38,16 @@ class Lease(Protocol):
     #: Who leads, for people.
     leader: str
 
-    def look(self) -> le.Term | None:
+    def look(self) -> Term | None:
         """The highest term."""
 
-    def take(self, term: le.Term) -> bool:
+    def take(self, term: Term) -> bool:
         """Create a term of ours. False if its number is taken."""
 
-    def renew(self, term: le.Term) -> bool:
+    def renew(self, term: Term) -> bool:
         """Create the next term of ours, if the last one is ours still."""
 
-    def record(self, term: le.Term) -> None:
+    def record(self, term: Term) -> None:
         """Put the end of our last term on record."""
 
     def close(self) -> None:
@@ -91,7 +92,7 @@ class Election:
     def close(self) -> None:
         """The driver is done with the job: put its outcome on record, if it was ours to say."""
         status = self._loop.status
-        outcome = status.value if status.is_terminal and not self._loop.has_crashed else le.YIELDED
+        outcome = status.value if status.is_terminal and not self._loop.has_crashed else YIELDED
         self._events.put(le.JobEnded(outcome))
         # A candidate that never asked to lead has nothing that others wait for: its lease is closed in its own time.
         if self._machine.asked is not None and not self._done.wait(CLOSING_SECONDS):
@@ -148,7 +149,7 @@ class Election:
             log.exception("the lease of job %r failed", self._job)
             reason = f"the lease failed: {error!r}"
             self._lose(reason)
-            event = le.JobEnded(le.YIELDED)
+            event = le.JobEnded(YIELDED)
         if event is not None:
             self._tell(event)
             self._events.put(event)

@@ -28,7 +28,7 @@ from kazoo.security import CREATOR_ALL_ACL
 
 from moorline.errors import StorageError
 from moorline.model.config.leadership import ZooKeeper
-from moorline.protocol.supervision.leadership import YIELDED, Term
+from moorline.model.facts import YIELDED, Term
 from moorline.storage.layout import safe_name
 from moorline.storage.lease import TermFile
 
@@ -59,7 +59,7 @@ class ZooKeeperLease:
             # Nobody holds it: if its holder has not said how it ended, it is gone.
             return replace(last, ended=last.ended or YIELDED) if last.holder != "?" else None
 
-        return self._asking("look who leads in", ask)
+        return self._call("look who leads in", ask)
 
     def take(self, term: Term) -> bool:
         def create(client: Any) -> bool:
@@ -76,13 +76,13 @@ class ZooKeeperLease:
                     raise answer
             return True
 
-        return self._asking("take the lead in", create)
+        return self._call("take the lead in", create)
 
     def renew(self, term: Term) -> bool:
-        return self._asking("renew the lead in", lambda client: self._replace(client, term, delete=False))
+        return self._call("renew the lead in", lambda client: self._replace(client, term, delete=False))
 
     def record(self, term: Term) -> None:
-        self._asking("give up the lead in", lambda client: self._replace(client, term, delete=True))
+        self._call("give up the lead in", lambda client: self._replace(client, term, delete=True))
 
     def close(self) -> None:
         self._is_closed = True
@@ -121,13 +121,12 @@ class ZooKeeperLease:
             return False
         return status.ephemeralOwner == client.client_id[0] and self._read(data) == term
 
-    def _asking(self, operation: str, ask: Callable[[Any], T]) -> T:
+    def _call(self, operation: str, request: Callable[[Any], T]) -> T:
         where = f"zookeeper {self._config.hosts}{self._path}"
         try:
-            return ask(self._connected())
+            return request(self._connected())
         except (KazooException, KazooTimeoutError, OSError) as error:
-            told = str(error) or type(error).__name__
-            raise StorageError(where, operation, told) from error
+            raise StorageError(where, operation, str(error) or type(error).__name__) from error
 
     def _connected(self) -> Any:
         if self._is_closed:
@@ -155,11 +154,11 @@ class ZooKeeperLease:
 
     def _read(self, data: bytes) -> Term:
         try:
-            found = msgspec.json.decode(data, type=TermFile)
+            term = msgspec.json.decode(data, type=TermFile)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return Term(0, "?", "")
-        self.leader = f"process {found.pid} on {found.host}"
-        return Term(found.number, found.holder, found.run, found.ended)
+        self.leader = f"process {term.pid} on {term.host}"
+        return Term(term.number, term.holder, term.run, term.ended)
 
 
 def _bytes(term: Term) -> bytes:

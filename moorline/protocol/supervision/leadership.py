@@ -29,21 +29,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
-#: The leader has gone, but not the job: whoever comes goes on with the same run.
-YIELDED = "yielded"
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """One number, and who has it."""
-
-    number: int
-    holder: str
-    #: What one leader began and its successors go on with, until the job has ended.
-    run: str
-    #: Empty while it is held; how the job ended; or :data:`YIELDED`.
-    ended: str = ""
-
+from moorline.model.facts import YIELDED, Term
 
 # --- events -----------------------------------------------------------------------------------
 

@@ -80,7 +80,7 @@ def _audit_files(world: Simulation) -> None:
         there = {path: size for path, size in there.items() if path not in swept}
     if there.keys() - named:
         raise AssertionError(f"seed {world.seed}: no checkpoint names {sorted(there.keys() - named)}")
-    own = lineage([r.found for r in records])
+    own = lineage([r.fact for r in records])
     given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
     kept = {r.entry.checkpoint for r in own if isinstance(r.entry, Manifest)} - given_up
     enough = len(world.driver.supervision.checkpoints) >= world.driver.retained

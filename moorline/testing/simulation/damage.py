@@ -24,7 +24,7 @@ def damage_newest(store: BlobStore, job: str, injection: Injection, *, has_outsi
     there = {blob.path for blob in store.list("data/")}  # some may be gone since another driver died
     own = [f.path for f in manifests[-1].files() if f.path in there - shared] if manifests else []
     # The final checkpoint of a stop: then there is its savepoint. Elsewhere a store outside cannot go back at all.
-    found = [r.found for r in records]
+    found = [r.fact for r in records]
     is_final = ended_with_a_savepoint(found, lineage(found)) is not None and bool(manifests)
     if not is_final and (has_outside_state or len(manifests) < 2):
         return
@@ -42,7 +42,7 @@ def _restorable(records: list[Record]) -> list[Manifest]:
     """The checkpoints that the job may go back to, oldest first."""
     given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
     # What was there before the job was started anew, from a savepoint, is not for it to go back to.
-    own = lineage([r.found for r in records])
+    own = lineage([r.fact for r in records])
     # Nor is what came before a savepoint that it was stopped with.
     stopped_at = max([r.entry.stopped_at for r in own if isinstance(r.entry, Claim)], default=0)
     kept = [r.entry for r in own if isinstance(r.entry, Manifest) and r.entry.checkpoint > stopped_at]
