@@ -114,7 +114,7 @@ if TYPE_CHECKING:
     from moorline.spark.dataframes import from_dataframe, to_dataframe
     from moorline.spark.handle import Handle, Result
     from moorline.spark.run import run, start
-    from moorline.spark.session import spark_config
+    from moorline.spark.session.settings import spark_config
     from moorline.spark.tables import read_snapshot, register
 
 __version__ = "0.1.0"
@@ -126,7 +126,7 @@ _ON_SPARK = {
     "from_dataframe": "moorline.spark.dataframes",
     "run": "moorline.spark.run",
     "start": "moorline.spark.run",
-    "spark_config": "moorline.spark.session",
+    "spark_config": "moorline.spark.session.settings",
     "read_snapshot": "moorline.spark.tables",
     "register": "moorline.spark.tables",
     "SnapshotWriter": "moorline.snapshots.tables.writer",

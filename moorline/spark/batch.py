@@ -41,7 +41,9 @@ from moorline.model.ids import Attempt, SubtaskId
 from moorline.model.wire.deployment import Deployment
 from moorline.protocol.lowering import lower
 from moorline.snapshots.compatibility import check_declared
-from moorline.spark import exchange, session, shipping
+from moorline.spark import exchange, shipping
+from moorline.spark.session import settings
+from moorline.spark.session.embedded import embedded
 from moorline.spark.sources import DataFrameSource
 from moorline.subtask.batch import rows as batch_rows
 from moorline.subtask.batch.rows import ORDER, SCHEMA
@@ -93,7 +95,7 @@ def run(
     check_declared(plan.graph)
     with ExitStack() as resources:
         if spark is None:
-            spark = resources.enter_context(session.embedded(os.cpu_count() or 1, TASK_FAILURES))
+            spark = resources.enter_context(embedded(os.cpu_count() or 1, TASK_FAILURES))
         sinks = [o for o in plan.graph.operators if isinstance(o.function, Sink)]
         try:
             found = _collect(spark, plan, object_reuse)
@@ -169,8 +171,8 @@ def to_rows(
     object_reuse: bool = False,
 ) -> DataFrame:
     """The whole job. ``last``: what runs in the last stage instead of :func:`run_stage`, and what its rows are."""
-    session.check(spark, is_pipelined=False)
-    session.same_python(spark)
+    settings.check(spark, is_pipelined=False)
+    settings.same_python(spark)
     packed = shipping.pack(Deployment(plan, Attempt(1), state=StateConfig(one_key=True, object_reuse=object_reuse)))
     rows: DataFrame | None = None
     for stage, width in enumerate(plan.widths):

@@ -20,9 +20,10 @@ from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.elements import unpack_results
 from moorline.model.wire.handshake import new_secret
 from moorline.model.wire.messages import Order
-from moorline.spark import exchange, session, shipping
+from moorline.spark import exchange, shipping
 from moorline.spark.entry import TaskSpec, run_task
 from moorline.spark.pieces import Pieces
+from moorline.spark.session import settings
 
 #: How long an attempt waits for Spark to have enough executors, after one has died for example.
 SLOTS_SECONDS = 120.0
@@ -36,7 +37,7 @@ class SparkCluster:
     ) -> None:
         self._spark, self._loop, self._job, self._flush_ms = spark, loop, job, flush_ms
         self._storage = (checkpoints.location, checkpoints.storage_options) if checkpoints else ("", None)
-        self._session = session.own_session(spark)
+        self._session = settings.own_session(spark)
         self._server: ControlServer | None = None
         self._group = ""
         self._cancelled = threading.Event()
@@ -45,7 +46,7 @@ class SparkCluster:
     def launch(self, deployment: Deployment) -> None:
         attempt = deployment.attempt
         secret = new_secret()
-        bind, advertise = session.control_host(self._spark)
+        bind, advertise = settings.control_host(self._spark)
         loop = self._loop
         self._server = ControlServer(
             bind,

@@ -2,7 +2,8 @@
 
 Spark starts this once per executor (``spark.python.daemon.module``) instead of its own daemon, which it then becomes.
 Workers are forked from it, so none of them has to import Arrow, pandas and us again: an attempt starts in a fraction
-of the time. Nothing is opened here; files, sockets and threads belong to the workers.
+of the time. Nothing is opened here; files, sockets and threads belong to the workers. Users have the name of this
+module in their settings, so it stays where it is.
 
 What is loaded by then is taken out of the garbage collector's sight: Spark has a worker collect garbage after every
 task, which would go through all of it, and copy the memory that forked processes share.
@@ -33,14 +34,14 @@ _worker: Any = daemon.worker
 
 
 def main(infile: Any, outfile: Any) -> None:
-    """A worker's task. The word that it is free is in ``outfile`` when it is over, and goes out when we return."""
+    """A worker's task. Spark's "worker idle" byte is buffered in ``outfile`` and flushed when we return."""
     _main(infile, outfile)
     if "SPARK_PIPELINED_UDF" in os.environ:
         time.sleep(FREE_AFTER_SECONDS)
 
 
 def worker(sock: Any, authenticated: bool) -> int:
-    """One task of a worker. That its end of the line is gone is how a cancelled task ends: nothing to print."""
+    """One task of a worker. A cancelled one finds its line closed, which is nothing to print."""
     try:
         code: int = _worker(sock, authenticated)
         return code

@@ -37,14 +37,14 @@ from moorline.spark import shipping
 from moorline.spark.exchange import ARROW_SCHEMA
 from moorline.spark.pieces import PIECE_BYTES, Pieces, cut
 from moorline.storage.stores.open import open_store, remember_options
-from moorline.subtask.control import ControlLine
+from moorline.subtask.control.line import ControlLine
+from moorline.subtask.control.stalls import StallWatch
 from moorline.subtask.environment import Environment
 from moorline.subtask.failure_report import describe_failure
 from moorline.subtask.iteration.feedback import MEMORY_BUDGET
 from moorline.subtask.iteration.lines import FeedbackLost, FeedbackReceiver, FeedbackSender
 from moorline.subtask.output import Rows
 from moorline.subtask.spill_queue import SpillQueue
-from moorline.subtask.stalls import StallWatch
 from moorline.subtask.task import Subtask
 from moorline.subtask.time_accounting import Activity
 

@@ -29,9 +29,11 @@ from moorline.model.durations import Duration, milliseconds
 from moorline.model.options import checks_options
 from moorline.protocol.lowering import lower
 from moorline.snapshots.compatibility import check_declared
-from moorline.spark import batch, exchange, quiet, session
+from moorline.spark import batch, exchange
 from moorline.spark.cluster import SparkCluster
 from moorline.spark.handle import Handle, Result
+from moorline.spark.session import quiet, settings
+from moorline.spark.session.embedded import embedded
 from moorline.spark.start_options import StartOptions
 from moorline.storage.history import History
 from moorline.storage.layout import job_url
@@ -116,8 +118,8 @@ def start(
     try:
         if spark is None:
             # More than the job needs now: a slot is a thread, and it may be rescaled or have company.
-            spark = resources.enter_context(session.embedded(max(2 * slots, 32)))
-        session.check(spark)
+            spark = resources.enter_context(embedded(max(2 * slots, 32)))
+        settings.check(spark)
         if ha is None:  # a standby may get its executors when those of the leader are gone
             _check_slots(spark, slots)
         resources.enter_context(quiet.hushed(spark))

@@ -12,8 +12,8 @@ the same answer, no class of the job is needed, and nothing in an answer can run
     nothing stored        None
 
 A look changes nothing: no time of last access, no mark that something has changed, no cache that a record would
-notice. What is over its time to live is not shown. Called between two batches by ``subtask/queries.py``, and for
-snapshots by ``snapshots/lookup.py``.
+notice. What is over its time to live is not shown. Called between two batches by ``subtask/control/queries.py``, and
+for snapshots by ``snapshots/lookup.py``.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ from moorline.model.wire.messages import (
     SendBackTo,
     Trigger,
 )
-from moorline.subtask import queries
 from moorline.subtask.clocks import Clocks
+from moorline.subtask.control import queries
 from moorline.subtask.environment import Environment
 from moorline.subtask.inputs import Inputs
 from moorline.subtask.operators.base import ChainedOperator

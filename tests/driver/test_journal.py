@@ -81,7 +81,7 @@ def test_a_traceback_is_logged_once_and_not_if_the_job_gives_up(lines):
 
 SCRIPT = """
 import logging, sys
-from moorline.spark.quiet import show_log
+from moorline.spark.session.quiet import show_log
 if "before" in sys.argv:
     logging.basicConfig(format="theirs: %(message)s", level=logging.WARNING)
 show_log()

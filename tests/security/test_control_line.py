@@ -19,8 +19,8 @@ from moorline.model.ids import Attempt, SubtaskId
 from moorline.model.wire import handshake, messages
 from moorline.model.wire.handshake import LENGTH, MAC_SIZE, Challenge, Hello, Line, Refused
 from moorline.model.wire.messages import Acknowledged, Confirm, Order, Progress, Report, Trigger
-from moorline.subtask.control import ControlLine
-from moorline.subtask.dialing import DIAL_SECONDS
+from moorline.subtask.control.dialing import DIAL_SECONDS
+from moorline.subtask.control.line import ControlLine
 
 JOB, ATTEMPT = "secret-job", Attempt(3)
 SUBTASKS = {SubtaskId(0, 0), SubtaskId(0, 1), SubtaskId(1, 0)}

@@ -19,7 +19,7 @@ from moorline.storage import segments as snapshots
 from moorline.storage.history import History
 from moorline.storage.stores.local import LocalStore
 from moorline.storage.stores.open import open_store, remember_options
-from moorline.subtask.scratch_dir import make_local_folder
+from moorline.subtask.restore.scratch_dir import make_local_folder
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,9 @@ from pyspark import SparkConf
 
 import moorline as mo
 from moorline.errors import InvalidArgument, SparkUnsuitable
-from moorline.spark import daemon, session
+from moorline.spark import daemon
+from moorline.spark.session import settings
+from moorline.spark.session.embedded import require_java
 
 
 class OtherSpark:
@@ -37,14 +39,14 @@ class OtherSpark:
 
 def problems(spark: object) -> list[str]:
     with pytest.raises(SparkUnsuitable) as refused:
-        session.check(spark)
+        settings.check(spark)
     assert str(refused.value).startswith("Spark cannot run this job:\n  - ")
     return refused.value.problems
 
 
 def test_a_spark_that_is_set_up_well_is_not_complained_about():
-    session.check(OtherSpark())
-    session.check(OtherSpark("4.3.17"))
+    settings.check(OtherSpark())
+    settings.check(OtherSpark("4.3.17"))
 
 
 def test_spark_connect_is_refused_with_what_to_do():
@@ -60,11 +62,11 @@ def test_another_version_is_refused_by_name(version):
     assert f"it is Spark {version}; this version of Moorline runs on Spark 4.3.x" in told
 
 
-@pytest.mark.parametrize("name", session.CORE_SETTINGS)
+@pytest.mark.parametrize("name", settings.CORE_SETTINGS)
 def test_a_missing_setting_is_named_with_how_to_set_it(name):
     told = problems(OtherSpark(**{name: None}))
     assert told[0].startswith(f"{name} is not set; make the session with .config(")
-    assert f'.config("{name}", "{session.CORE_SETTINGS[name]}")' in told[0]
+    assert f'.config("{name}", "{settings.CORE_SETTINGS[name]}")' in told[0]
     assert "mo.spark_config() returns all settings" in told[-1]
 
 
@@ -74,13 +76,13 @@ def test_a_switch_that_is_off_is_named():
 
 
 def test_sizes_are_the_users_choice():
-    session.check(OtherSpark(**{"spark.shuffle.streaming.readerMaxMemory": "4194304", "spark.buffer.size": "1024"}))
+    settings.check(OtherSpark(**{"spark.shuffle.streaming.readerMaxMemory": "4194304", "spark.buffer.size": "1024"}))
 
 
 @pytest.mark.parametrize("name", ["spark.dynamicAllocation.enabled", "spark.speculation"])
 def test_what_a_pipelined_job_cannot_live_with_is_named(name):
     assert f"{name} is true; a pipelined job needs it off" in problems(OtherSpark(**{name: "TRUE"}))
-    session.check(OtherSpark(**{name: "false"}))
+    settings.check(OtherSpark(**{name: "false"}))
 
 
 def test_everything_that_is_wrong_is_told_at_once():
@@ -95,12 +97,12 @@ def test_everything_that_is_wrong_is_told_at_once():
 
 def test_the_control_port_listens_where_spark_does_and_never_everywhere():
     local = OtherSpark(**{"spark.master": "local[4]", "spark.driver.host": "10.0.0.7"})
-    assert session.control_host(local) == ("127.0.0.1", "127.0.0.1")
+    assert settings.control_host(local) == ("127.0.0.1", "127.0.0.1")
     cluster = OtherSpark(**{"spark.driver.host": "10.0.0.7"})
-    assert session.control_host(cluster) == ("10.0.0.7", "10.0.0.7")
+    assert settings.control_host(cluster) == ("10.0.0.7", "10.0.0.7")
     behind = OtherSpark(**{"spark.driver.host": "driver.example", "spark.driver.bindAddress": "10.0.0.8"})
-    assert session.control_host(behind) == ("10.0.0.8", "driver.example")
-    assert session.control_host(OtherSpark()) == ("127.0.0.1", "127.0.0.1")
+    assert settings.control_host(behind) == ("10.0.0.8", "driver.example")
+    assert settings.control_host(OtherSpark()) == ("127.0.0.1", "127.0.0.1")
 
 
 # --- Java ---------------------------------------------------------------------------------------
@@ -110,10 +112,10 @@ def test_without_java_the_message_says_how_to_get_it(monkeypatch, tmp_path):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SparkUnsuitable, match="no Java was found; install Java 17"):
-        session.require_java()
+        require_java()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     with pytest.raises(SparkUnsuitable, match="set JAVA_HOME"):
-        session.require_java()
+        require_java()
 
 
 @pytest.mark.parametrize(("told", "fits"), [("1.8.0_392", False), ("11.0.2", False), ("17.0.9", True), ("21", True)])
@@ -124,10 +126,10 @@ def test_a_java_that_is_too_old_is_refused_by_its_version(monkeypatch, tmp_path,
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     if fits:
-        session.require_java()
+        require_java()
     else:
         with pytest.raises(SparkUnsuitable, match=f"is Java {told.split('.')[0]}; Spark .* needs Java 17 or newer"):
-            session.require_java()
+            require_java()
 
 
 def test_a_job_without_java_fails_with_that_message_and_nothing_else(tmp_path):

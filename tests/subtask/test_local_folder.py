@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from moorline.subtask.scratch_dir import make_local_folder
+from moorline.subtask.restore.scratch_dir import make_local_folder
 
 
 def test_no_two_are_the_same(tmp_path):
@@ -17,7 +17,7 @@ def test_no_two_are_the_same(tmp_path):
 def test_what_a_killed_worker_left_is_removed_and_what_a_living_one_uses_is_not(tmp_path):
     mine = make_local_folder(str(tmp_path), "job", "op", 0, 1)
     script = (
-        "import os, signal, sys; from moorline.subtask.scratch_dir import make_local_folder;"
+        "import os, signal, sys; from moorline.subtask.restore.scratch_dir import make_local_folder;"
         "print(make_local_folder(sys.argv[1], 'job', 'op', 1, 1)); sys.stdout.flush(); os.kill(os.getpid(), 9)"
     )
     dead = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=60)

@@ -9,7 +9,7 @@ import moorline as mo
 from moorline.model import keys
 from moorline.model.wire.messages import Acknowledged, Answer, Query
 from moorline.state import peeking
-from moorline.subtask import queries
+from moorline.subtask.control import queries
 from moorline.testing import OperatorHarness
 
 

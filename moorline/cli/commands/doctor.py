@@ -87,12 +87,12 @@ def _python() -> _Finding:
 
 
 def _java() -> _Finding:
-    version, is_ok = importlib.import_module("moorline.spark.machine").java_version()
+    version, is_ok = importlib.import_module("moorline.spark.session.machine").java_version()
     return _finding("Java", is_ok, version, "Install a JDK of version 17 or newer, or set JAVA_HOME to one.")
 
 
 def _spark() -> _Finding:
-    version, is_ok = importlib.import_module("moorline.spark.machine").spark_version()
+    version, is_ok = importlib.import_module("moorline.spark.session.machine").spark_version()
     return _finding("Spark", is_ok, version, 'Install the version we run on: pip install "pyspark[sql]>=4.3,<4.4".')
 
 
@@ -137,7 +137,7 @@ def _checkpoints(location: str) -> _Finding:
 
 
 def _master(master: str) -> _Finding:
-    detail, problems = importlib.import_module("moorline.spark.machine").examine(master)
+    detail, problems = importlib.import_module("moorline.spark.session.machine").examine(master)
     return _Finding("master", "missing" if problems else "ok", detail or master, "; ".join(problems))
 
 

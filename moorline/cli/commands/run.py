@@ -90,7 +90,7 @@ def command(
 
 def _start(job: Any, master: str | None, options: dict[str, Any]) -> Any:
     # Loaded here: the other commands do without Spark, and are there at once.
-    spark = importlib.import_module("moorline.spark.machine").on_master(master) if master else None
+    spark = importlib.import_module("moorline.spark.session.machine").on_master(master) if master else None
     return importlib.import_module("moorline.spark.run").start(job, spark, **options)
 
 

@@ -12,7 +12,7 @@ nothing else: only the answer to a challenge shows that the other end holds the 
 
 Then every message is a frame: u32 length, 16-byte MAC, payload, where the MAC covers the direction, a
 sequence number and the payload under a key made from the secret and both nonces: a frame cannot be forged,
-replayed, reordered or reflected. Pure: ``driver/control/server.py`` and ``subtask/control.py`` move the bytes. The
+replayed, reordered or reflected. Pure: ``driver/control/server.py`` and ``subtask/control/line.py`` move the bytes. The
 lines of a loop (``subtask/iteration/lines.py``) begin in the same way; there the receiver stands in the driver's place.
 """
 

@@ -24,7 +24,7 @@ from moorline.model.ids import Attempt, SubtaskId
 from moorline.model.wire import handshake
 from moorline.model.wire.handshake import FRAME_LIMIT, HANDSHAKE_SECONDS, LENGTH, MAC_SIZE, Hello, Line, Proof, Refused
 from moorline.model.wire.waiting_room import WaitingRoom
-from moorline.subtask.dialing import DIAL_SECONDS, dial, receive, receive_plain, send_plain
+from moorline.subtask.control.dialing import DIAL_SECONDS, dial, receive, receive_plain, send_plain
 
 #: A large frame goes in pieces of this size.
 PIECE_BYTES = 1 << 20

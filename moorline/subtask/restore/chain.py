@@ -44,8 +44,8 @@ from moorline.subtask.operators.timestamps import TimestampsOperator
 from moorline.subtask.output import Linked
 from moorline.subtask.restore.regroup import filter_to_key_groups
 from moorline.subtask.restore.rekey import Rekeying
+from moorline.subtask.restore.scratch_dir import make_local_folder
 from moorline.subtask.restore.state import as_rows, as_stored, keyed_handles, plain_elements, read_elements, read_raw
-from moorline.subtask.scratch_dir import make_local_folder
 from moorline.subtask.windows.operator import window_operator
 
 

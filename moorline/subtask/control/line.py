@@ -13,7 +13,7 @@ from moorline.model.ids import Attempt, SubtaskId
 from moorline.model.wire import messages
 from moorline.model.wire.handshake import FRAME_LIMIT, LENGTH, MAC_SIZE, Refused
 from moorline.model.wire.messages import Order, Report
-from moorline.subtask.dialing import DIAL_SECONDS, dial, receive
+from moorline.subtask.control.dialing import DIAL_SECONDS, dial, receive
 
 
 class ControlLine:

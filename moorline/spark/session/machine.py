@@ -12,7 +12,8 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from moorline.errors import SparkUnsuitable
-from moorline.spark import exchange, session
+from moorline.spark import exchange
+from moorline.spark.session import settings
 
 #: Spark 4 needs this one or a newer one.
 JAVA = 17
@@ -20,7 +21,7 @@ JAVA = 17
 
 def on_master(master: str) -> SparkSession:
     """A session on a Spark master, with all settings that a job needs."""
-    builder = SparkSession.builder.master(master).appName("moorline").config(map=session.spark_config())
+    builder = SparkSession.builder.master(master).appName("moorline").config(map=settings.spark_config())
     try:
         return builder.getOrCreate()
     except Exception as error:  # whatever py4j and Java raise
@@ -31,7 +32,7 @@ def on_master(master: str) -> SparkSession:
 def spark_version() -> tuple[str, bool]:
     """The version of PySpark, and whether it is one that we run on."""
     found = pyspark.__version__
-    return found, found.startswith(session.SUPPORTED + ".")
+    return found, found.startswith(settings.SUPPORTED + ".")
 
 
 def java_version() -> tuple[str, bool]:
@@ -56,7 +57,7 @@ def examine(master: str) -> tuple[str, list[str]]:
     except SparkUnsuitable as error:
         return "", error.problems
     try:
-        session.check(spark)
+        settings.check(spark)
         return f"{exchange.free_slots(spark)} slots, Spark {spark.version}", []
     except SparkUnsuitable as error:
         return "", error.problems
