@@ -1,4 +1,4 @@
-"""From an encoding back to the key, or to what stands for it."""
+"""Decoding: from an encoding back to the key, or to the object that stands for it in memory."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ def key_classes(key_type: Any) -> Classes:
     >>> key_classes(tuple[int, str])
     {}
     """
-    found: Classes = {}
+    classes: Classes = {}
     todo = [key_type]
     while todo:
-        one = todo.pop()
-        todo += [a for a in typing.get_args(one) if a is not Ellipsis]
-        if isinstance(one, type) and one.__qualname__ not in found:
-            if issubclass(one, Enum):
-                found[one.__qualname__] = one
-            elif dataclasses.is_dataclass(one):
-                found[one.__qualname__] = one
-                todo += typing.get_type_hints(one).values()
-    return found
+        part = todo.pop()
+        todo += [a for a in typing.get_args(part) if a is not Ellipsis]
+        if isinstance(part, type) and part.__qualname__ not in classes:
+            if issubclass(part, Enum):
+                classes[part.__qualname__] = part
+            elif dataclasses.is_dataclass(part):
+                classes[part.__qualname__] = part
+                todo += typing.get_type_hints(part).values()
+    return classes
 
 
 def decode(encoded: bytes, classes: Classes | None = None) -> Any:
@@ -65,7 +65,7 @@ def decode(encoded: bytes, classes: Classes | None = None) -> Any:
 
 
 def decode_identity(encoded: bytes) -> Any:
-    """What stands for a key in memory, from its encoding alone. ``ValueError`` means that this is no encoding.
+    """The object that stands for a key in memory, from its encoding alone. Raises ``ValueError`` for what is none.
 
     >>> from moorline.model.keys import encode
     >>> decode_identity(encode(("a", 1))), decode_identity(b"eColour\\0RED")

@@ -55,7 +55,7 @@ LENGTH = struct.Struct(">I")
 
 
 class Encoded:
-    """Base of what stands for a key in memory and knows its encoding."""
+    """Base of the objects that stand for a key in memory and know its encoding."""
 
     __slots__ = ("encoded",)
 

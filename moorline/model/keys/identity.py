@@ -1,4 +1,4 @@
-"""Which object stands for a key in memory: one that is equal to another exactly when their encodings are.
+"""Identities: the object that stands for a key in memory, equal to another exactly when their encodings are.
 
 Dicts of state, caches and sets of keys compare keys as Python does. For most keys that is how their encodings compare
 (``model/keys/encoding.py``), and they stand for themselves. For some it is not: two moments of a repeated hour are
@@ -116,24 +116,24 @@ class KeyIdentities:
         self._key_type, self._seen = key_type, set[type]()
 
     def expect(self, kinds: Collection[str]) -> None:
-        """There is restored state under keys of these kinds. Empty: nobody knows."""
+        """Take note of restored state under keys of these kinds. Empty: they are not known."""
         if kinds:
             self.kinds.update(kinds)
             declared = [] if self._key_type is None else kinds_of_type(self._key_type)
             self._expected = [*kinds] if clash(kinds, declared) else [*kinds, *declared]
 
-    def of_batch(self, found: list[Any]) -> list[Any]:
-        """What stands for each of these keys. A list of plain keys is given back as it is."""
-        types = set(map(type, found))
+    def of_batch(self, batch: list[Any]) -> list[Any]:
+        """The identity of each of these keys. A list of plain keys is given back as it is."""
+        types = set(map(type, batch))
         if not types <= self._seen:
-            self._look_at(types - self._seen, found)
-        if types <= PLAIN or (types == _TUPLE and _SIMPLE.issuperset(map(type, chain.from_iterable(found)))):
-            return found
-        return [self.of(key) for key in found]
+            self._look_at(types - self._seen, batch)
+        if types <= PLAIN or (types == _TUPLE and _SIMPLE.issuperset(map(type, chain.from_iterable(batch)))):
+            return batch
+        return [self.of(key) for key in batch]
 
-    def _look_at(self, types: set[type], found: list[Any]) -> None:
-        """Take note of the kinds of keys. The first batch tells whether they are those of the restored state."""
-        some = [next(key for key in found if type(key) is one) for one in types]
+    def _look_at(self, types: set[type], batch: list[Any]) -> None:
+        """Take note of the kinds of keys. The first batch shows whether they are those of the restored state."""
+        some = [next(key for key in batch if type(key) is kind) for kind in types]
         kinds = [kind_of(keys.encode(key)) for key in some]
         if self._expected is not None and not any(fits(kind, self._expected) for kind in kinds):
             raise KeysChanged(self._uid, tuple(sorted(self.kinds)), kinds[0], f"{some[0]!r:.200}")
@@ -144,7 +144,7 @@ class KeyIdentities:
             self.kinds = {ANY}
 
     def of(self, key: Any) -> Any:
-        """What stands for a key. Raises ``keys.NotAKey``."""
+        """The identity of a key. Raises ``keys.NotAKey``."""
         if key is None:
             keys.encode(key)  # says why not
         if stands_for_itself(key) or isinstance(key, Encoded):
@@ -188,15 +188,15 @@ class KeyIdentities:
             self._note(type(key))
             self._learn_all(getattr(key, field.name) for field in dataclasses.fields(key))
 
-    def _learn_all(self, found: Iterable[Any]) -> None:
-        for one in found:
-            if type(one) not in PLAIN:
-                self._learn(one)
+    def _learn_all(self, parts: Iterable[Any]) -> None:
+        for part in parts:
+            if type(part) not in PLAIN:
+                self._learn(part)
 
     def _note(self, kind: type) -> None:
         known = self.classes.get(kind.__qualname__)
         if known is not None and known.__module__ != kind.__module__:
-            # Their members could not be told apart in a snapshot.
+            # A snapshot could not tell their members apart.
             raise KeyClassesClash(self._uid, kind.__qualname__, known.__module__, kind.__module__)
         self.classes[kind.__qualname__] = kind
 

@@ -1,4 +1,4 @@
-"""Of which kind is a key: what a snapshot says of the keys of an operator, and whether a job still has such keys.
+"""The kinds of keys: those that a snapshot says an operator has, and whether a job still has such keys.
 
 State is found again by the encoding of its key (``model/keys/encoding.py``). If the keys of a job are of another kind
 than those in a snapshot, no state is ever found again. So a snapshot names the kinds of keys that it has, and a job
@@ -31,8 +31,8 @@ ANY, ANY_TUPLE = "*", "(...)"
 MOST_KINDS = 64
 
 _OF_TAG = {
-    **{tag: kind for value_kind in KINDS for tag, kind in value_kind.key_tags.items()},
-    **{"(": "tuple", "{": "frozenset", "n": "None", "e": "enum", "D": "dataclass"},
+    **{tag.encode(): kind for value_kind in KINDS for tag, kind in value_kind.key_tags.items()},
+    **{b"(": "tuple", b"{": "frozenset", b"n": "None", b"e": "enum", b"D": "dataclass"},
 }
 #: The kinds of keys of a type and its subclasses.
 _OF_TYPE: dict[type, list[str]] = {
@@ -47,14 +47,15 @@ def kind_of(encoded: bytes) -> str:
     >>> kind_of(keys.encode(1.5)), kind_of(keys.encode(("a", 1, None))), kind_of(b"eColour\\0RED")
     ('number', '(str, number, None)', 'enum Colour')
     """
-    kind = _OF_TAG.get(encoded[:1].decode("latin-1"), ANY)
-    if kind == "tuple":
-        return f"({', '.join(_OF_TAG.get(item[:1].decode('latin-1'), ANY) for item in keys.items_of(encoded))})"
-    if kind == "enum":
-        return "enum " + encoded[1:].partition(b"\0")[0].decode()
-    if kind == "dataclass":
-        return f"dataclass {keys.items_of(encoded)[0][1:].decode()}"
-    return kind
+    match encoded[:1]:
+        case b"(":
+            return f"({', '.join(_OF_TAG.get(item[:1], ANY) for item in keys.items_of(encoded))})"
+        case b"e":
+            return "enum " + encoded[1:].partition(b"\0")[0].decode()
+        case b"D":
+            return f"dataclass {keys.items_of(encoded)[0][1:].decode()}"
+        case tag:
+            return _OF_TAG.get(tag, ANY)
 
 
 def fits(kind: str, known: Collection[str]) -> bool:
@@ -69,13 +70,14 @@ def fits(kind: str, known: Collection[str]) -> bool:
         return True
     if not kind.startswith("("):
         return False
-    tuples = [_items(one) for one in known if one.startswith("(")]
-    if ANY_TUPLE in known or len({len(one) for one in tuples}) > 1:
+    tuples = [_items(other) for other in known if other.startswith("(")]
+    if ANY_TUPLE in known or len(set(map(len, tuples))) > 1:
         return True
     loose = ("None", ANY)
     items = _items(kind)
     return any(
-        len(one) == len(items) and all(a == b or a in loose or b in loose for a, b in zip(items, one)) for one in tuples
+        len(others) == len(items) and all(a == b or a in loose or b in loose for a, b in zip(items, others))
+        for others in tuples
     )
 
 
@@ -89,8 +91,8 @@ def kinds_of_type(declared: Any) -> list[str]:
     >>> kinds_of_type(int | str), kinds_of_type(tuple[str, int | None]), kinds_of_type(None)
     (['number', 'str'], ['(str, number)', '(str, None)'], ['*'])
     """
-    found = list(dict.fromkeys(_kinds(declared)))
-    return [ANY] if ANY in found or not found or len(found) > MOST_KINDS else found
+    kinds = list(dict.fromkeys(_kinds(declared)))
+    return [ANY] if ANY in kinds or not kinds or len(kinds) > MOST_KINDS else kinds
 
 
 def _kinds(declared: Any) -> list[str]:
@@ -100,17 +102,14 @@ def _kinds(declared: Any) -> list[str]:
     if origin is typing.Annotated:
         return _kinds(arguments[0])
     if origin in (typing.Union, types.UnionType):
-        return [kind for one in arguments for kind in (["None"] if one is types.NoneType else _kinds(one))]
+        return [kind for member in arguments for kind in _part_kinds(member)]
     if origin is typing.Literal:
-        return [kind for one in arguments for kind in _kinds(type(one))]
+        return [kind for value in arguments for kind in _kinds(type(value))]
     if origin is tuple:
         if Ellipsis in arguments:
             return [ANY_TUPLE]
-        items = [
-            [_without_name(kind) for kind in (["None"] if a in (None, types.NoneType) else _kinds(a))]
-            for a in arguments
-        ]
-        return [f"({', '.join(one)})" for one in product(*items)]
+        items = [[_without_name(kind) for kind in _part_kinds(item)] for item in arguments]
+        return [f"({', '.join(kinds)})" for kinds in product(*items)]
     kind = origin if isinstance(origin, type) else declared
     if not isinstance(kind, type) or kind is object:
         return [ANY]
@@ -123,6 +122,10 @@ def _kinds(declared: Any) -> list[str]:
     if issubclass(kind, Enum):
         return [f"enum {kind.__qualname__}"]
     return [f"dataclass {kind.__qualname__}"] if dataclasses.is_dataclass(kind) else [ANY]
+
+
+def _part_kinds(declared: Any) -> list[str]:
+    return ["None"] if declared in (None, types.NoneType) else _kinds(declared)
 
 
 def _without_name(kind: str) -> str:
@@ -160,4 +163,6 @@ def clash(stored: Iterable[str], declared: Collection[str]) -> bool:
     (True, False, False)
     """
     known = list(stored)
-    return bool(known) and not any(fits(kind, declared) or any(fits(one, [kind]) for one in declared) for kind in known)
+    return bool(known) and not any(
+        fits(kind, declared) or any(fits(other, [kind]) for other in declared) for kind in known
+    )
