@@ -6,6 +6,9 @@ Used where a snapshot is read as a table (``snapshots/tables/chains.py``) and wh
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pyarrow as pa
 
 from moorline.errors import SnapshotCorrupt
@@ -17,8 +20,15 @@ from moorline.state.types.names import parse, parse_map
 #: Columns that have the same type in every state.
 FIXED = {"key_group": pa.int32(), "namespace": NAMESPACE, "last_access": pa.int64(), "ttl": pa.int64()}
 _KEYS = (pa.int64(), pa.string(), pa.binary())
-#: How far an outside store had come: bytes of its own, of no declared type.
-_UNTYPED = ("store",)
+
+
+@contextmanager
+def refusing_type(type_name: str, state: str) -> Iterator[None]:
+    """Raises :class:`SnapshotCorrupt` where the name of a type cannot be read."""
+    try:
+        yield
+    except (ValueError, KeyError) as error:
+        raise SnapshotCorrupt("the manifest", f"state {state!r} is of type {type_name:.100}: {error}") from error
 
 
 def value_types(kind: str, type_name: str, state: str) -> dict[str, pa.DataType]:
@@ -27,17 +37,17 @@ def value_types(kind: str, type_name: str, state: str) -> dict[str, pa.DataType]
     >>> value_types("map", "str to int", "seen")
     {'map_key': DataType(string), 'value': DataType(int64)}
     """
-    if kind in _UNTYPED:
-        return {"value": pa.binary()}
-    if kind == "raw":
-        return {"value": pa.large_binary()}
-    try:
-        if kind != "map":
-            return {"value": raw_type(parse(type_name)).arrow}
-        key, value = parse_map(type_name)
-        return {"map_key": raw_type(parse(key)).arrow, "value": raw_type(parse(value)).arrow}
-    except (ValueError, KeyError) as error:
-        raise SnapshotCorrupt("the manifest", f"state {state!r} is of type {type_name:.100}: {error}") from error
+    with refusing_type(type_name, state):
+        match kind:
+            case "store":  # how far an outside store had come: bytes of its own, of no declared type
+                return {"value": pa.binary()}
+            case "raw":
+                return {"value": pa.large_binary()}
+            case "map":
+                key, value = parse_map(type_name)
+                return {"map_key": raw_type(parse(key)).arrow, "value": raw_type(parse(value)).arrow}
+            case _:
+                return {"value": raw_type(parse(type_name)).arrow}
 
 
 def check_columns(schema: pa.Schema, handle: FileHandle) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from moorline.errors import SnapshotCorrupt
 from moorline.model.manifest import ElementsHandle, OperatorEntry
+from moorline.snapshots.columns import refusing_type
 from moorline.state.evolution.untyped import raw_type
 from moorline.state.types.leaf import StoredType
 from moorline.state.types.names import parse
@@ -68,11 +69,8 @@ def _handles(operator: OperatorEntry, state: str) -> list[tuple[int, ElementsHan
 
 def _type_of(handles: list[tuple[int, ElementsHandle]]) -> StoredType:
     handle = handles[-1][1]
-    try:
+    with refusing_type(handle.type, handle.state):
         return raw_type(parse(handle.type))
-    except (ValueError, KeyError) as error:
-        cause = f"state {handle.state!r} is of type {handle.type:.100}: {error}"
-        raise SnapshotCorrupt("the manifest", cause) from error
 
 
 def _column(handle: ElementsHandle, encoded: list[bytes], wanted: pa.DataType) -> pa.Array:
