@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from moorline.model import keys
-from moorline.state.evolution.untyped import natural, raw_type
+from moorline.state.evolution.untyped import raw_type, to_python
 from moorline.state.forms import Form
 from moorline.state.heap.rows import HAVE_ELEMENTS, Content, tables_of
 from moorline.state.types.names import parse, parse_map
@@ -98,7 +98,7 @@ def only_key(table: pa.Table, encoded: bytes) -> pa.Table:
 
 
 def value_of(peeked: Peeked) -> Any:
-    """The value in the rows of one key, in its natural form (``state/evolution/untyped.py``).
+    """The value in the rows of one key, as Python's (``state/evolution/untyped.py``).
 
     Raises ``ValueError`` if they are not rows of such a state.
 
@@ -111,8 +111,8 @@ def value_of(peeked: Peeked) -> Any:
     value_name, map_keys = peeked.type, None
     if peeked.kind == "map":
         key_name, value_name = parse_map(peeked.type)
-        map_keys = _naturals(key_name, table["map_key"])
-    values = _naturals(value_name, table["value"])
+        map_keys = _python_values(key_name, table["map_key"])
+    values = _python_values(value_name, table["value"])
     if "namespace" not in table.column_names:
         return _one(peeked.kind, values, map_keys)
     windows: dict[tuple[int, int] | None, list[int]] = {}
@@ -124,12 +124,12 @@ def value_of(peeked: Peeked) -> Any:
     }
 
 
-def _naturals(name: str, column: pa.ChunkedArray) -> list[Any]:
+def _python_values(name: str, column: pa.ChunkedArray) -> list[Any]:
     parsed = parse(name)
     reader = raw_type(parsed)
     if not column.type.equals(reader.arrow):
         raise ValueError(f"a column of {name} is {reader.arrow}, not {column.type}")
-    return [natural(parsed, raw) for raw in reader.from_array(column.combine_chunks())]
+    return [to_python(parsed, raw) for raw in reader.from_array(column.combine_chunks())]
 
 
 def _one(kind: str, values: list[Any], map_keys: list[Any] | None) -> Any:

@@ -23,24 +23,9 @@ from thoroughness import examples
 from moorline.errors import PickleRefused, StateIncompatible, UnsupportedType
 from moorline.model import value_kinds
 from moorline.state.evolution.plan import Where, check_readable, plan
-from moorline.state.types import names as type_names
+from moorline.state.types import tree
 from moorline.state.types.annotations import Pickled, RenamedFrom, stored
-from moorline.state.types.names import (
-    ArrayName,
-    ArrowName,
-    DictName,
-    EnumName,
-    FieldsName,
-    ListName,
-    LiteralName,
-    OptionalName,
-    PickleName,
-    TupleName,
-    Word,
-    parse,
-    parse_map,
-    spell,
-)
+from moorline.state.types.names import WORDS, parse, parse_map, spell
 
 HERE = Where("totals", "sums")
 
@@ -470,7 +455,7 @@ def test_what_migrate_makes_must_fit_and_its_errors_are_shown():
 
 # --- names ------------------------------------------------------------------------------------
 
-words = st.sampled_from(sorted(type_names.WORDS)).map(Word)
+words = st.sampled_from(sorted(WORDS)).map(tree.Word)
 odd = st.text(min_size=1, max_size=8) | st.sampled_from(["f.<locals>.Basket", "größe", 'a"b', "a, b", "x: int)", "\\"])
 arrows = st.recursive(
     st.sampled_from(
@@ -487,17 +472,17 @@ arrows = st.recursive(
 )
 names = st.recursive(
     words
-    | st.builds(EnumName, odd, st.booleans())
-    | st.lists(odd | st.integers() | st.booleans(), min_size=1, max_size=3).map(tuple).map(LiteralName)
-    | st.sampled_from(sorted(value_kinds.NUMPY_NUMBERS)).map(ArrayName)
-    | arrows.map(ArrowName)
-    | st.lists(odd, max_size=3).map(lambda n: PickleName(tuple(sorted(n)))),
+    | st.builds(tree.Enum, odd, st.booleans())
+    | st.lists(odd | st.integers() | st.booleans(), min_size=1, max_size=3).map(tuple).map(tree.Literal)
+    | st.sampled_from(sorted(value_kinds.NUMPY_NUMBERS)).map(tree.Array)
+    | arrows.map(tree.Arrow)
+    | st.lists(odd, max_size=3).map(lambda n: tree.Pickle(tuple(sorted(n)))),
     lambda inner: (
-        inner.filter(lambda t: not isinstance(t, OptionalName)).map(OptionalName)
-        | st.builds(ListName, st.sampled_from(["list", "set", "frozenset", "tuple"]), inner)
-        | st.lists(inner, min_size=1, max_size=3).map(lambda t: TupleName(tuple(t)))
-        | st.builds(DictName, inner, inner)
-        | st.builds(FieldsName, odd, st.dictionaries(odd, inner, min_size=1, max_size=3))
+        inner.filter(lambda t: not isinstance(t, tree.Optional)).map(tree.Optional)
+        | st.builds(tree.List, st.sampled_from([list, set, frozenset, tuple]), inner)
+        | st.lists(inner, min_size=1, max_size=3).map(lambda t: tree.Tuple(tuple(t)))
+        | st.builds(tree.Dict, inner, inner)
+        | st.builds(tree.Fields, odd, st.dictionaries(odd, inner, min_size=1, max_size=3))
     ),
     max_leaves=6,
 )
@@ -573,8 +558,9 @@ def test_a_hostile_name_is_a_value_error_and_a_reason(hostile):
 
 
 def test_names_of_the_first_snapshots_are_read():
-    assert parse("Movie(unit price: int, of: f.<locals>.X(a: int | None))") == FieldsName(
-        "Movie", {"unit price": Word("int"), "of": FieldsName("f.<locals>.X", {"a": OptionalName(Word("int"))})}
+    assert parse("Movie(unit price: int, of: f.<locals>.X(a: int | None))") == tree.Fields(
+        "Movie",
+        {"unit price": tree.Word("int"), "of": tree.Fields("f.<locals>.X", {"a": tree.Optional(tree.Word("int"))})},
     )
     assert parse_map("enum Colour to tuple[int, ...]") == ("enum Colour", "tuple[int, ...]")
     with pytest.raises(ValueError, match="' to ' is missing"):

@@ -19,24 +19,16 @@ from moorline.errors import InvalidKey, StateTypeMismatch
 from moorline.model import keys
 from moorline.model.value_kinds import LOWERED
 from moorline.state.evolution.untyped import raw_type
+from moorline.state.types import tree
+from moorline.state.types.annotations import UNFIT
 from moorline.state.types.leaf import LEAVES, LeafType, StoredType
-from moorline.state.types.names import (
-    ArrowName,
-    DictName,
-    EnumName,
-    FieldsName,
-    ListName,
-    OptionalName,
-    TupleName,
-    TypeName,
-    Word,
-    parse,
-)
+from moorline.state.types.names import parse
+from moorline.state.types.numpy import NumpyTimeType, NumpyType
 
 #: Words whose column holds the values themselves, not a text or bytes that stand for them.
 _DIRECT = {leaf.name for leaf in LEAVES.values() if isinstance(leaf, LeafType)}
-#: What the ways of storing raise for a value that does not fit.
-_UNFIT = (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, pa.ArrowException)
+#: Raised by the ways of storing for a value that does not fit.
+_UNFIT = (*UNFIT, KeyError, ArithmeticError)
 #: By the word of a type, and what a column may have instead of its values: how they are read from that.
 _LIFTS: dict[tuple[str, type], Callable[[Any], Any]] = {
     (kind.name, form.wire): form.lift
@@ -55,60 +47,54 @@ def stored_column(type_name: str, column: Any, state: str) -> pa.Array:
     >>> stored_column("tuple[int, float]", pa.array([{"f0": 1, "f1": 2.5}]), "sums").to_pylist()
     [{'f0': 1, 'f1': 2.5}]
     """
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    tree = parse(type_name)
-    kind = raw_type(tree)
-    if array.null_count and not isinstance(tree, OptionalName) and tree != Word("plain"):
+    array = _whole(column)
+    declared = parse(type_name)
+    kind = raw_type(declared)
+    if array.null_count and not isinstance(declared, tree.Optional) and declared != tree.PLAIN:
         raise StateTypeMismatch(state, type_name, f"{array.null_count} values are null")
     try:
-        return _converted(tree, kind, array)
+        return _converted(declared, kind, array)
     except _UNFIT as error:
         raise StateTypeMismatch(state, type_name, f"{error}") from error
 
 
 def check_stored(type_name: str, column: Any, state: str) -> pa.Array:
     """A column that claims to be in its stored form already. Raises if it is not."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    tree = parse(type_name)
-    kind = raw_type(tree)
+    array = _whole(column)
+    declared = parse(type_name)
+    kind = raw_type(declared)
     try:
         if not _alike(array.type, kind.arrow):
             raise TypeError(f"the column is {array.type} and should be {kind.arrow}")
-        if not _is_direct(tree):
+        if not _is_direct(declared):
             kind.from_array(array)
         return array if array.type == kind.arrow else array.cast(kind.arrow)
     except _UNFIT as error:
         raise StateTypeMismatch(state, type_name, f"{error}") from error
 
 
-def _converted(tree: TypeName, kind: StoredType, array: pa.Array) -> pa.Array:
+def _whole(column: Any) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _converted(declared: tree.Type, kind: StoredType, array: pa.Array) -> pa.Array:
     wanted = kind.arrow
-    if _is_direct(tree) and _alike(array.type, wanted):
+    if _is_direct(declared) and _alike(array.type, wanted):
         return array if array.type == wanted else array.cast(wanted)
-    is_numpy = isinstance(tree, Word) and tree.word.startswith("np.") and not tree.word.endswith("ndarray")
-    if isinstance(tree, ArrowName) or (is_numpy and _is_number(array.type) == _is_number(wanted)):
+    is_scalar = isinstance(kind, (NumpyType, NumpyTimeType))
+    if isinstance(declared, tree.Arrow) or (is_scalar and _is_number(array.type) == _is_number(wanted)):
         return array.cast(wanted)
-    return kind.to_array([_raw(tree, value) for value in array.to_pylist()])
+    return kind.to_array([_to_raw(declared, value) for value in array.to_pylist()])
 
 
-def _is_direct(tree: TypeName) -> bool:
-    match tree:
-        case Word(word):
+def _is_direct(declared: tree.Type) -> bool:
+    match declared:
+        case tree.Word(word):
             return word in _DIRECT
-        case OptionalName(inner):
-            return _is_direct(inner)
-        case ListName(_, item):
-            return _is_direct(item)
-        case TupleName(items):
-            return all(map(_is_direct, items))
-        case FieldsName(_, fields):
-            return all(map(_is_direct, fields.values()))
-        case DictName(key, value):
-            return _is_direct(key) and _is_direct(value)
-        case ArrowName():
-            return True
-        case _:
+        case tree.Enum() | tree.Literal() | tree.Array() | tree.Pickle():
             return False
+        case _:
+            return all(map(_is_direct, tree.parts(declared)))
 
 
 def _alike(one: pa.DataType, other: pa.DataType) -> bool:
@@ -135,33 +121,33 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-def _raw(tree: TypeName, value: Any) -> Any:
+def _to_raw(declared: tree.Type, value: Any) -> Any:
     """A value as Arrow shows it, in the raw form of ``state/evolution/untyped.py``."""
     if value is None:
         return None
-    match tree:
-        case OptionalName(inner):
-            return _raw(inner, value)
-        case ListName(_, item):
+    match declared:
+        case tree.Optional(inner):
+            return _to_raw(inner, value)
+        case tree.List(_, item):
             if isinstance(value, (str, bytes, dict)):
                 raise TypeError(f"{value!r:.100} is no list")
-            return [_raw(item, v) for v in value]
-        case TupleName(items):
+            return [_to_raw(item, v) for v in value]
+        case tree.Tuple(items):
             parts = list(value.values()) if isinstance(value, dict) else value
             if isinstance(parts, (str, bytes)) or len(parts) != len(items):
                 raise ValueError(f"{value!r:.100} does not have {len(items)} parts")
             if not isinstance(value, (dict, tuple)):
                 raise TypeError(f"{value!r:.100} is a list; a tuple is a struct of {len(items)} fields")
-            return tuple(_raw(t, v) for t, v in zip(items, parts))
-        case DictName(key, inner):
-            return [(_raw(key, k), _raw(inner, v)) for k, v in _pairs(value)]
-        case FieldsName(cls, fields):
+            return tuple(_to_raw(t, v) for t, v in zip(items, parts))
+        case tree.Dict(key, inner):
+            return [(_to_raw(key, k), _to_raw(inner, v)) for k, v in _pairs(value)]
+        case tree.Fields(cls, fields):
             if not isinstance(value, dict) or set(value) != set(fields):
                 raise ValueError(f"{value!r:.100} does not have the fields of {cls}: {', '.join(fields)}")
-            return tuple(_raw(t, value[name]) for name, t in fields.items())
-        case Word(word) if (word, type(value)) in _LIFTS:
+            return tuple(_to_raw(t, value[name]) for name, t in fields.items())
+        case tree.Word(word) if (word, type(value)) in _LIFTS:
             return _LIFTS[word, type(value)](value)
-        case EnumName(cls, False) if not isinstance(value, str):
+        case tree.Enum(cls, False) if not isinstance(value, str):
             raise TypeError(f"{value!r:.100} is not the name of a member of {cls}")
         case _:
             return value
@@ -182,7 +168,7 @@ def stored_keys(columns: list[Any], max_parallelism: int, uid: str) -> tuple[pa.
     >>> stored_keys([pa.array(["user-1"])], 128, "count")[1].tolist()
     [14]
     """
-    arrays = [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in columns]
+    arrays = [_whole(column) for column in columns]
     for array in arrays:
         if array.null_count:
             raise InvalidKey(uid, "None", "a row of the table", "None is not a key")
@@ -191,8 +177,8 @@ def stored_keys(columns: list[Any], max_parallelism: int, uid: str) -> tuple[pa.
         numbers = arrays[0].cast(pa.int64())
         return numbers, keys.int_key_groups(numbers.to_numpy(zero_copy_only=False), max_parallelism)
     listed = [a.to_pylist() for a in arrays]
-    found = listed[0] if len(arrays) == 1 else list(zip(*listed, strict=True))
-    encoded = [_encode(key, uid) for key in found]
+    keys_of_rows = listed[0] if len(arrays) == 1 else zip(*listed, strict=True)
+    encoded = [_encode(key, uid) for key in keys_of_rows]
     groups = key_groups_of_encoded(encoded, max_parallelism)
     if len(arrays) == 1 and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         return arrays[0].cast(pa.string()), groups

@@ -17,36 +17,24 @@
     fields              fields                         added with a default, dropped, renamed, reordered, converted
 
 Parts are converted by the same rules wherever they are. Narrowing, text from numbers, dates from times and other
-things that somebody has to decide are for ``migrate`` (``state/evolution/plan.py``, which calls this).
+other choices that only the author can make are for ``migrate`` (``state/evolution/plan.py``, which calls this).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from enum import Enum, auto
+from typing import Any, NamedTuple, NoReturn
 
 import pyarrow as pa
 
 from moorline.model.value_kinds import python_number
-from moorline.state.evolution.untyped import literal_base, natural, raw_type
+from moorline.state.evolution.untyped import literal_base, raw_type, to_python
+from moorline.state.types import tree
 from moorline.state.types.arrow import ArrowType
 from moorline.state.types.composite import DictType, Field, ListType, OptionalType, StructType
 from moorline.state.types.leaf import EnumType, FlagType, LeafType, LiteralType, PlainType, StoredType
-from moorline.state.types.names import (
-    ArrayName,
-    ArrowName,
-    DictName,
-    EnumName,
-    FieldsName,
-    ListName,
-    LiteralName,
-    OptionalName,
-    PickleName,
-    TupleName,
-    TypeName,
-    Word,
-    spell,
-)
+from moorline.state.types.names import spell
 from moorline.state.types.numpy import ArrayType, NumpyType, TypedArrayType
 from moorline.state.types.pickle import PickledType
 
@@ -61,13 +49,13 @@ class Mismatch(Exception):
 class Conversion:
     """A function from raw old values to new ones, and in words what it changes."""
 
-    def __init__(self, old: TypeName, new: StoredType) -> None:
+    def __init__(self, old: tree.Type, new: StoredType) -> None:
         self.notes: list[str] = []
         self.convert = self._any(old, new, "")
 
-    def _any(self, old: TypeName, new: StoredType, path: str) -> Convert:
+    def _any(self, old: tree.Type, new: StoredType, path: str) -> Convert:
         may_be_none = isinstance(new, (OptionalType, PlainType))
-        if isinstance(old, OptionalName) and not may_be_none:
+        if isinstance(old, tree.Optional) and not may_be_none:
             self._note(path, "no longer None (each value is checked)")
             inner = self._present(old.inner, new, path)
 
@@ -77,21 +65,21 @@ class Conversion:
                 return inner(raw)
 
             return refuse_none
-        if isinstance(new, OptionalType) and not isinstance(old, OptionalName) and old != Word("plain"):
+        if isinstance(new, OptionalType) and not isinstance(old, tree.Optional) and old != tree.PLAIN:
             self._note(path, "may be None now")
         wanted = new.inner if isinstance(new, OptionalType) else new
-        found = self._present(old.inner if isinstance(old, OptionalName) else old, wanted, path)
-        return lambda raw: None if raw is None else found(raw)
+        convert = self._present(old.inner if isinstance(old, tree.Optional) else old, wanted, path)
+        return lambda raw: None if raw is None else convert(raw)
 
-    def _present(self, old: TypeName, new: StoredType, path: str) -> Convert:
+    def _present(self, old: tree.Type, new: StoredType, path: str) -> Convert:
         if isinstance(new, PlainType):
             return self._to_plain(old, new, path)
         if isinstance(new, LiteralType):
             return self._to_literal(old, new, path)
-        if isinstance(old, LiteralName):
+        if isinstance(old, tree.Literal):
             self._note(path, f"any {new.name} now")
             return self._present(literal_base(old), new, path)
-        if old == Word("plain"):
+        if old == tree.PLAIN:
             self._note(path, f"{new.name} now (each value is checked)")
             return _at(path, new, _fitted(new))
         if isinstance(new, DictType):
@@ -105,7 +93,7 @@ class Conversion:
         if isinstance(new, (ArrayType, TypedArrayType)):
             return self._array(old, new, path)
         if isinstance(new, PickledType):
-            if not isinstance(old, PickleName):
+            if not isinstance(old, tree.Pickle):
                 _differ(old, new, path)
             if spell(old) != new.name:
                 self._note(path, "other classes allowed in pickles (each value is checked)")
@@ -114,10 +102,10 @@ class Conversion:
 
     # --- without parts ------------------------------------------------------------------------
 
-    def _leaf(self, old: TypeName, new: StoredType, path: str) -> Convert:
+    def _leaf(self, old: tree.Type, new: StoredType, path: str) -> Convert:
         if spell(old) == new.name:
             return _same
-        if isinstance(old, (Word, ArrowName)):
+        if isinstance(old, (tree.Word, tree.Arrow)):
             was = raw_type(old)
             if _holds(_number(was), _number(new)):
                 self._note(path, f"widened from {spell(old)} to {new.name}")
@@ -130,41 +118,41 @@ class Conversion:
                 return _same
         _differ(old, new, path)
 
-    def _enum(self, old: TypeName, new: EnumType | FlagType, path: str) -> Convert:
-        if not isinstance(old, EnumName) or old.is_flag is not isinstance(new, FlagType):
+    def _enum(self, old: tree.Type, new: EnumType | FlagType, path: str) -> Convert:
+        if not isinstance(old, tree.Enum) or old.is_flag is not isinstance(new, FlagType):
             _differ(old, new, path)
         self._class(old.cls, new.cls.__qualname__, path)
         return _at(path, new, new.cls if isinstance(new, FlagType) else new.member)
 
-    def _to_literal(self, old: TypeName, new: LiteralType, path: str) -> Convert:
+    def _to_literal(self, old: tree.Type, new: LiteralType, path: str) -> Convert:
         if spell(old) != new.name:
             self._note(path, f"{new.name} now (each value is checked)")
-        base = literal_base(old) if isinstance(old, LiteralName) else old
+        base = literal_base(old) if isinstance(old, tree.Literal) else old
         fitting = ("str", "int", "bool") if isinstance(new.base, PlainType) else (new.base.name,)
-        if not isinstance(base, Word) or base.word not in (*fitting, "plain"):
+        if not isinstance(base, tree.Word) or base.word not in (*fitting, "plain"):
             _differ(old, new, path)
         return _at(path, new, new.check)
 
-    def _to_plain(self, old: TypeName, new: StoredType, path: str) -> Convert:
-        if old == Word("plain"):
+    def _to_plain(self, old: tree.Type, new: StoredType, path: str) -> Convert:
+        if old == tree.PLAIN:
             return _same
         _check_plain(old, new, path)
         self._note(path, f"plain data now, as it was in {spell(old)}")
         check = _fitted(new)
-        return _at(path, new, lambda raw: check(natural(old, raw)))
+        return _at(path, new, lambda raw: check(to_python(old, raw)))
 
-    def _array(self, old: TypeName, new: ArrayType | TypedArrayType, path: str) -> Convert:
+    def _array(self, old: tree.Type, new: ArrayType | TypedArrayType, path: str) -> Convert:
         if spell(old) == new.name:
             return _at(path, new, _fitted(new))
-        if old == Word("np.ndarray"):
+        if old == tree.ANY_ARRAY:
             self._note(path, f"{new.name} now (each array is checked)")
             return _at(path, new, _fitted(new))
-        if isinstance(old, ArrayName) and isinstance(new, ArrayType):
+        if isinstance(old, tree.Array) and isinstance(new, ArrayType):
             self._note(path, "an array of any dtype now")
             return _at(path, new, _fitted(new))
-        if isinstance(old, ArrayName) and isinstance(new, TypedArrayType):
-            was, now, dtype = _number(raw_type(Word(old.item))), _number(new.item), new.dtype
-            must_be_checked = now[0] == "f" and was in (("i", 64), ("u", 64))  # not worth it for whole arrays
+        if isinstance(old, tree.Array) and isinstance(new, TypedArrayType):
+            was, now, dtype = _number(raw_type(tree.Word(old.item))), _number(new.item), new.dtype
+            must_be_checked = was in _LONG and now is not None and now.sort is _Sort.FLOAT  # not worth it for arrays
             if not must_be_checked and _holds(was, now):
                 self._note(path, f"widened from {spell(old)} to {new.name}")
                 return lambda array: array.astype(dtype)
@@ -172,38 +160,38 @@ class Conversion:
 
     # --- with parts ---------------------------------------------------------------------------
 
-    def _list(self, old: TypeName, new: ListType, path: str) -> Convert:
+    def _list(self, old: tree.Type, new: ListType, path: str) -> Convert:
         build = new.build
-        if isinstance(old, TupleName) and build in (list, tuple):
+        if isinstance(old, tree.Tuple) and build in (list, tuple):
             self._note(path, f"of any length now, as {new.name}")
             parts = [self._any(t, new.item, f"{path}[{n}]") for n, t in enumerate(old.items)]
             return lambda raw: build([convert(r) for convert, r in zip(parts, raw)])
         is_ordered = build in (list, tuple)
-        if not isinstance(old, ListName) or (old.build in ("list", "tuple") and not is_ordered):
+        if not isinstance(old, tree.List) or (old.build in (list, tuple) and not is_ordered):
             _differ(old, new, path)
-        if old.build != build.__name__:
-            self._note(path, f"a {build.__name__} instead of a {old.build}")
+        if old.build is not build:
+            self._note(path, f"a {build.__name__} instead of a {old.build.__name__}")
         item = self._any(old.item, new.item, f"{path}[]")
         return lambda raw: build([item(r) for r in raw])
 
-    def _dict(self, old: TypeName, new: DictType, path: str) -> Convert:
-        if not isinstance(old, DictName):
+    def _dict(self, old: tree.Type, new: DictType, path: str) -> Convert:
+        if not isinstance(old, tree.Dict):
             _differ(old, new, path)
         key = self._any(old.key, new.key, f"{path}{{key}}")
         value = self._any(old.value, new.value, f"{path}{{value}}")
         return lambda raw: {key(k): value(v) for k, v in raw}
 
-    def _tuple(self, old: TypeName, new: StructType, path: str) -> Convert:
-        if not isinstance(old, TupleName):
+    def _tuple(self, old: tree.Type, new: StructType, path: str) -> Convert:
+        if not isinstance(old, tree.Tuple):
             _differ(old, new, path)
         if len(old.items) != len(new.fields):
             raise Mismatch(f"{_place(path)} had {len(old.items)} parts and has {len(new.fields)}")
         parts = [self._any(t, f.type, f"{path}[{n}]") for n, (t, f) in enumerate(zip(old.items, new.fields))]
         return lambda raw: tuple([convert(r) for convert, r in zip(parts, raw)])
 
-    def _fields(self, old: TypeName, new: StructType, path: str) -> Convert:
+    def _fields(self, old: tree.Type, new: StructType, path: str) -> Convert:
         build = new.build_named
-        if not isinstance(old, FieldsName) or build is None:
+        if not isinstance(old, tree.Fields) or build is None:
             _differ(old, new, path)
         self._class(old.cls, new.qualname, path)
         sources = _sources(old, new.fields)
@@ -252,65 +240,81 @@ class Conversion:
         self.notes.append(f"{_place(path)} {what}" if path else what)
 
 
-def _sources(old: FieldsName, fields: list[Field]) -> dict[str, str]:
+def _sources(old: tree.Fields, fields: list[Field]) -> dict[str, str]:
     """From which old field each new one is read. A field that says what it was called goes first.
 
     It says so only while its own name is not there: a snapshot that was written since has both under their new names.
     """
-    found: dict[str, str] = {}
+    renamed: dict[str, str] = {}
     for field in fields:
         if field.name not in old.fields:
-            known = [n for n in field.renamed_from if n in old.fields and n not in found.values()]
+            known = [n for n in field.renamed_from if n in old.fields and n not in renamed.values()]
             if known:
-                found[field.name] = known[0]
-    claimed = set(found.values())
-    return found | {f.name: f.name for f in fields if f.name in old.fields and f.name not in claimed}
+                renamed[field.name] = known[0]
+    claimed = set(renamed.values())
+    return renamed | {f.name: f.name for f in fields if f.name in old.fields and f.name not in claimed}
 
 
-def _number(stored_type: StoredType) -> tuple[Any, ...]:
-    """(kind, bits) of a number: b, u, i or f; nothing for what is none."""
+class _Sort(Enum):
+    TRUTH = auto()
+    UNSIGNED = auto()
+    SIGNED = auto()
+    FLOAT = auto()
+
+
+class _Number(NamedTuple):
+    """The sort and width of a number type."""
+
+    sort: _Sort
+    bits: int
+
+
+#: Whole numbers that not every float holds.
+_LONG = (_Number(_Sort.SIGNED, 64), _Number(_Sort.UNSIGNED, 64))
+
+
+def _number(stored_type: StoredType) -> _Number | None:
+    """The sort of number that a type is; None for what is none."""
     if not isinstance(stored_type, (LeafType, NumpyType, ArrowType)):
-        return ()
+        return None
     arrow, kind = stored_type.arrow, pa.types
     if kind.is_boolean(arrow):
-        return "b", 1
+        return _Number(_Sort.TRUTH, 1)
     if kind.is_signed_integer(arrow):
-        return "i", arrow.bit_width
+        return _Number(_Sort.SIGNED, arrow.bit_width)
     if kind.is_unsigned_integer(arrow):
-        return "u", arrow.bit_width
-    return ("f", arrow.bit_width) if kind.is_float32(arrow) or kind.is_float64(arrow) else ()
+        return _Number(_Sort.UNSIGNED, arrow.bit_width)
+    return _Number(_Sort.FLOAT, arrow.bit_width) if kind.is_float32(arrow) or kind.is_float64(arrow) else None
 
 
-def _holds(old: tuple[Any, ...], new: tuple[Any, ...]) -> bool:
+def _holds(old: _Number | None, new: _Number | None) -> bool:
     """Can every number of the old sort be one of the new? Those of 64 bits in a float are checked one by one."""
-    if not old or not new:
+    if old is None or new is None:
         return False
-    (was, bits), (now, room) = old, new
-    if was == now:
-        return bool(bits <= room)
-    if was == "b":
-        return now in "ui"
-    if now == "f":
-        return bool(bits <= _MANTISSA[room] or room == 64)
-    return (was, now) == ("u", "i") and bits < room
+    match old.sort, new.sort:
+        case (was, now) if was is now:
+            return old.bits <= new.bits
+        case _Sort.TRUTH, now:
+            return now is not _Sort.FLOAT
+        case _, _Sort.FLOAT:
+            return old.bits <= _MANTISSA[new.bits] or new.bits == 64
+        case _Sort.UNSIGNED, _Sort.SIGNED:
+            return old.bits < new.bits
+        case _:
+            return False
 
 
-def _check_plain(old: TypeName, new: StoredType, path: str) -> None:
+def _check_plain(old: tree.Type, new: StoredType, path: str) -> None:
     """Raises if the values cannot be plain data, wherever they are."""
     match old:
-        case OptionalName(inner) | ListName(_, inner):
-            _check_plain(inner, new, path)
-        case TupleName(items):
-            for item in items:
-                _check_plain(item, new, path)
-        case DictName(key, value):
-            _check_plain(key, new, path)
-            _check_plain(value, new, path)
-        case FieldsName(_, fields):
+        case tree.Fields(_, fields):
             for name, field in fields.items():
                 _check_plain(field, new, _join(path, name))
-        case ArrayName() | PickleName() | Word("np.ndarray" | "np.datetime64" | "np.timedelta64"):
+        case tree.Array() | tree.Pickle() | tree.Word("np.ndarray" | "np.datetime64" | "np.timedelta64"):
             raise Mismatch(f"{_place(path)} was {spell(old)}, which is not plain data")
+        case _:
+            for part in tree.parts(old):
+                _check_plain(part, new, path)
 
 
 def _same(value: Any) -> Any:
@@ -335,7 +339,7 @@ def _at(path: str, new: StoredType, convert: Convert) -> Convert:
     return convert_there
 
 
-def _differ(old: TypeName, new: StoredType, path: str) -> NoReturn:
+def _differ(old: tree.Type, new: StoredType, path: str) -> NoReturn:
     raise Mismatch(f"{_place(path)} was {spell(old)} and is {new.name}")
 
 

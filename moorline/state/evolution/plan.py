@@ -16,14 +16,15 @@ import pyarrow as pa
 
 from moorline.errors import MoorlineError, StateIncompatible
 from moorline.state.evolution.conversions import Conversion, Mismatch
-from moorline.state.evolution.untyped import natural, raw_type
+from moorline.state.evolution.untyped import raw_type, to_python
+from moorline.state.types import tree
 from moorline.state.types.annotations import StoredType, stored
-from moorline.state.types.names import OptionalName, TypeName, Word, parse, spell
+from moorline.state.types.names import parse, spell
 
 
 @dataclass(frozen=True)
 class Where:
-    """Whose state it is, for those who have to act."""
+    """The state in question, for error messages."""
 
     uid: str
     state: str
@@ -71,7 +72,7 @@ class Reader:
             self._refuse(error)
 
     def describe(self) -> str:
-        """What changes, for people."""
+        """The changes in words."""
         return "; ".join(self._notes) or "unchanged"
 
     def _refuse(self, error: Exception) -> NoReturn:
@@ -85,10 +86,10 @@ class Reader:
 
 
 def plan(old_name: str, annotation: Any, *, where: Where, migrate: Callable[[Any], Any] | None = None) -> Reader:
-    """How state that was stored as ``old_name`` is read for a state declared as ``annotation``.
+    """The reader of state that was stored as ``old_name``, for a state declared as ``annotation``.
 
     Needs no data. Raises :class:`StateIncompatible` with the reason if it cannot be, and :class:`UnsupportedType` if
-    the annotation has no stored form. ``migrate`` gets old values in their natural form
+    the annotation has no stored form. ``migrate`` gets old values as Python's
     (``state/evolution/untyped.py``).
 
     >>> reader = plan("list[int]", tuple[float, ...], where=Where("totals", "sums"))
@@ -121,14 +122,14 @@ def check_readable(old_name: str) -> None:
     raw_type(parse(old_name))
 
 
-def _migration(old: TypeName, declared: StoredType, migrate: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _migration(old: tree.Type, declared: StoredType, migrate: Callable[[Any], Any]) -> Callable[[Any], Any]:
     # None that no declaration asked for is nothing to migrate.
-    may_be_none = isinstance(old, OptionalName) or old == Word("plain")
+    may_be_none = isinstance(old, tree.Optional) or old == tree.PLAIN
 
     def migrated(raw: Any) -> Any:
         if raw is None and not may_be_none:
             return None
-        value = natural(old, raw)
+        value = to_python(old, raw)
         try:
             made = migrate(value)
         except Exception as error:

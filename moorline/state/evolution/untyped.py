@@ -4,40 +4,25 @@ Old state is read by its name alone, for its classes may have changed or gone. T
 
     raw      what a reader of old state works with: a tuple for each struct, lists for all collections, pairs for a
              dict, text for an enum member, bytes for a pickle (which is not opened here)
-    natural  what a user's ``migrate`` is given: a dict for each struct, collections as they were (a set of structs is
+    Python   what a user's ``migrate`` is given: a dict for each struct, collections as they were (a set of structs is
              a list, for a dict cannot be in a set, and a dict with such keys a list of pairs), numbers of NumPy as
              Python's, and otherwise the same
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, assert_never
 
 import pyarrow as pa
 
 from moorline.model.value_kinds import python_number
+from moorline.state.types import tree
 from moorline.state.types.arrow import ArrowType
-from moorline.state.types.composite import DictType, Field, ListType, OptionalType, StructType, take_tuple
+from moorline.state.types.composite import DictType, Field, ListType, OptionalType, tuple_type
 from moorline.state.types.leaf import LEAVES, PLAIN, ConvertedType, LiteralType, StoredType
-from moorline.state.types.names import (
-    ArrayName,
-    ArrowName,
-    DictName,
-    EnumName,
-    FieldsName,
-    ListName,
-    LiteralName,
-    OptionalName,
-    PickleName,
-    TupleName,
-    TypeName,
-    Word,
-)
 from moorline.state.types.numpy import ArrayType, NumpyType, TypedArrayType, named_scalar
 
 _BY_NAME = {t.name: t for t in LEAVES.values()}
-_BUILDS: dict[str, Callable[[list[Any]], Any]] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
 
 
 class _PairsType(DictType):
@@ -63,88 +48,88 @@ class _PairsType(DictType):
         return things if lift is None else [lift(t) for t in things]
 
 
-def raw_type(name: TypeName) -> StoredType:
-    """What reads the raw values of a type that is called so."""
+def raw_type(name: tree.Type) -> StoredType:
+    """The stored type that reads the raw values of a type."""
     match name:
-        case Word("plain"):
+        case tree.PLAIN:
             return PLAIN
-        case Word("np.ndarray"):
+        case tree.ANY_ARRAY:
             return ArrayType()
-        case Word(word):
+        case tree.Word(word):
             return named_scalar(word) or _BY_NAME[word]
-        case OptionalName(inner):
+        case tree.Optional(inner):
             return OptionalType(raw_type(inner))
-        case ListName(_, item):
+        case tree.List(_, item):
             return ListType("", raw_type(item), list, False)
-        case TupleName(items):
+        case tree.Tuple(items):
             return _struct({f"f{n}": t for n, t in enumerate(items)})
-        case DictName(key, value):
+        case tree.Dict(key, value):
             return _PairsType(raw_type(key), raw_type(value))
-        case FieldsName(_, fields):
+        case tree.Fields(_, fields):
             return _struct(fields)
-        case EnumName(_, is_flag):
+        case tree.Enum(_, is_flag):
             return _kept(pa.int64(), int) if is_flag else _kept(pa.string(), str)
-        case LiteralName(members):
+        case tree.Literal(members):
             return LiteralType(raw_type(literal_base(name)), members)
-        case ArrayName(item):
+        case tree.Array(item):
             scalar = named_scalar(item)
             assert isinstance(scalar, NumpyType)
             return TypedArrayType(scalar)
-        case ArrowName(arrow):
+        case tree.Arrow(arrow):
             return ArrowType(arrow)
-        case PickleName():
+        case tree.Pickle():
             return _kept(pa.binary(), bytes)
         case _:
             assert_never(name)
 
 
-def _struct(fields: dict[str, TypeName]) -> StoredType:
-    return StructType("", [Field(n, raw_type(t)) for n, t in fields.items()], tuple, take_tuple, tuple, True)
+def _struct(fields: dict[str, tree.Type]) -> StoredType:
+    return tuple_type("", [Field(n, raw_type(t)) for n, t in fields.items()])
 
 
 def _kept(arrow: pa.DataType, kind: type) -> StoredType:
     return ConvertedType("", arrow, kind, kind, kind, kind)
 
 
-def literal_base(name: LiteralName) -> Word:
+def literal_base(name: tree.Literal) -> tree.Word:
     """How the members of a literal are stored."""
     kinds = {type(m).__name__ for m in name.members}
-    return Word(kinds.pop() if len(kinds) == 1 else "plain")
+    return tree.Word(kinds.pop() if len(kinds) == 1 else "plain")
 
 
-def natural(name: TypeName, raw: Any) -> Any:
-    """A raw value as people would write it."""
+def to_python(name: tree.Type, raw: Any) -> Any:
+    """A raw value as people would write it in Python."""
     if raw is None:
         return None
     match name:
-        case OptionalName(inner):
-            return natural(inner, raw)
-        case ListName(build, item):
-            items = [natural(item, r) for r in raw]
-            return _BUILDS[build](items) if build in ("list", "tuple") or _is_hashable(item) else items
-        case TupleName(parts):
-            return tuple(natural(t, r) for t, r in zip(parts, raw))
-        case DictName(key, value):
-            pairs = [(natural(key, k), natural(value, v)) for k, v in raw]
+        case tree.Word():  # first: most parts are words
+            return python_number(raw)
+        case tree.Optional(inner):
+            return to_python(inner, raw)
+        case tree.List(build, item):
+            items = [to_python(item, r) for r in raw]
+            return build(items) if build in (list, tuple) or _is_hashable(item) else items
+        case tree.Tuple(parts):
+            return tuple(to_python(t, r) for t, r in zip(parts, raw))
+        case tree.Dict(key, value):
+            pairs = [(to_python(key, k), to_python(value, v)) for k, v in raw]
             return dict(pairs) if _is_hashable(key) else pairs
-        case FieldsName(_, fields):
-            return {n: natural(t, r) for (n, t), r in zip(fields.items(), raw)}
+        case tree.Fields(_, fields):
+            return {n: to_python(t, r) for (n, t), r in zip(fields.items(), raw)}
         case _:
             return python_number(raw)
 
 
-def _is_hashable(name: TypeName) -> bool:
-    """Is the natural form of such values?"""
+def _is_hashable(name: tree.Type) -> bool:
+    """Are such values hashable, as Python's?"""
     match name:
-        case OptionalName(inner):
-            return _is_hashable(inner)
-        case ListName(build, item):
-            return build in ("tuple", "frozenset") and _is_hashable(item)
-        case TupleName(items):
-            return all(map(_is_hashable, items))
-        case ArrowName(arrow):
-            return not pa.types.is_nested(arrow)
-        case DictName() | FieldsName() | ArrayName() | Word("np.ndarray"):
+        case tree.Word(word):
+            return word != "np.ndarray"
+        case tree.Dict() | tree.Fields() | tree.Array():
             return False
+        case tree.List(build) if build in (list, set):
+            return False
+        case tree.Arrow(arrow):
+            return not pa.types.is_nested(arrow)
         case _:
-            return True
+            return all(map(_is_hashable, tree.parts(name)))

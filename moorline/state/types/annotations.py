@@ -39,7 +39,7 @@ import pyarrow as pa
 
 from moorline.errors import StateTypeMismatch, UnsupportedType
 from moorline.state.types.arrow import ArrowType
-from moorline.state.types.composite import DictType, Field, ListType, OptionalType, StructType, take_tuple
+from moorline.state.types.composite import DictType, Field, ListType, OptionalType, StructType, tuple_type
 from moorline.state.types.leaf import LEAVES, PLAIN, EnumType, FlagType, LiteralType, StoredType
 from moorline.state.types.names import parse, spell_fields
 from moorline.state.types.numpy import array_type, scalar_type
@@ -47,7 +47,7 @@ from moorline.state.types.pickle import Pickled, PickledType
 
 __all__ = ["Pickled", "RenamedFrom", "StoredType", "stored", "to_bytes", "to_column"]
 
-#: What the ways of storing raise for a value that does not fit.
+#: Raised by the ways of storing for a value that does not fit.
 UNFIT = (pa.ArrowException, TypeError, ValueError, AttributeError, OverflowError)
 #: ``type Name = ...`` of Python 3.12. NumPy's NDArray is one since 2.5.
 _ALIAS: Any = getattr(typing, "TypeAliasType", ())
@@ -77,13 +77,13 @@ def stored(annotation: Any, where: str) -> StoredType:
     (1, 2.5)
     """
     try:
-        found = _stored(annotation, where)
-        parse(found.name)  # what could not be read from a manifest must not get into one
+        stored_type = _stored(annotation, where)
+        parse(stored_type.name)  # what could not be read from a manifest must not get into one
     except RecursionError:
         raise UnsupportedType(f"{annotation}, which contains itself,", where) from None
     except ValueError as error:
         raise UnsupportedType(f"{annotation!r:.200} ({error})", where) from None
-    return found
+    return stored_type
 
 
 def _stored(annotation: Any, where: str) -> StoredType:
@@ -136,8 +136,8 @@ def _literal(annotation: Any, arguments: tuple[Any, ...], where: str) -> StoredT
     kinds = set(map(type, members))
     if not kinds or not kinds <= {str, int, bool}:
         raise UnsupportedType(str(annotation), where)
-    found = LiteralType(LEAVES[kinds.pop()] if len(kinds) == 1 else PLAIN, tuple(members))
-    return _optional(found) if None in arguments else found
+    literal = LiteralType(LEAVES[kinds.pop()] if len(kinds) == 1 else PLAIN, tuple(members))
+    return _optional(literal) if None in arguments else literal
 
 
 def _generic(annotation: Any, origin: Any, arguments: tuple[Any, ...], where: str) -> StoredType:
@@ -152,8 +152,7 @@ def _generic(annotation: Any, origin: Any, arguments: tuple[Any, ...], where: st
         return ListType(f"{origin.__name__}[{item.name}]", item, origin, origin is frozenset)
     if origin is tuple and arguments:
         fields = [Field(f"f{n}", _stored(a, where)) for n, a in enumerate(arguments)]
-        name = f"tuple[{', '.join(f.type.name for f in fields)}]"
-        return StructType(name, fields, tuple, take_tuple, tuple, True)
+        return tuple_type(f"tuple[{', '.join(f.type.name for f in fields)}]", fields)
     if origin is dict:
         return DictType(_stored(arguments[0], where), _stored(arguments[1], where))
     raise UnsupportedType(str(annotation), where)

@@ -10,13 +10,12 @@ below zero.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 
 import pyarrow as pa
 
-from moorline.state.types.scanner import Scanner
+from moorline.state.types.scanner import Scanner, quoted
 
 _SIMPLE: dict[str, pa.DataType] = {
     "bool": pa.bool_(),
@@ -78,8 +77,7 @@ def spell_arrow(wanted: pa.DataType) -> str:
 
 
 def _spell_field(field: pa.Field) -> str:
-    name = field.name if _FIELD.fullmatch(field.name) else json.dumps(field.name)
-    return f"{name}: {spell_arrow(field.type)}{'' if field.nullable else ' not null'}"
+    return f"{quoted(field.name, _FIELD)}: {spell_arrow(field.type)}{'' if field.nullable else ' not null'}"
 
 
 def parse_arrow(scan: Scanner, depth: int) -> pa.DataType:
@@ -152,26 +150,20 @@ def _map(scan: Scanner, depth: int) -> pa.DataType:
 
 
 def _struct(scan: Scanner, depth: int) -> pa.DataType:
-    fields: dict[str, pa.Field] = {}
-    while True:
-        name = scan.text() if scan.peek() == '"' else scan.match(_FIELD, "a field")
-        scan.expect(": ")
-        if name in fields:
-            scan.fail(f"the field {name!r:.100} is there twice")
-        found = parse_arrow(scan, depth - 1)
-        fields[name] = pa.field(name, found, nullable=not scan.accept(" not null"))
-        if scan.accept(">"):
-            return pa.struct(list(fields.values()))
-        scan.expect(", ")
+    def read() -> tuple[pa.DataType, bool]:
+        return parse_arrow(scan, depth - 1), not scan.accept(" not null")
+
+    fields = scan.fields(_FIELD, read, ">")
+    return pa.struct([pa.field(name, kind, nullable=nullable) for name, (kind, nullable) in fields.items()])
 
 
 def _size(scan: Scanner) -> int:
     """``n]``"""
-    found = _number(scan)
-    if found < 0:
+    size = _number(scan)
+    if size < 0:
         scan.fail("a size is not negative")
     scan.expect("]")
-    return found
+    return size
 
 
 def _number(scan: Scanner) -> int:

@@ -17,7 +17,7 @@ from moorline.state.types.leaf import LeafType, StoredType, check_kinds
 
 
 def nullable(stored_type: StoredType) -> Any:
-    """What msgspec decodes where a part may be None."""
+    """The type that msgspec decodes where a part may be None."""
     return stored_type.wire | None
 
 
@@ -91,7 +91,7 @@ class DictType(ListType):
 
     def __init__(self, key: StoredType, value: StoredType) -> None:
         self.key, self.value = key, value
-        entry = StructType("entry", [Field("key", key), Field("value", value)], tuple, take_tuple, tuple, True)
+        entry = tuple_type("entry", [Field("key", key), Field("value", value)])
         super().__init__(f"dict[{key.name}, {value.name}]", entry, dict, False)
         # A msgpack map only where the key is one thing for msgspec; a list of pairs can hold every key.
         self._is_map = isinstance(key, LeafType) and key.lift is None
@@ -143,13 +143,6 @@ class Field:
     default: str | None = None
     #: May it be left out, as a ``NotRequired`` key? It is then stored as None.
     may_be_absent: bool = False
-
-
-def take_tuple(value: Any) -> Any:
-    """The parts of a tuple."""
-    if not isinstance(value, tuple):
-        raise TypeError(f"a {type(value).__qualname__} is not a tuple")
-    return value
 
 
 class StructType(StoredType):
@@ -217,3 +210,14 @@ class StructType(StoredType):
         if row is None:
             return None
         return self.build([part if lift is None else lift(part) for lift, part in zip(self._lifts, row)])
+
+
+def tuple_type(name: str, fields: list[Field]) -> StructType:
+    """A bare tuple, as long as there are fields."""
+    return StructType(name, fields, tuple, _take_tuple, tuple, True)
+
+
+def _take_tuple(value: Any) -> Any:
+    if not isinstance(value, tuple):
+        raise TypeError(f"a {type(value).__qualname__} is not a tuple")
+    return value

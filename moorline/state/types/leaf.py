@@ -4,7 +4,7 @@ A value has two stored forms, which must agree: a place in an Arrow column (``to
 and a few bytes of msgpack (``pack``, ``unpack``; the RocksDB backend, once per access). The second is built from
 
     lower   the value as something msgspec encodes, or TypeError / ValueError if it does not fit
-    wire    what msgspec is told to decode
+    wire    the type that msgspec decodes
     lift    the decoded thing as a value again; None if it is one already, which is then one C call
 
 A value of exactly the declared class takes the short way. Any other is asked through Arrow what it becomes, so the
@@ -40,7 +40,7 @@ class StoredType:
     arrow: pa.DataType
     #: Can its values not be changed in place?
     is_immutable: bool = True
-    #: What msgspec decodes; None is always possible besides.
+    #: The type that msgspec decodes; None is always possible besides.
     wire: Any
     lower: Callable[[Any], Any]
     lift: Callable[[Any], Any] | None = None
@@ -68,9 +68,9 @@ class StoredType:
 
 def check_kinds(values: Iterable[Any], kinds: tuple[type, ...], refused: tuple[type, ...] = ()) -> None:
     """Raises unless every value is of one of the kinds, or None. Arrow would turn many into something else."""
-    for found in set(map(type, values)):
-        if found is not type(None) and (not issubclass(found, kinds) or issubclass(found, refused)):
-            raise TypeError(f"a {found.__qualname__} is not a {kinds[0].__qualname__}")
+    for kind in set(map(type, values)):
+        if kind is not type(None) and (not issubclass(kind, kinds) or issubclass(kind, refused)):
+            raise TypeError(f"a {kind.__qualname__} is not a {kinds[0].__qualname__}")
 
 
 class LeafType(StoredType):
@@ -96,7 +96,7 @@ class LeafType(StoredType):
         return lambda v: encode(v if type(v) is kind else lower(v))
 
     def coerce(self, value: Any) -> Any:
-        """What a value becomes by being stored in a column."""
+        """The value that comes back from a column."""
         if value is None:
             return None
         try:

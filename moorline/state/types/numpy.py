@@ -277,8 +277,8 @@ def array_type(arguments: tuple[Any, ...]) -> StoredType:
     """
     inner = getattr(arguments[1], "__args__", ()) if len(arguments) == 2 else ()
     scalar = inner[0] if inner and isinstance(inner[0], type) else np.generic
-    found = scalar_type(scalar)
-    return TypedArrayType(found) if isinstance(found, NumpyType) else ArrayType(scalar)
+    item = scalar_type(scalar)
+    return TypedArrayType(item) if isinstance(item, NumpyType) else ArrayType(scalar)
 
 
 def named_scalar(word: str) -> StoredType | None:

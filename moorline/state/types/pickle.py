@@ -1,4 +1,4 @@
-"""Pickle, for who asks for it by name, and only of what is named.
+"""Pickle, where a declaration asks for it by name, and only of the classes that it names.
 
 A pickle can call anything that can be imported, so state is never pickled unless its declaration says ``Pickled``, and
 then only classes of the allow-list are looked up when it is read. What has a name is never changed by a pickle, only
@@ -129,8 +129,8 @@ _DATA_BUILTINS = {
 def _runs_anything(name: str) -> bool:
     module, _, rest = name.partition(".")
     if module == "builtins":
-        found = getattr(builtins, rest, None)
-        is_error = isinstance(found, type) and issubclass(found, BaseException)
+        builtin = getattr(builtins, rest, None)
+        is_error = isinstance(builtin, type) and issubclass(builtin, BaseException)
         return rest not in _DATA_BUILTINS and not is_error
     return module in _NEVER
 
@@ -174,10 +174,10 @@ class _Pickler(pickle.Pickler):
 def _is_importable(thing: Any) -> bool:
     if (thing.__module__, thing.__qualname__) in copyreg._extension_registry:  # type: ignore[attr-defined]
         return False  # it would be written as a number, which means something else in another process
-    found: Any = sys.modules.get(thing.__module__)
+    imported: Any = sys.modules.get(thing.__module__)
     for part in thing.__qualname__.split("."):
-        found = getattr(found, part, None)
-    return found is thing
+        imported = getattr(imported, part, None)
+    return imported is thing
 
 
 class _Unpickler(pickle.Unpickler):
@@ -218,12 +218,12 @@ class _Rehearsal(_Unpickler):
         wanted = f"{module}.{name}"
         if wanted == _NAMED:
             return pickle_rehearsal.Named(_NAMED, _refuse_change, self._known)
-        found = self._stand_ins.get(wanted)
-        return self._stand_in(wanted, super().find_class(module, name)) if found is None else found
+        known = self._stand_ins.get(wanted)
+        return self._stand_in(wanted, super().find_class(module, name)) if known is None else known
 
     def _known(self, wanted: str) -> Any:
-        found = self._stand_ins.get(wanted)
-        return self._stand_in(wanted, super()._known(wanted)) if found is None else found
+        known = self._stand_ins.get(wanted)
+        return self._stand_in(wanted, super()._known(wanted)) if known is None else known
 
     def _stand_in(self, wanted: str, target: Any) -> Any:
         made = self._stand_ins[wanted] = pickle_rehearsal.stand_in(target, wanted, _refuse_change)

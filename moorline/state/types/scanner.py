@@ -1,9 +1,10 @@
-"""A cursor over a type name: the few moves that its grammars (``type_names``, ``arrow_names``) are made of."""
+"""A cursor over a type name: the few moves that its grammars (``names.py``, ``arrow_names.py``) are made of."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
@@ -12,7 +13,7 @@ _decoder = json.JSONDecoder()
 
 
 class Scanner:
-    """A text and how far it has been read. Every disappointment is a ``ValueError`` that shows the place."""
+    """A text and how far it has been read. Raises ``ValueError`` with the place where something else was expected."""
 
     def __init__(self, text: str, what: str) -> None:
         self._text, self._what, self.at = text, what, 0
@@ -33,11 +34,28 @@ class Scanner:
             self.fail(f"{wanted!r} is missing")
 
     def match(self, pattern: re.Pattern[str], what: str) -> str:
-        found = pattern.match(self._text, self.at)
-        if found is None:
+        match = pattern.match(self._text, self.at)
+        if match is None:
             self.fail(f"{what} is missing")
-        self.at = found.end()
-        return found.group()
+        self.at = match.end()
+        return match.group()
+
+    def name(self, safe: re.Pattern[str], what: str) -> str:
+        """The next name: as :func:`quoted` writes it."""
+        return self.text() if self.peek() == '"' else self.match(safe, what)
+
+    def fields(self, safe: re.Pattern[str], read: Callable[[], T], end: str) -> dict[str, T]:
+        """``name: value, name: value`` and the end; each value by ``read``."""
+        fields: dict[str, T] = {}
+        while True:
+            name = self.name(safe, "a field")
+            self.expect(": ")
+            if name in fields:
+                self.fail(f"the field {name!r:.100} is there twice")
+            fields[name] = read()
+            if self.accept(end):
+                return fields
+            self.expect(", ")
 
     def json(self) -> Any:
         """The next JSON value."""
@@ -49,16 +67,20 @@ class Scanner:
 
     def text(self) -> str:
         """The next JSON text."""
-        found = self.json()
-        if not isinstance(found, str):
+        value = self.json()
+        if not isinstance(value, str):
             self.fail("a text is missing")
-        return found
+        return value
 
-    def complete(self, found: T) -> T:
-        """``found``, if nothing is left."""
+    def finish(self) -> None:
+        """Raises unless everything has been read."""
         if self.at != len(self._text):
             self.fail("it goes on")
-        return found
 
     def fail(self, why: str) -> NoReturn:
         raise ValueError(f"{self._text[:200]!r} is not {self._what}: {why} at character {self.at}")
+
+
+def quoted(name: str, safe: re.Pattern[str]) -> str:
+    """A name as it is; as JSON text, if it would confuse a grammar."""
+    return name if safe.fullmatch(name) else json.dumps(name)
