@@ -7,7 +7,7 @@ being iterated: it may be lazy. ``state/ttl/states.py`` makes these states and s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from moorline.api.state.descriptors import ListStateDescriptor, MapStateDescriptor
@@ -19,39 +19,44 @@ from moorline.state.ttl.rules import Rules, Stamped, length_of
 _MISSING: Any = object()
 
 
+def _element_reader(inner: Any, rules: Rules) -> Callable[[Iterable[Stamped], int, int | None, bool], list[Any]]:
+    """A function that reads the elements of a list."""
+    length, shows_expired, removable_at = rules.length, rules.shows_expired, rules.removable_at
+
+    def split(elements: Iterable[Stamped], now: int, touch: int | None, counts: bool) -> list[Any]:
+        """The values that a read shows. Those to be removed or stamped by it are, in one write, if there are any."""
+        shown: list[Any] = []
+        kept: list[Stamped] = []
+        is_changed = False
+        removable = removable_at(now)
+        for element in elements:
+            value, last, own = element
+            if is_expired(last, own or length, now):
+                if shows_expired:
+                    shown.append(value)
+                if is_expired(last, own or length, removable):
+                    is_changed = True
+                else:
+                    kept.append(element)
+                continue
+            shown.append(value)
+            stamp = after_read(last, touch, now, counts)
+            if stamp != last:
+                is_changed, element = True, (value, stamp, own)
+            kept.append(element)
+        if is_changed:
+            inner.update(kept)
+        return shown
+
+    return split
+
+
 class ExpiringListState(ListState[Any]):
     """A list whose elements expire one by one."""
 
     def __init__(self, descriptor: ListStateDescriptor, inner: Any, rules: Rules) -> None:
         super().__init__(descriptor.type, name=descriptor.name, ttl=descriptor.ttl)
-        length, reads_count, shows_expired, times = rules.length, rules.reads_count, rules.shows_expired, rules.times
-        removable_at = rules.removable_at
-
-        def split(elements: Iterable[Stamped], now: int, touch: int | None, counts: bool) -> list[Any]:
-            """What a read shows. What is to be removed or stamped by it is, in one write, if there is anything."""
-            shown: list[Any] = []
-            kept: list[Stamped] = []
-            is_changed = False
-            removable = removable_at(now)
-            for element in elements:
-                value, last, own = element
-                if is_expired(last, own or length, now):
-                    if shows_expired:
-                        shown.append(value)
-                    if is_expired(last, own or length, removable):
-                        is_changed = True
-                    else:
-                        kept.append(element)
-                    continue
-                shown.append(value)
-                stamp = after_read(last, touch, now, counts)
-                if stamp != last:
-                    is_changed, element = True, (value, stamp, own)
-                kept.append(element)
-            if is_changed:
-                inner.update(kept)
-            return shown
-
+        length, reads_count, times, split = rules.length, rules.reads_count, rules.times, _element_reader(inner, rules)
         turn, sweep_some = rules.sweep(lambda now: split(inner.get(), now, now, False), of_collections=True)
 
         def get() -> list[Any]:
@@ -94,6 +99,38 @@ class ExpiringListState(ListState[Any]):
         self.update, self.clear = update, inner.clear  # type: ignore[method-assign]
 
 
+def _entry_reader(inner: Any, rules: Rules) -> Callable[[int, int | None, bool], list[tuple[Any, Any]]]:
+    """A function that reads the entries of a map."""
+    length, shows_expired, removable_at = rules.length, rules.shows_expired, rules.removable_at
+    store, remove = inner.put, inner.remove
+
+    def pass_over(now: int, touch: int | None, counts: bool) -> list[tuple[Any, Any]]:
+        """The entries that an iteration shows. Those to be removed or stamped by it are, when it is over."""
+        shown: list[tuple[Any, Any]] = []
+        gone: list[Any] = []
+        stamped: list[tuple[Any, Stamped]] = []
+        removable = removable_at(now)
+        for key, (value, last, own) in inner.items():
+            if is_expired(last, own or length, now):
+                if is_expired(last, own or length, removable):
+                    gone.append(key)
+                if shows_expired:
+                    shown.append((key, value))
+                continue
+            shown.append((key, value))
+            if counts or last is None:
+                stamp = after_read(last, touch, now, counts)
+                if stamp != last:
+                    stamped.append((key, (value, stamp, own)))
+        for key in gone:
+            remove(key)
+        for key, element in stamped:
+            store(key, element)
+        return shown
+
+    return pass_over
+
+
 class ExpiringMapState(MapState[Any, Any]):
     """A map whose entries expire one by one."""
 
@@ -101,32 +138,7 @@ class ExpiringMapState(MapState[Any, Any]):
         super().__init__(descriptor.key_type, descriptor.type, name=descriptor.name, ttl=descriptor.ttl)
         length, reads_count, shows_expired, times = rules.length, rules.reads_count, rules.shows_expired, rules.times
         find, store, remove, is_event_time = inner.get, inner.put, inner.remove, rules.is_event_time
-        removable_at = rules.removable_at
-
-        def pass_over(now: int, touch: int | None, counts: bool) -> list[tuple[Any, Any]]:
-            """What an iteration shows. What is to be removed or stamped by it is, when it is over."""
-            shown: list[tuple[Any, Any]] = []
-            gone: list[Any] = []
-            stamped: list[tuple[Any, Stamped]] = []
-            removable = removable_at(now)
-            for key, (value, last, own) in inner.items():
-                if is_expired(last, own or length, now):
-                    if is_expired(last, own or length, removable):
-                        gone.append(key)
-                    if shows_expired:
-                        shown.append((key, value))
-                    continue
-                shown.append((key, value))
-                if counts or last is None:
-                    stamp = after_read(last, touch, now, counts)
-                    if stamp != last:
-                        stamped.append((key, (value, stamp, own)))
-            for key in gone:
-                remove(key)
-            for key, element in stamped:
-                store(key, element)
-            return shown
-
+        removable_at, pass_over = rules.removable_at, _entry_reader(inner, rules)
         turn, sweep_some = rules.sweep(lambda now: pass_over(now, now, False), of_collections=True)
 
         def get(key: Any, default: Any = None) -> Any:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from moorline.api.functions.base import ReduceFunction
 from moorline.api.state.combining import AggregatingState, ReducingState
@@ -71,103 +71,120 @@ def expiring(
     raise ValueError(f"no state of kind {descriptor.kind!r}")
 
 
-class _Cell:
+class _Cell(NamedTuple):
     """One stamped value per key: what value, reducing and aggregating state have in common."""
 
-    def __init__(self, inner: Any, rules: Rules) -> None:
-        get, put, clear = inner.value, inner.update, inner.clear
-        length, reads_count, shows_expired, times = rules.length, rules.reads_count, rules.shows_expired, rules.times
-        moment, removable_at = rules.moment, rules.removable_at
+    read: Callable[[], Any]
+    #: What can be seen now, and the stamp of what replaces it.
+    before_write: Callable[[], tuple[Any, int | None]]
+    write: Callable[..., None]
+    put: Callable[[Stamped], None]
+    clear: Callable[[], None]
 
-        def tidy(now: int) -> None:
-            stamped = get()
-            if stamped is not None:
-                value, last, own = stamped
-                if last is None:
-                    put((value, now, own))
-                elif is_expired(last, own or length, now):
-                    clear()
 
-        turn, sweep_some = rules.sweep(tidy, of_collections=False)
+def _cell(inner: Any, rules: Rules) -> _Cell:
+    """The functions of one state, by its clock."""
+    get, put, clear, length = inner.value, inner.update, inner.clear, rules.length
 
-        def read() -> Any:
-            if turn():
-                sweep_some()
-            stamped = get()
-            if stamped is None:
-                return None
+    def tidy(now: int) -> None:
+        stamped = get()
+        if stamped is not None:
             value, last, own = stamped
-            now, touch = times()
-            if is_expired(last, own or length, now):
-                if is_expired(last, own or length, removable_at(now)):
-                    clear()
-                return value if shows_expired else None
-            stamp = after_read(last, touch, now, reads_count)
-            if stamp != last:
-                put((value, stamp, own))
-            return value
-
-        def read_by_the_clock() -> Any:
-            if turn():
-                sweep_some()
-            stamped = get()
-            if stamped is None:
-                return None
-            value, last, own = stamped
-            now = moment.processing_ms
             if last is None:
                 put((value, now, own))
-            elif last + (own or length) <= now:
+            elif is_expired(last, own or length, now):
                 clear()
-                return value if shows_expired else None
-            elif reads_count and now > last:
-                put((value, now, own))
-            return value
 
-        def before_write() -> tuple[Any, int | None]:
-            """What can be seen now, and the stamp of what replaces it."""
-            if turn():
-                sweep_some()
-            now, touch = times()
-            stamped = get()
-            if stamped is None:
-                return None, touch
-            value, last, own = stamped
-            if is_expired(last, own or length, now):
-                return value if shows_expired else None, touch
-            return value, later(last, touch, now)
+    turn, sweep_some = rules.sweep(tidy, of_collections=False)
+    make = _cell_in_event_time if rules.is_event_time else _cell_by_the_clock
+    return make(inner, rules, turn, sweep_some)
 
-        def before_write_by_the_clock() -> tuple[Any, int | None]:
-            if turn():
-                sweep_some()
-            now = moment.processing_ms
-            stamped = get()
-            if stamped is None:
-                return None, now
-            value, last, own = stamped
-            if last is None or shows_expired or last + (own or length) > now:
-                return value, now
-            return None, now
 
-        def write(value: Any, *, ttl: Duration | None = None) -> None:
-            if value is None:
+def _cell_in_event_time(inner: Any, rules: Rules, turn: Callable[[], bool], sweep_some: Callable[[], None]) -> _Cell:
+    get, put, clear = inner.value, inner.update, inner.clear
+    length, reads_count, shows_expired, times = rules.length, rules.reads_count, rules.shows_expired, rules.times
+    removable_at = rules.removable_at
+
+    def read() -> Any:
+        if turn():
+            sweep_some()
+        stamped = get()
+        if stamped is None:
+            return None
+        value, last, own = stamped
+        now, touch = times()
+        if is_expired(last, own or length, now):
+            if is_expired(last, own or length, removable_at(now)):
                 clear()
-            else:
-                put((value, before_write()[1], None if ttl is None else length_of(ttl)))
+            return value if shows_expired else None
+        stamp = after_read(last, touch, now, reads_count)
+        if stamp != last:
+            put((value, stamp, own))
+        return value
 
-        def write_by_the_clock(value: Any, *, ttl: Duration | None = None) -> None:
-            if turn():
-                sweep_some()
-            if value is None:
-                clear()
-            else:
-                put((value, moment.processing_ms, None if ttl is None else length_of(ttl)))
+    def before_write() -> tuple[Any, int | None]:
+        if turn():
+            sweep_some()
+        now, touch = times()
+        stamped = get()
+        if stamped is None:
+            return None, touch
+        value, last, own = stamped
+        if is_expired(last, own or length, now):
+            return value if shows_expired else None, touch
+        return value, later(last, touch, now)
 
-        if rules.is_event_time:
-            self.read, self.before_write, self.write = read, before_write, write
+    def write(value: Any, *, ttl: Duration | None = None) -> None:
+        if value is None:
+            clear()
         else:
-            self.read, self.before_write, self.write = read_by_the_clock, before_write_by_the_clock, write_by_the_clock
-        self.put, self.clear = put, clear
+            put((value, before_write()[1], None if ttl is None else length_of(ttl)))
+
+    return _Cell(read, before_write, write, put, clear)
+
+
+def _cell_by_the_clock(inner: Any, rules: Rules, turn: Callable[[], bool], sweep_some: Callable[[], None]) -> _Cell:
+    get, put, clear = inner.value, inner.update, inner.clear
+    length, reads_count, shows_expired, moment = rules.length, rules.reads_count, rules.shows_expired, rules.moment
+
+    def read() -> Any:
+        if turn():
+            sweep_some()
+        stamped = get()
+        if stamped is None:
+            return None
+        value, last, own = stamped
+        now = moment.processing_ms
+        if last is None:
+            put((value, now, own))
+        elif last + (own or length) <= now:
+            clear()
+            return value if shows_expired else None
+        elif reads_count and now > last:
+            put((value, now, own))
+        return value
+
+    def before_write() -> tuple[Any, int | None]:
+        if turn():
+            sweep_some()
+        now = moment.processing_ms
+        stamped = get()
+        if stamped is None:
+            return None, now
+        value, last, own = stamped
+        if last is None or shows_expired or last + (own or length) > now:
+            return value, now
+        return None, now
+
+    def write(value: Any, *, ttl: Duration | None = None) -> None:
+        if turn():
+            sweep_some()
+        if value is None:
+            clear()
+        else:
+            put((value, moment.processing_ms, None if ttl is None else length_of(ttl)))
+
+    return _Cell(read, before_write, write, put, clear)
 
 
 class ExpiringValueState(ValueState[Any]):
@@ -175,7 +192,7 @@ class ExpiringValueState(ValueState[Any]):
 
     def __init__(self, descriptor: ValueStateDescriptor, inner: Any, rules: Rules) -> None:
         super().__init__(descriptor.type, default=descriptor.default, name=descriptor.name, ttl=descriptor.ttl)
-        cell = _Cell(inner, rules)
+        cell = _cell(inner, rules)
         self.value, self.update, self.clear = cell.read, cell.write, cell.clear  # type: ignore[method-assign]
         if descriptor.default is not None:
             self.value = _or_default(cell.read, descriptor.default)  # type: ignore[method-assign]
@@ -186,9 +203,9 @@ def _or_default(read: Callable[[], Any], default: Any) -> Callable[[], Any]:
     is_shared = copy.deepcopy(default) is default
 
     def value() -> Any:
-        found = read()
-        if found is not None:
-            return found
+        value = read()
+        if value is not None:
+            return value
         return default if is_shared else copy.deepcopy(default)
 
     return value
@@ -199,8 +216,8 @@ class ExpiringReducingState(ReducingState[Any]):
 
     def __init__(self, descriptor: ReducingStateDescriptor, inner: Any, rules: Rules) -> None:
         super().__init__(descriptor.type, descriptor.reduce, name=descriptor.name, ttl=descriptor.ttl)
-        cell = _Cell(inner, rules)
-        before_write, put = cell.before_write, cell.put
+        cell = _cell(inner, rules)
+        read, before_write, put = cell.read, cell.before_write, cell.put
         reduce = descriptor.reduce
         combine = reduce.reduce if isinstance(reduce, ReduceFunction) else reduce
 
@@ -210,7 +227,7 @@ class ExpiringReducingState(ReducingState[Any]):
             put((reduced, stamp, None if ttl is None else length_of(ttl)))
 
         def get() -> Any:
-            return copy_of(cell.read())  # the next reduction may be made in place
+            return copy_of(read())  # the next reduction may be made in place
 
         self.get, self.add, self.clear = get, add, cell.clear  # type: ignore[method-assign]
 
@@ -221,7 +238,7 @@ class ExpiringAggregatingState(AggregatingState[Any, Any]):
     def __init__(self, descriptor: AggregatingStateDescriptor, inner: Any, rules: Rules) -> None:
         assert descriptor.aggregate is not None
         super().__init__(descriptor.type, descriptor.aggregate, name=descriptor.name, ttl=descriptor.ttl)
-        cell = _Cell(inner, rules)
+        cell = _cell(inner, rules)
         read, before_write, put = cell.read, cell.before_write, cell.put
         aggregate = descriptor.aggregate
 
