@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from moorline.api.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from moorline.api.state.ttl import StateTtlConfig
@@ -14,7 +15,7 @@ TIMERS_KIND = "timers"
 
 @dataclass(frozen=True)
 class Form:
-    """How the entries of one table look as rows."""
+    """The look of one table's entries as rows. Its questions are asked for every row, so their answers are kept."""
 
     state: str
     #: As it stands in the manifest.
@@ -28,19 +29,19 @@ class Form:
     #: Elements of a state with a time to live are stamped: (value, last access, own length).
     ttl: StateTtlConfig | None = None
 
-    @property
+    @cached_property
     def is_timers(self) -> bool:
         return self.kind == TIMERS_KIND
 
-    @property
+    @cached_property
     def is_list(self) -> bool:
         return self.kind == ListStateDescriptor.kind
 
-    @property
+    @cached_property
     def is_map(self) -> bool:
         return self.map_key is not None
 
-    @property
+    @cached_property
     def has_elements(self) -> bool:
         """May one entry have several rows?"""
         return self.is_list or self.is_map or self.is_timers

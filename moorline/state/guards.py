@@ -22,9 +22,11 @@ from typing import Any
 from moorline.api.functions.base import AggregateFunction, ReduceFunction
 from moorline.api.state.descriptors import (
     AggregatingStateDescriptor,
+    ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     StateDescriptor,
+    ValueStateDescriptor,
 )
 from moorline.errors import StateTypeMismatch
 from moorline.state.backend import CurrentKey
@@ -104,16 +106,15 @@ def guarded(descriptor: StateDescriptor, uid: str, current: CurrentKey) -> tuple
 def guard_writes(live: Any, descriptor: StateDescriptor, guard: Guard, uid: str, current: CurrentKey) -> None:
     """Have every write of a live state looked at."""
     check = guard.check
-    match descriptor.kind:
-        case "value":
+    match descriptor:
+        case ValueStateDescriptor():
             live.update = _before(live.update, guard, none_clears=True)
-        case "list":
+        case ListStateDescriptor():
             live.add = _before(live.add, guard)
             live.add_all, live.update = (_before_all(write, check) for write in (live.add_all, live.update))
-        case "map":
-            assert isinstance(descriptor, MapStateDescriptor)
+        case MapStateDescriptor():
             _guard_map(live, Guard(uid, descriptor.name, descriptor.key_type, current, "key of the map"), guard)
-        case "reducing":
+        case ReducingStateDescriptor():
             live.add = _before(live.add, guard)
 
 

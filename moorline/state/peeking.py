@@ -24,14 +24,16 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from moorline.api.state.descriptors import ListStateDescriptor, MapStateDescriptor
 from moorline.model import keys
+from moorline.model.manifest import ROW_KINDS
 from moorline.state.evolution.untyped import raw_type, to_python
-from moorline.state.forms import Form
-from moorline.state.heap.rows import HAVE_ELEMENTS, Content, tables_of
+from moorline.state.forms import TIMERS_KIND, Form
+from moorline.state.heap.rows import Content, tables_of
 from moorline.state.types.names import parse, parse_map
 
 #: The kinds of state that can be asked for.
-KINDS = frozenset(("value", "list", "map", "reducing", "aggregating"))
+KINDS = frozenset(ROW_KINDS) - {TIMERS_KIND}
 #: A list or map with more elements is not for a query: the subtask would stand still for it.
 MOST_ELEMENTS = 100_000
 
@@ -60,7 +62,7 @@ class TooLarge(ValueError):
 
 def rows_of(form: Form, content: Content, max_parallelism: int) -> Peeked:
     """The rows of a few entries of a table on the heap."""
-    if form.kind in HAVE_ELEMENTS:
+    if form.has_elements:
         entries = list(content.entries.values())
         check_count(sum(map(len, entries)))
     return Peeked(form.kind, form.type, joined(tables_of(form, content, max_parallelism)))
@@ -109,7 +111,7 @@ def value_of(peeked: Peeked) -> Any:
     if table is None or not table.num_rows:
         return None
     value_name, map_keys = peeked.type, None
-    if peeked.kind == "map":
+    if peeked.kind == MapStateDescriptor.kind:
         key_name, value_name = parse_map(peeked.type)
         map_keys = _python_values(key_name, table["map_key"])
     values = _python_values(value_name, table["value"])
@@ -138,7 +140,7 @@ def _one(kind: str, values: list[Any], map_keys: list[Any] | None) -> Any:
             return dict(zip(map_keys, values))
         except TypeError:  # a struct is a dict here, which no key of a dict can be
             return list(zip(map_keys, values))
-    return values if kind == "list" else values[0]
+    return values if kind == ListStateDescriptor.kind else values[0]
 
 
 # --- on the way -------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ class Documents:
 
     def _content(self, live: Any) -> Any:
         form, element = self._form, self._element
-        if form.kind == "list":
+        if form.is_list:
             return [element(e) for e in live]
         if form.map_key is not None:
             return [[to_bytes(form.map_key, k, form.state), element(e)] for k, e in live.items()]
@@ -87,7 +87,7 @@ class Documents:
 
     def _live(self, content: Any) -> Any:
         form, element = self._form, self._live_element
-        if form.kind == "list":
+        if form.is_list:
             return [element(e) for e in content]
         if form.map_key is not None:
             unpack = form.map_key.unpack
@@ -107,7 +107,7 @@ class Documents:
         form = self._form
         if form.map_key is not None:
             return {k if type(k) in (str, int, float, bool) else str(k): self._bare(e) for k, e in live.items()}
-        return [self._bare(e) for e in live] if form.kind == "list" else self._bare(live)
+        return [self._bare(e) for e in live] if form.is_list else self._bare(live)
 
     def _bare(self, live: Any) -> Any:
         return live if self._form.ttl is None else live[0]

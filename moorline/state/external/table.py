@@ -90,7 +90,7 @@ class ExternalTable:
         self._cache: OrderedDict[Any, Written] = OrderedDict()
         self._cache_bytes = cache_bytes
         self._cached = 0
-        self._is_immutable = form.value.is_immutable and form.kind not in ("list", "map") and not form.is_windowed
+        self._is_immutable = form.value.is_immutable and not form.has_elements and not form.is_windowed
 
     # --- a batch --------------------------------------------------------------------------------
 

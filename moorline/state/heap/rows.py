@@ -33,9 +33,6 @@ TABLE_ROWS, TABLE_BYTES = 1_000_000, 64 << 20
 #: Values are turned into columns in pieces of so many rows or bytes.
 FIRST_PIECE_ROWS, PIECE_ROWS, PIECE_BYTES = 256, 65_536, 8 << 20
 
-#: Kinds whose entries have any number of rows.
-HAVE_ELEMENTS = ("list", "map", "timers")
-
 NAMESPACE = pa.struct([pa.field("start", pa.int64()), pa.field("end", pa.int64())])
 
 Places = npt.NDArray[np.int64]
@@ -129,7 +126,7 @@ def _keys(found: list[Any], max_parallelism: int) -> tuple[pa.Array, Places]:
 def _key_groups(form: Form, index: _Index, values: list[Any]) -> tuple[Places, Places]:
     """Where each key group ends: the place after its last entry, and how many rows there are up to it."""
     ends = np.flatnonzero(np.diff(index.groups, append=-1)) + 1
-    if form.kind not in HAVE_ELEMENTS:
+    if not form.has_elements:
         return ends, ends
     lengths = np.fromiter((1 if (v := values[n]) is None else len(v) for n in index.order), np.int64, len(values))
     return ends, np.cumsum(lengths)[ends - 1]
@@ -140,13 +137,13 @@ def _piece(form: Form, content: Content, index: _Index, first: int, stop: int, v
     # Which of the entries each row belongs to.
     places = np.arange(first, stop)
     map_keys: list[Any] = []
-    if form.kind in HAVE_ELEMENTS:
+    if form.has_elements:
         lengths = np.fromiter((1 if v is None else len(v) for v in values), np.int64, len(values))
         places = np.repeat(places, lengths)
-        if form.kind == "map":
+        if form.is_map:
             map_keys = [k for v in values for k in (v if v is not None else (None,))]
             values = [x for v in values for x in (v.values() if v is not None else (None,))]
-        elif form.kind == "timers":
+        elif form.is_timers:
             values = [x for v in values for x in (sorted(v) if v is not None else (None,))]
         else:
             values = [x for v in values for x in (v if v is not None else (None,))]
@@ -199,14 +196,14 @@ def entries_of(form: Form, readers: RowReaders, tables: Iterable[pa.Table]) -> F
 
 def _take_in(form: Form, readers: RowReaders, table: pa.Table, found: Found) -> None:
     values: list[Any] = _values(form, readers, table)
-    if form.kind not in HAVE_ELEMENTS:
+    if not form.has_elements:
         found.entries.update(zip(_idents(form, table), values))
         return
     starts, into = _starts(form, table), found.entries
     grouped = _grouped(form, readers, table, values, starts)
     for ident, value in zip(_idents(form, table.take(pa.array(starts))), grouped, strict=True):
         if ident in into:  # its rows began in the table before
-            into[ident] = into[ident] + value if form.kind == "list" else into[ident] | value
+            into[ident] = into[ident] + value if form.is_list else into[ident] | value
         else:
             into[ident] = value
 
@@ -262,4 +259,4 @@ def _grouped(form: Form, readers: RowReaders, table: pa.Table, values: list[Any]
         if inner is not None:
             yield dict(zip(inner[start:end], values[start:end]))
         else:
-            yield set(values[start:end]) if form.kind == "timers" else values[start:end]
+            yield set(values[start:end]) if form.is_timers else values[start:end]

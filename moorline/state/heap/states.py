@@ -15,6 +15,8 @@ from moorline.api.functions.base import ReduceFunction
 from moorline.api.state.combining import AggregatingState, ReducingState
 from moorline.api.state.descriptors import (
     AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
     ReducingStateDescriptor,
     StateDescriptor,
     ValueStateDescriptor,
@@ -128,21 +130,19 @@ class TrackedTable(Table):
 
 def live_state(descriptor: StateDescriptor, table: Table, current: CurrentKey, is_immutable: bool) -> State:
     """The live state over ``table``."""
-    live: type[State]
-    match descriptor.kind:
-        case "value":
+    match descriptor:
+        case ValueStateDescriptor():
             live = HeapValueState if is_immutable else MutableHeapValueState
-        case "list":
-            live = HeapListState
-        case "map":
-            live = HeapMapState
-        case "reducing":
-            live = HeapReducingState
-        case "aggregating":
-            live = HeapAggregatingState
-        case _:
-            raise ValueError(f"no state of kind {descriptor.kind!r}")
-    return live(descriptor, table, current, not is_immutable)  # type: ignore[arg-type]
+            return live(descriptor, table, current)
+        case ListStateDescriptor():
+            return HeapListState(descriptor, table, current, deep=not is_immutable)
+        case MapStateDescriptor():
+            return HeapMapState(descriptor, table, current, deep=not is_immutable)
+        case ReducingStateDescriptor():
+            return HeapReducingState(descriptor, table, current, deep=not is_immutable)
+        case AggregatingStateDescriptor():
+            return HeapAggregatingState(descriptor, table, current, deep=not is_immutable)
+    raise ValueError(f"no state of kind {descriptor.kind!r}")
 
 
 class HeapValueState(ValueState[Any]):
@@ -151,7 +151,7 @@ class HeapValueState(ValueState[Any]):
     Its methods are closures over the dict and the current key: nothing is looked up on ``self``.
     """
 
-    def __init__(self, descriptor: ValueStateDescriptor, table: Table, current: CurrentKey, deep: bool) -> None:
+    def __init__(self, descriptor: ValueStateDescriptor, table: Table, current: CurrentKey) -> None:
         super().__init__(descriptor.type, default=descriptor.default, name=descriptor.name)
         entries, default = table.entries, descriptor.default
         get, drop = entries.get, table.drop
@@ -199,7 +199,7 @@ def _refuse(state: State, ttl: Duration) -> None:
 class MutableHeapValueState(ValueState[Any]):
     """A value that user code could change in place: handed out as a copy while a snapshot shares it."""
 
-    def __init__(self, descriptor: ValueStateDescriptor, table: Table, current: CurrentKey, deep: bool) -> None:
+    def __init__(self, descriptor: ValueStateDescriptor, table: Table, current: CurrentKey) -> None:
         super().__init__(descriptor.type, default=descriptor.default, name=descriptor.name)
         self._table, self._current, self._is_tracked = table, current, isinstance(table, TrackedTable)
 
@@ -228,7 +228,7 @@ class MutableHeapValueState(ValueState[Any]):
 class HeapListState(ListState[Any]):
     """A list per key. What ``get`` returns is a copy: adding while reading it is fine."""
 
-    def __init__(self, descriptor: Any, table: Table, current: CurrentKey, deep: bool) -> None:
+    def __init__(self, descriptor: ListStateDescriptor, table: Table, current: CurrentKey, *, deep: bool) -> None:
         super().__init__(descriptor.type, name=descriptor.name)
         self._table, self._current, self._deep = table, current, deep
 
@@ -264,7 +264,7 @@ class HeapListState(ListState[Any]):
 class HeapMapState(MapState[Any, Any]):
     """A dict per key."""
 
-    def __init__(self, descriptor: Any, table: Table, current: CurrentKey, deep: bool) -> None:
+    def __init__(self, descriptor: MapStateDescriptor, table: Table, current: CurrentKey, *, deep: bool) -> None:
         super().__init__(descriptor.key_type, descriptor.type, name=descriptor.name)
         self._table, self._current, self._deep = table, current, deep
 
@@ -325,7 +325,7 @@ class HeapMapState(MapState[Any, Any]):
 class HeapReducingState(ReducingState[Any]):
     """The reduction of what was added. A copy is handed out: the next reduction may be made in place."""
 
-    def __init__(self, descriptor: ReducingStateDescriptor, table: Table, current: CurrentKey, deep: bool) -> None:
+    def __init__(self, descriptor: ReducingStateDescriptor, table: Table, current: CurrentKey, *, deep: bool) -> None:
         super().__init__(descriptor.type, descriptor.reduce, name=descriptor.name)
         self._table, self._current, self._deep = table, current, deep
         reduce = descriptor.reduce
@@ -349,7 +349,9 @@ class HeapReducingState(ReducingState[Any]):
 class HeapAggregatingState(AggregatingState[Any, Any]):
     """The accumulator of what was added, shown as its result: a copy, for the next value may be added in place."""
 
-    def __init__(self, descriptor: AggregatingStateDescriptor, table: Table, current: CurrentKey, deep: bool) -> None:
+    def __init__(
+        self, descriptor: AggregatingStateDescriptor, table: Table, current: CurrentKey, *, deep: bool
+    ) -> None:
         assert descriptor.aggregate is not None
         super().__init__(descriptor.type, descriptor.aggregate, name=descriptor.name)
         self._table, self._current, self._deep = table, current, deep

@@ -11,7 +11,7 @@ from moorline.api.state.descriptors import StateDescriptor
 from moorline.model import keys
 from moorline.state.backend import RestoredRows
 from moorline.state.forms import Form
-from moorline.state.heap.rows import HAVE_ELEMENTS, Content, entries_of, tables_of
+from moorline.state.heap.rows import Content, entries_of, tables_of
 from moorline.state.heap.states import Table, TrackedTable
 from moorline.state.readers import checked_tables, readers_of_handle
 
@@ -87,7 +87,7 @@ class StoredTable:
 
     def rows_of(self, changed: dict[Any, bool]) -> int:
         """How many rows an increment of these keys has."""
-        if self.form.kind not in HAVE_ELEMENTS:
+        if not self.form.has_elements:
             return len(changed)
         entries = self.table.entries
         return sum(len(entries[ident]) if ident in entries else 1 for ident in changed)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from moorline.api.state.descriptors import MapStateDescriptor
 from moorline.errors import SnapshotCorrupt
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import StoredState
@@ -116,7 +117,7 @@ def _entries(store: Store, expected: Sequence[StoredState] | None) -> dict[str, 
 
 def _form(name: str, entry: Entry, folder: Path) -> Form:
     try:
-        if entry.kind != "map":
+        if entry.kind != MapStateDescriptor.kind:
             return Form(name, entry.kind, entry.type, raw_type(parse(entry.type)), None, entry.is_windowed)
         map_key, value = parse_map(entry.type)
         raw_key, raw_value = raw_type(parse(map_key)), raw_type(parse(value))

@@ -10,6 +10,7 @@ import msgspec
 
 from moorline.errors import InvalidArgument, SnapshotCorrupt
 from moorline.model.key_groups import KeyGroupRange
+from moorline.state.forms import TIMERS_KIND, described
 from moorline.state.rocksdb.layout import LAYOUT, MAX_NUMBER, number_bytes
 from moorline.state.rocksdb.store import Store, new_batch
 
@@ -32,13 +33,15 @@ class Entry(msgspec.Struct, frozen=True):
     has_stamps: bool = False
 
     @property
+    def is_timers(self) -> bool:
+        return self.kind == TIMERS_KIND
+
+    @property
     def numbers(self) -> range:
-        return range(self.number, self.number + (2 if self.kind == "timers" else 1))
+        return range(self.number, self.number + (2 if self.is_timers else 1))
 
     def __str__(self) -> str:
-        return f"{self.kind} of {self.type}" + (
-            " for each window" if self.is_windowed and self.kind != "timers" else ""
-        )
+        return described(self.kind, self.type, self.is_windowed)
 
 
 class About(msgspec.Struct, frozen=True):

@@ -84,7 +84,7 @@ def _keep_only(store: Store, registry: Registry, kept: KeyGroupRange) -> None:
     for entry in registry.entries.values():
         batch.delete_range(*groups(entry.number, 0, kept.first))
         batch.delete_range(*groups(entry.number, kept.end, MAX_KEY_GROUPS + 1))
-        if entry.kind == "timers":
+        if entry.is_timers:
             for row, _ in store.scan(number_bytes(entry.number + 1), number_bytes(entry.number + 2)):
                 if group_of(row, 10) not in kept:
                     batch.delete(row)
@@ -116,11 +116,11 @@ def _copy(uid: str, opened: Opened, other: RestoredFiles, folder: Path, key_grou
 
 def _copy_state(source: Store, entry: Entry, store: Store, target: Entry, wanted: KeyGroupRange) -> int:
     start, due = number_bytes(target.number), number_bytes(target.number + 1)
-    batch, rows = new_batch(), 0
+    batch, rows, is_timers = new_batch(), 0, entry.is_timers
     for row, value in source.scan(*groups(entry.number, wanted.first, wanted.end)):
         rest = row[2:]
         batch[start + rest] = value
-        if entry.kind == "timers":
+        if is_timers:
             batch[due + by_time(rest)] = b""
         rows += 1
         if not rows % 1000 and batch.size_in_bytes() >= _COPY_BYTES:

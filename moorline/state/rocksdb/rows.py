@@ -168,7 +168,7 @@ class _Piece:
     def add(self, row: bytes, at: int, value: bytes) -> int:
         """One more row. Returns its size, or 0 if it was left out."""
         form = self._form
-        if form.kind == "timers":
+        if form.is_timers:
             window, at = window_at(row, at)
             self._windows.append(window)
             self._values.append(time_at(row, at))
@@ -237,11 +237,11 @@ class Filling:
     def _remove(self, prefixes: Iterable[bytes]) -> None:
         batch = new_batch()
         for prefix in dict.fromkeys(prefixes):
-            if self._form.kind == "timers":
+            if self._form.is_timers:
                 for row, _ in self._store.scan(prefix, after(prefix)):
                     batch.delete(row)
                     batch.delete(self._due + by_time(row[2:]))
-            elif self._form.kind in ("list", "map"):
+            elif self._form.has_elements:
                 remove_rows(self._store, batch, prefix)
             else:
                 batch.delete(prefix)
@@ -251,7 +251,7 @@ class Filling:
         form, batch = self._form, new_batch()
         values = readers.value.from_array(table["value"].combine_chunks())
         prefixes = self._prefixes(table)
-        if form.kind == "timers":
+        if form.is_timers:
             for prefix, time in zip(prefixes, values):
                 row = prefix + time_bytes(time)
                 batch[row] = b""
@@ -260,14 +260,13 @@ class Filling:
             return
         packed = (to_bytes(form.value, value, form.state) for value in values)
         accesses, ttls = self._stamps(table)
-        if form.kind == "map":
-            map_keys = self._map_keys
-            assert map_keys is not None
+        map_keys = self._map_keys
+        if map_keys is not None:
             assert readers.map_key is not None
             inner = readers.map_key.from_array(table["map_key"].combine_chunks())
-            for prefix, one, body, last_access, ttl in zip(prefixes, inner, packed, accesses, ttls):
-                batch[prefix + map_keys.row(one)] = element(body, last_access, ttl, map_keys.beside(one))
-        elif form.kind == "list":
+            for prefix, map_key, body, last_access, ttl in zip(prefixes, inner, packed, accesses, ttls):
+                batch[prefix + map_keys.row(map_key)] = element(body, last_access, ttl, map_keys.beside(map_key))
+        elif form.is_list:
             for prefix, body, last_access, ttl in zip(prefixes, packed, accesses, ttls):
                 batch[prefix + self._sequence.next()] = element(body, last_access, ttl)
         else:

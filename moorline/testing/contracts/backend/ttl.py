@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from moorline.api.state.descriptors import StateDescriptor, ValueStateDescriptor
+from moorline.api.state.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from moorline.api.state.states import ListState, MapState, ValueState
 from moorline.api.state.ttl import StateTtlConfig
 from moorline.errors import InvalidArgument, NoCurrentKey, TtlNotEnabled
 from moorline.state.backend import NO_KEY, OperatorClock
@@ -40,12 +47,12 @@ def living(plain: StateDescriptor, length: str = "10s", **options: Any) -> State
 
 def write(state: Any, number: int = 1, **options: Any) -> None:
     """Write one element, whatever the kind of state."""
-    match state.descriptor.kind:
-        case "value":
+    match state:
+        case ValueState():
             state.update(number, **options)
-        case "list":
+        case ListState():
             state.add(str(number), **options)
-        case "map":
+        case MapState():
             state.put("k", number, **options)
         case _:
             state.add(number, **options)
@@ -53,8 +60,14 @@ def write(state: Any, number: int = 1, **options: Any) -> None:
 
 def after_one_write(plain: StateDescriptor, number: int = 1) -> Any:
     """What ``shown`` gives for a state with one element."""
-    by_kind = {"value": number, "list": [str(number)], "map": {"k": number}, "reducing": number}
-    return by_kind.get(plain.kind, float(number))
+    match plain:
+        case ListStateDescriptor():
+            return [str(number)]
+        case MapStateDescriptor():
+            return {"k": number}
+        case AggregatingStateDescriptor():
+            return float(number)
+    return number
 
 
 class TtlTests(BackendTests):
