@@ -38,7 +38,7 @@ class ConnectedStreams(AnswersForeignNames, Generic[T_co, T2_co, K_co]):
 
     @checks_options()
     def key_by(
-        self, first: Callable[[T_co], A], second: Callable[[T2_co], A], *, key_type: Any = None
+        self, first: Callable[[T_co], A], second: Callable[[T2_co], A], *, key_type: object = None
     ) -> ConnectedStreams[T_co, T2_co, A]:
         """Key both: equal keys meet in the same subtask and share state."""
         return ConnectedStreams(

@@ -48,6 +48,6 @@ class StateOptions(TypedDict, total=False):
     #: How long an entry is kept that is not touched; a length will do.
     ttl: StateTtlConfig | Duration | None
     #: Makes a value of today's type from one that was stored with another type.
-    migrate: Callable[[Any], Any] | None
+    migrate: Callable[[Any], object] | None
     #: Where it is kept instead of in the worker, such as ``mo.postgres_state(...)``.
     store: ExternalStore | None

@@ -51,8 +51,8 @@ class Stream(AnswersForeignNames, Generic[T_co]):
         job: Job,
         origins: tuple[tuple[str, str | None], ...],
         partitioning: Partitioning = Partitioning.FORWARD,
-        key: Callable[[Any], Any] | None = None,
-        key_type: Any = None,
+        key: Callable[[Any], object] | None = None,
+        key_type: object = None,
     ) -> None:
         self._job, self._origins, self._partitioning, self._key = job, origins, partitioning, key
         self._key_type = key_type
@@ -100,7 +100,7 @@ class Stream(AnswersForeignNames, Generic[T_co]):
         return self._step("process", _checked(function, ProcessFunction, KeyedProcessFunction), **options)
 
     @checks_options()
-    def key_by(self, key: Callable[[T_co], A], *, key_type: Any = None) -> KeyedStream[T_co, A]:
+    def key_by(self, key: Callable[[T_co], A], *, key_type: object = None) -> KeyedStream[T_co, A]:
         """Send each record to the subtask that owns its key. ``key`` is a function of the record.
 
         ``key_type`` is wanted only where keys are of classes of your own (Enum, frozen dataclass) and there are
@@ -167,7 +167,7 @@ class Stream(AnswersForeignNames, Generic[T_co]):
         return Stream(self._job, tuple(origin for stream in (self, *others) for origin in stream._origins))
 
     @checks_options()
-    def iterate(self, step: Callable[[Self], tuple[Stream[Any], Stream[U]]], *, pickled: bool = False) -> Stream[U]:
+    def iterate(self, step: Callable[[Self], tuple[Stream[object], Stream[U]]], *, pickled: bool = False) -> Stream[U]:
         """A loop: records may flow back to an earlier step. Returns what comes out of it.
 
         ``step`` gets the stream that goes round, keyed as this one is, and returns two streams: what goes back, and
@@ -270,7 +270,7 @@ class KeyedStream(Stream[T_co], Generic[T_co, K_co]):
         self,
         function: ReduceFunction[T_co] | Callable[[T_co, T_co], object],
         *,
-        type: Any = None,
+        type: object = None,
         **options: Unpack[StepOptions],
     ) -> Stream[T_co]:
         """For each record, the reduction of all records of its key so far; in a batch job, the last one of each key.

@@ -53,7 +53,7 @@ class QueryClient:
         self,
         uid: str,
         state: str,
-        key: Any,
+        key: object,
         *,
         level: Literal["live", "checkpoint"] = "live",
         timeout: Duration = "10s",

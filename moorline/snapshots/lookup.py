@@ -27,7 +27,7 @@ from moorline.state.peeking import KINDS, Peeked, check_count, only_key, value_o
 
 
 @checks_options()
-def query_snapshot(path: str, uid: str, state: str, key: Any) -> Any:
+def query_snapshot(path: str, uid: str, state: str, key: object) -> Any:
     """Look up a key in a snapshot: its value, list or dict, or None. No job needs to run, and no Spark.
 
     ``path`` is the folder of a savepoint, of a job's checkpoints (then the newest counts), or a checkpoint location
@@ -41,7 +41,7 @@ def query_snapshot(path: str, uid: str, state: str, key: Any) -> Any:
     return look_up(look_at(path), uid, state, encoded_key(key))
 
 
-def encoded_key(key: Any) -> bytes:
+def encoded_key(key: object) -> bytes:
     """The encoding of a key that a query asks for. Raises :class:`InvalidArgument`."""
     try:
         return keys.encode(key)

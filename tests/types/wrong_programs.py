@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import moorline as mo
 from moorline.api.functions.base import KeyedContext
+from moorline.api.functions.source_function import InvokeContext
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,11 @@ class Alerts(mo.KeyedProcessFunction[str, Order, str]):
 class OfNumbers(mo.KeyedProcessFunction[str, int, int]):
     def process_element(self, number: int, ctx: KeyedContext[str]) -> Iterable[int]:
         return [number]
+
+
+class Shown(mo.SinkFunction[Order]):
+    def invoke(self, order: Order, context: InvokeContext) -> None:
+        context.watermark()  # error: attr-defined | reportAttributeAccessIssue
 
 
 job = mo.Job("wrong", paralelism=2)  # error: call-arg | reportCallIssue

@@ -157,7 +157,7 @@ class Function:
     def open(self, runtime_context: RuntimeContext, /) -> None:
         """Called once in each subtask, before its first record."""
 
-    def finish(self) -> Iterable[Any] | None:
+    def finish(self) -> Iterable[object] | None:
         """Called in each subtask when its input has ended and the last timers have fired: the last chance to emit.
 
         Not called when a job is stopped before its input ends, and called again if the job fails between here and

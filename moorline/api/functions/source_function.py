@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import Any, Generic, Protocol
+from typing import Generic, Protocol
 
 from moorline.api.functions.base import Function
 from moorline.api.type_parameters import IN, OUT, T_contra
@@ -28,7 +28,7 @@ class RunContext(Protocol[T_contra]):
         """Emit a record that happened at ``timestamp``, in milliseconds since 1970."""
         ...
 
-    def get_checkpoint_lock(self) -> AbstractContextManager[Any]:
+    def get_checkpoint_lock(self) -> AbstractContextManager[object]:
         """No snapshot is taken while this is held: what is done under it is one step. It may be taken twice."""
         ...
 
@@ -54,6 +54,17 @@ class SourceFunction(Function, Generic[OUT]):
         """End :meth:`run` soon. Called when the source is closed, from another thread than ``run`` is on."""
 
 
+class InvokeContext(Protocol):
+    """The time of a record, and the clocks, for :meth:`SinkFunction.invoke`."""
+
+    def timestamp(self) -> int | None:
+        """The time of the record, in milliseconds since 1970; None if it has no timestamp."""
+        ...
+
+    def current_watermark(self) -> int: ...
+    def current_processing_time(self) -> int: ...
+
+
 class SinkFunction(Function, Generic[IN]):
     """A sink that gets one record at a time, and acts on it at once.
 
@@ -65,6 +76,6 @@ class SinkFunction(Function, Generic[IN]):
     ...         print(value)
     """
 
-    def invoke(self, value: IN, context: Any, /) -> None:
-        """Take one record. ``context`` has ``timestamp()``, ``current_watermark()``, ``current_processing_time()``."""
+    def invoke(self, value: IN, context: InvokeContext, /) -> None:
+        """Take one record."""
         raise NotImplementedError

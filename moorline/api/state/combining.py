@@ -46,7 +46,7 @@ class ReducingState(State, Generic[T]):
     @overload
     def __init__(
         self: ReducingState[Any],
-        type: Any,
+        type: object,
         reduce: ReduceFunction[Any] | Callable[[Any, Any], Any],
         *,
         name: str | None = None,
@@ -54,7 +54,7 @@ class ReducingState(State, Generic[T]):
     ) -> None: ...
     def __init__(
         self,
-        type: Any,
+        type: object,
         reduce: ReduceFunction[Any] | Callable[[Any, Any], Any],
         *,
         name: str | None = None,
@@ -96,7 +96,7 @@ class AggregatingState(State, Generic[T, V]):
 
     def __init__(
         self,
-        type: Any,
+        type: object,
         aggregate: AggregateFunction[T, Any, V],
         *,
         name: str | None = None,
@@ -134,7 +134,7 @@ class FoldingState(AggregatingState[T, V]):
         self,
         initial: V,
         fold: Callable[[V, T], V],
-        type: Any = object,
+        type: object = object,
         *,
         name: str | None = None,
         **options: Unpack[StateOptions],

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Unpack, overload
 from moorline.api.functions.base import AggregateFunction, Function, ReduceFunction
 from moorline.api.functions.overrides import check_methods
 from moorline.api.options import StateOptions
+from moorline.api.state.external import ExternalStore
 from moorline.api.state.ttl import StateTtlConfig, as_ttl
 from moorline.api.type_parameters import A, B, K, T, V
 from moorline.errors import InvalidArgument
@@ -31,9 +32,9 @@ class StateDescriptor:
     #: How long an entry is kept that is not touched; a length will do.
     ttl: StateTtlConfig | Duration | None = field(default=None, kw_only=True)
     #: Makes a value of today's type from one that was stored with another type.
-    migrate: Callable[[Any], Any] | None = field(default=None, kw_only=True)
+    migrate: Callable[[Any], object] | None = field(default=None, kw_only=True)
     #: Where it is kept instead of in the worker, such as ``mo.postgres_state(...)``.
-    store: Any = field(default=None, kw_only=True)
+    store: ExternalStore | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
@@ -56,7 +57,7 @@ class StateDescriptor:
 STATE_OPTIONS = tuple(f.name for f in fields(StateDescriptor) if f.kw_only)
 
 
-def _check_type(descriptor: StateDescriptor, annotation: Any) -> None:
+def _check_type(descriptor: StateDescriptor, annotation: object) -> None:
     """A name or a value in the place of a type is refused where it is written."""
     what = f"type of state {descriptor.name!r}"
     if isinstance(annotation, str):
@@ -67,7 +68,7 @@ def _check_type(descriptor: StateDescriptor, annotation: Any) -> None:
         raise InvalidArgument(what, annotation, "That is a function. Are type and function exchanged?")
 
 
-def _refuse_function(descriptor: StateDescriptor, given: Any, wanted: str) -> None:
+def _refuse_function(descriptor: StateDescriptor, given: object, wanted: str) -> None:
     what = f"function of state {descriptor.name!r}"
     advice = "Are type and function exchanged? " if isinstance(given, type) and not issubclass(given, Function) else ""
     raise InvalidArgument(what, given, f"{advice}Give {wanted}.")
@@ -83,7 +84,7 @@ class ValueStateDescriptor(StateDescriptor, Generic[T]):
     """
 
     kind: ClassVar[str] = "value"
-    type: Any = object
+    type: object = object
     default: Any = None
 
     if TYPE_CHECKING:  # as the dataclass makes it, with the types that follow from the arguments
@@ -104,12 +105,12 @@ class ValueStateDescriptor(StateDescriptor, Generic[T]):
         def __init__(
             self: ValueStateDescriptor[Any],
             name: str,
-            type: Any = object,
-            default: Any = None,
+            type: object = object,
+            default: object = None,
             **options: Unpack[StateOptions],
         ) -> None: ...
         def __init__(
-            self, name: str, type: Any = object, default: Any = None, **options: Unpack[StateOptions]
+            self, name: str, type: object = object, default: object = None, **options: Unpack[StateOptions]
         ) -> None: ...
 
 
@@ -123,7 +124,7 @@ class ListStateDescriptor(StateDescriptor, Generic[T]):
     """
 
     kind: ClassVar[str] = "list"
-    type: Any = object
+    type: object = object
 
     if TYPE_CHECKING:
 
@@ -133,9 +134,9 @@ class ListStateDescriptor(StateDescriptor, Generic[T]):
         ) -> None: ...
         @overload
         def __init__(
-            self: ListStateDescriptor[Any], name: str, type: Any = object, **options: Unpack[StateOptions]
+            self: ListStateDescriptor[Any], name: str, type: object = object, **options: Unpack[StateOptions]
         ) -> None: ...
-        def __init__(self, name: str, type: Any = object, **options: Unpack[StateOptions]) -> None: ...
+        def __init__(self, name: str, type: object = object, **options: Unpack[StateOptions]) -> None: ...
 
 
 @checks_options()
@@ -148,8 +149,8 @@ class MapStateDescriptor(StateDescriptor, Generic[K, V]):
     """
 
     kind: ClassVar[str] = "map"
-    key_type: Any = object
-    type: Any = object
+    key_type: object = object
+    type: object = object
 
     if TYPE_CHECKING:
 
@@ -166,19 +167,19 @@ class MapStateDescriptor(StateDescriptor, Generic[K, V]):
             self: MapStateDescriptor[A, Any],
             name: str,
             key_type: builtins.type[A],
-            type: Any = object,
+            type: object = object,
             **options: Unpack[StateOptions],
         ) -> None: ...
         @overload
         def __init__(
             self: MapStateDescriptor[Any, Any],
             name: str,
-            key_type: Any = object,
-            type: Any = object,
+            key_type: object = object,
+            type: object = object,
             **options: Unpack[StateOptions],
         ) -> None: ...
         def __init__(
-            self, name: str, key_type: Any = object, type: Any = object, **options: Unpack[StateOptions]
+            self, name: str, key_type: object = object, type: object = object, **options: Unpack[StateOptions]
         ) -> None: ...
 
 
@@ -193,7 +194,7 @@ class ReducingStateDescriptor(StateDescriptor, Generic[T]):
 
     kind: ClassVar[str] = "reducing"
     reduce: ReduceFunction[Any] | Callable[[Any, Any], Any] = max
-    type: Any = object
+    type: object = object
 
     if TYPE_CHECKING:
 
@@ -210,14 +211,14 @@ class ReducingStateDescriptor(StateDescriptor, Generic[T]):
             self: ReducingStateDescriptor[Any],
             name: str,
             reduce: ReduceFunction[Any] | Callable[[Any, Any], Any] = max,
-            type: Any = object,
+            type: object = object,
             **options: Unpack[StateOptions],
         ) -> None: ...
         def __init__(
             self,
             name: str,
             reduce: ReduceFunction[Any] | Callable[[Any, Any], Any] = max,
-            type: Any = object,
+            type: object = object,
             **options: Unpack[StateOptions],
         ) -> None: ...
 
@@ -236,7 +237,7 @@ class AggregatingStateDescriptor(StateDescriptor, Generic[T, V]):
     kind: ClassVar[str] = "aggregating"
     aggregate: AggregateFunction[T, Any, V] | None = None
     #: The type of the accumulator.
-    type: Any = object
+    type: object = object
 
     def __post_init__(self) -> None:
         if not isinstance(self.aggregate, AggregateFunction):
@@ -263,7 +264,7 @@ class Folding(AggregateFunction[Any, Any, Any]):
 
 @checks_options(also=STATE_OPTIONS)
 def FoldingStateDescriptor(
-    name: str, initial: V, fold: Callable[[V, T], V], type: Any = object, **options: Unpack[StateOptions]
+    name: str, initial: V, fold: Callable[[V, T], V], type: object = object, **options: Unpack[StateOptions]
 ) -> AggregatingStateDescriptor[T, V]:
     """All that was added to ``initial`` by ``fold(accumulator, value)``: an aggregating state in short.
 

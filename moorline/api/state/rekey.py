@@ -23,8 +23,8 @@ class Rekey:
     """
 
     name: str
-    key: Callable[[Any], Any]
-    merge: Mapping[str, Callable[[Any, Any], Any]] = field(default_factory=dict)
+    key: Callable[[Any], object]
+    merge: Mapping[str, Callable[[Any, Any], object]] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[type[Rekey], tuple[Any, ...]]:
         return Rekey, (self.name, self.key, dict(self.merge))

@@ -101,14 +101,14 @@ class ValueState(State, Generic[T]):
     @overload
     def __init__(
         self: ValueState[Any],
-        type: Any = object,
+        type: object = object,
         *,
-        default: Any = None,
+        default: object = None,
         name: str | None = None,
         **options: Unpack[StateOptions],
     ) -> None: ...
     def __init__(
-        self, type: Any = object, *, default: Any = None, name: str | None = None, **options: Unpack[StateOptions]
+        self, type: object = object, *, default: object = None, name: str | None = None, **options: Unpack[StateOptions]
     ) -> None:
         self._type, self._default = type, default
         super().__init__(name, options)
@@ -144,9 +144,9 @@ class ListState(State, Generic[T]):
     ) -> None: ...
     @overload
     def __init__(
-        self: ListState[Any], type: Any = object, *, name: str | None = None, **options: Unpack[StateOptions]
+        self: ListState[Any], type: object = object, *, name: str | None = None, **options: Unpack[StateOptions]
     ) -> None: ...
-    def __init__(self, type: Any = object, *, name: str | None = None, **options: Unpack[StateOptions]) -> None:
+    def __init__(self, type: object = object, *, name: str | None = None, **options: Unpack[StateOptions]) -> None:
         self._type = type
         super().__init__(name, options)
 
@@ -199,7 +199,7 @@ class MapState(State, Generic[K, V]):
     def __init__(
         self: MapState[A, Any],
         key_type: type[A],
-        value_type: Any = object,
+        value_type: object = object,
         *,
         name: str | None = None,
         **options: Unpack[StateOptions],
@@ -207,16 +207,16 @@ class MapState(State, Generic[K, V]):
     @overload
     def __init__(
         self: MapState[Any, Any],
-        key_type: Any = object,
-        value_type: Any = object,
+        key_type: object = object,
+        value_type: object = object,
         *,
         name: str | None = None,
         **options: Unpack[StateOptions],
     ) -> None: ...
     def __init__(
         self,
-        key_type: Any = object,
-        value_type: Any = object,
+        key_type: object = object,
+        value_type: object = object,
         *,
         name: str | None = None,
         **options: Unpack[StateOptions],

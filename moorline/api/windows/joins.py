@@ -47,13 +47,13 @@ class _Meeting(Generic[T_co, T2_co]):
         self._where: tuple[Callable[[Any], Any], Any] | None = None
         self._equal_to: Callable[[Any], Any] | None = None
 
-    def where(self, key: Callable[[T_co], Any], *, key_type: Any = None) -> Self:
+    def where(self, key: Callable[[T_co], object], *, key_type: object = None) -> Self:
         """The key of the first stream's records. ``key_type`` as in ``key_by``."""
         changed = copy(self)
         changed._where = (key, key_type)
         return changed
 
-    def equal_to(self, key: Callable[[T2_co], Any]) -> Self:
+    def equal_to(self, key: Callable[[T2_co], object]) -> Self:
         """The key of the second stream's records."""
         changed = copy(self)
         changed._equal_to = key
@@ -102,7 +102,7 @@ class _WindowedMeeting(Generic[T_co, T2_co]):
         """Keep windows for so long after the watermark has passed their end. A late record fires its window again."""
         return self._with(lateness_ms=milliseconds(lateness, "allowed lateness"))
 
-    def _step(self, function: Any, left_type: Any, right_type: Any, options: StepOptions) -> Stream[Any]:
+    def _step(self, function: Any, left_type: object, right_type: object, options: StepOptions) -> Stream[Any]:
         spec = replace(self._spec, types=(left_type, right_type))
         return self._first._step("window", function, second=self._second, **options, window=spec)
 
@@ -118,8 +118,8 @@ class WindowedJoin(_WindowedMeeting[T_co, T2_co]):
         self,
         function: JoinFunction[T_co, T2_co, U] | Callable[[T_co, T2_co], U],
         *,
-        left_type: Any = object,
-        right_type: Any = object,
+        left_type: object = object,
+        right_type: object = object,
         **options: Unpack[StepOptions],
     ) -> Stream[U]:
         """One result for each pair, from a callable of left and right or a :class:`JoinFunction`.
@@ -139,8 +139,8 @@ class WindowedCoGroup(_WindowedMeeting[T_co, T2_co]):
         self,
         function: CoGroupFunction[T_co, T2_co, U] | Callable[[list[T_co], list[T2_co]], Iterable[U] | None],
         *,
-        left_type: Any = object,
-        right_type: Any = object,
+        left_type: object = object,
+        right_type: object = object,
         **options: Unpack[StepOptions],
     ) -> Stream[U]:
         """Any number of results for each window, from a callable of two lists or a :class:`CoGroupFunction`.
@@ -236,8 +236,8 @@ class IntervalJoin(Generic[T_co, T2_co, K_co]):
         function: ProcessJoinFunction[T_co, T2_co, U]
         | Callable[[T_co, T2_co, ProcessJoinContext[K_co]], Iterable[U | Diverted] | None],
         *,
-        left_type: Any = object,
-        right_type: Any = object,
+        left_type: object = object,
+        right_type: object = object,
         **options: Unpack[StepOptions],
     ) -> Stream[U]:
         """The results of the function for each pair (or of a callable of left, right and context).
@@ -286,7 +286,7 @@ class IntervalJoinFunction(KeyedCoProcessFunction):
     which ``subtask/operators/interval_join.py`` takes apart.
     """
 
-    def __init__(self, function: Any, spec: IntervalSpec, left_type: Any, right_type: Any) -> None:
+    def __init__(self, function: Any, spec: IntervalSpec, left_type: object, right_type: object) -> None:
         self._function, self._spec, self._types = function, spec, (left_type, right_type)
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         # How long a record is kept, and where a timer's records are.

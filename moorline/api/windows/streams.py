@@ -97,7 +97,7 @@ class WindowedStream(AnswersForeignNames, Generic[T_co, K_co, W_co]):
         function: ReduceFunction[T_co] | Callable[[T_co, T_co], object],
         window_function: None = None,
         *,
-        element_type: Any = object,
+        element_type: object = object,
         **options: Unpack[StepOptions],
     ) -> Stream[T_co]: ...
     @overload
@@ -108,7 +108,7 @@ class WindowedStream(AnswersForeignNames, Generic[T_co, K_co, W_co]):
         | WindowFunction[T_co, U, K_co, W_co]
         | Callable[[K_co, W_co, list[T_co]], Iterable[U] | None],
         *,
-        element_type: Any = object,
+        element_type: object = object,
         **options: Unpack[StepOptions],
     ) -> Stream[U]: ...
     @checks_options(also=STEP_OPTIONS)
@@ -117,7 +117,7 @@ class WindowedStream(AnswersForeignNames, Generic[T_co, K_co, W_co]):
         function: ReduceFunction[Any] | Callable[[Any, Any], Any],
         window_function: Any = None,
         *,
-        element_type: Any = object,
+        element_type: object = object,
         **options: Unpack[StepOptions],
     ) -> Stream[Any]:
         """One record for each window, made from two at a time as they come: only the reduction is kept.
@@ -134,9 +134,9 @@ class WindowedStream(AnswersForeignNames, Generic[T_co, K_co, W_co]):
         self,
         function: AggregateFunction[T_co, Any, U],
         window_function: None = None,
-        accumulator_type: Any = object,
+        accumulator_type: object = object,
         *,
-        element_type: Any = object,
+        element_type: object = object,
         **options: Unpack[StepOptions],
     ) -> Stream[U]: ...
     @overload
@@ -146,9 +146,9 @@ class WindowedStream(AnswersForeignNames, Generic[T_co, K_co, W_co]):
         window_function: ProcessWindowFunction[A, U, K_co, W_co]
         | WindowFunction[A, U, K_co, W_co]
         | Callable[[K_co, W_co, list[A]], Iterable[U] | None],
-        accumulator_type: Any = object,
+        accumulator_type: object = object,
         *,
-        element_type: Any = object,
+        element_type: object = object,
         **options: Unpack[StepOptions],
     ) -> Stream[U]: ...
     @checks_options(also=STEP_OPTIONS)
@@ -156,9 +156,9 @@ class WindowedStream(AnswersForeignNames, Generic[T_co, K_co, W_co]):
         self,
         function: AggregateFunction[Any, Any, Any],
         window_function: Any = None,
-        accumulator_type: Any = object,
+        accumulator_type: object = object,
         *,
-        element_type: Any = object,
+        element_type: object = object,
         **options: Unpack[StepOptions],
     ) -> Stream[Any]:
         """One result for each window: only the accumulator is kept. ``accumulator_type`` is how it is stored.
@@ -178,7 +178,7 @@ class WindowedStream(AnswersForeignNames, Generic[T_co, K_co, W_co]):
         function: ProcessWindowFunction[T_co, U, K_co, W_co]
         | Callable[[K_co, WindowContext[W_co], list[T_co]], Iterable[U | Diverted] | None],
         *,
-        element_type: Any = object,
+        element_type: object = object,
         **options: Unpack[StepOptions],
     ) -> Stream[U]:
         """The results of the function for all records of a window (or of a callable of key, context and elements)."""
@@ -191,7 +191,7 @@ class WindowedStream(AnswersForeignNames, Generic[T_co, K_co, W_co]):
         self,
         function: WindowFunction[T_co, U, K_co, W_co] | Callable[[K_co, W_co, list[T_co]], Iterable[U] | None],
         *,
-        element_type: Any = object,
+        element_type: object = object,
         **options: Unpack[StepOptions],
     ) -> Stream[U]:
         """The results of the function for all records of a window (or of a callable of key, window and elements)."""
@@ -208,7 +208,7 @@ class WindowedStream(AnswersForeignNames, Generic[T_co, K_co, W_co]):
             window_function = _window_function(window_function)
         return self._step(window_function, contents, function, kept, options)
 
-    def _collected(self, function: Any, element_type: Any, options: Any) -> Stream[Any]:
+    def _collected(self, function: Any, element_type: object, options: Any) -> Stream[Any]:
         return self._step(function, "list", None, element_type, options)
 
     def _step(self, function: Any, contents: str, combine: Any, kept: Any, options: Any) -> Stream[Any]:

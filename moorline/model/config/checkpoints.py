@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike, fspath
-from typing import Any, Literal
+from typing import Literal
 
 from moorline.errors import InvalidArgument
 from moorline.model.durations import Duration, milliseconds
@@ -48,7 +48,7 @@ class Checkpoints:
     #: Files that no checkpoint names, and that none in flight can need, are deleted after so long.
     grace: Duration = "10min"
     #: What opening the location takes beside its URL: credentials, an endpoint. Never shown; None: the environment.
-    storage_options: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    storage_options: Mapping[str, object] | None = field(default=None, repr=False, compare=False)
     #: Use a filesystem on which nothing keeps a driver that was given up from writing.
     allow_unfenced: bool = False
 

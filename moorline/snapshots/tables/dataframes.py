@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol, TypeGuard
 
 import msgspec
 import numpy as np
@@ -31,7 +31,26 @@ from moorline.storage.stores.open import open_store
 _GROUP, _PART, _HANDLE = "_moorline_key_group", "_moorline_part", "_moorline_handle"
 
 
-def is_dataframe(data: Any) -> bool:
+class SparkFrame(Protocol):
+    """A DataFrame of Spark."""
+
+    @property
+    def columns(self) -> list[str]: ...
+
+    def toArrow(self) -> pa.Table: ...
+
+
+class PandasFrame(Protocol):
+    """A DataFrame of pandas."""
+
+    def to_numpy(self) -> object: ...
+
+
+#: A table, in any of the forms that a savepoint can be written from.
+TableData = pa.Table | pa.RecordBatch | list[dict[str, Any]] | SparkFrame | PandasFrame
+
+
+def is_dataframe(data: object) -> TypeGuard[SparkFrame]:
     """Is it a DataFrame of Spark?"""
     return hasattr(data, "mapInArrow") and hasattr(data, "sparkSession")
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -25,7 +24,7 @@ from moorline.snapshots.folders import has_savepoint, write_savepoint
 from moorline.snapshots.rows import Scratch
 from moorline.snapshots.tables.catalog import states_of
 from moorline.snapshots.tables.copying import copied
-from moorline.snapshots.tables.dataframes import is_dataframe, write_dataframe
+from moorline.snapshots.tables.dataframes import TableData, is_dataframe, write_dataframe
 from moorline.snapshots.tables.edits import encode_elements, transformed
 from moorline.snapshots.tables.reader import TIMERS, SnapshotReader
 from moorline.snapshots.tables.rows import Layout, Target, check_unique, cut, make_rows
@@ -118,7 +117,7 @@ class SnapshotWriter:
         self,
         uid: str,
         state: State | StateDescriptor,
-        data: Any,
+        data: TableData,
         *,
         key: str | list[str] | tuple[str, ...],
         value: str | dict[str, str] = "value",
@@ -152,7 +151,7 @@ class SnapshotWriter:
     def timers(
         self,
         uid: str,
-        data: Any,
+        data: TableData,
         *,
         key: str | list[str] | tuple[str, ...],
         time: str = "time",
@@ -171,7 +170,7 @@ class SnapshotWriter:
 
     @checks_options()
     def operator_state(
-        self, uid: str, state: State | StateDescriptor, data: Any, *, value: str = "value", mode: str = "split"
+        self, uid: str, state: State | StateDescriptor, data: TableData, *, value: str = "value", mode: str = "split"
     ) -> SnapshotWriter:
         """A list state without a key, in the order of the table. ``mode`` is ``split`` or ``union``."""
         if mode not in ("split", "union"):
@@ -180,7 +179,13 @@ class SnapshotWriter:
 
     @checks_options()
     def broadcast_state(
-        self, uid: str, state: State | StateDescriptor, data: Any, *, map_key: str = "map_key", value: str = "value"
+        self,
+        uid: str,
+        state: State | StateDescriptor,
+        data: TableData,
+        *,
+        map_key: str = "map_key",
+        value: str = "value",
     ) -> SnapshotWriter:
         """A broadcast map, one row per entry."""
         descriptor = _descriptor(state)
@@ -291,7 +296,7 @@ class SnapshotWriter:
         file = snapshots.write_elements(self._store, path, encoded)
         return ElementsHandle(state, mode, len(encoded), file=file, type=type_name)
 
-    def _make(self, made: Layout, data: Any, order: str | None, partitions: int | None) -> SnapshotWriter:
+    def _make(self, made: Layout, data: TableData, order: str | None, partitions: int | None) -> SnapshotWriter:
         target = self._target(made.uid, made.state, made.kind, made.type, 0)
 
         def write() -> list[FileHandle]:
@@ -309,7 +314,7 @@ class SnapshotWriter:
         return self
 
     def _make_elements(
-        self, uid: str, descriptor: StateDescriptor, data: Any, columns: list[str], mode: str
+        self, uid: str, descriptor: StateDescriptor, data: TableData, columns: list[str], mode: str
     ) -> SnapshotWriter:
         # Operator state lives in the memory of each subtask, so it fits into that of the driver.
         table = data.toArrow() if is_dataframe(data) else _table(data)
@@ -340,7 +345,7 @@ class SnapshotWriter:
             raise InvalidArgument("uid", uid, f"The savepoint has operators {have} so far.")
         return self._drafts[uid]
 
-    def _no_state(self, uid: str, state: str, known: Any) -> InvalidArgument:
+    def _no_state(self, uid: str, state: str, known: Iterable[str]) -> InvalidArgument:
         have = ", ".join(map(repr, sorted(known))) or "none"
         return InvalidArgument("state", state, f"Of this kind, operator {uid!r} has {have} so far.")
 
@@ -366,7 +371,7 @@ def _descriptor(state: State | StateDescriptor) -> StateDescriptor:
     raise InvalidArgument("state", state, "Give its declaration (Count.seen) or its descriptor.")
 
 
-def _table(data: Any) -> pa.Table:
+def _table(data: TableData) -> pa.Table:
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):
