@@ -1,4 +1,4 @@
-"""The autoscaler's eyes and hands: reports of subtasks become loads, and what the policy says becomes another graph.
+"""Autoscaling of one job: reports of subtasks become loads, and the policy's decision becomes another graph.
 
 Subtasks report sums of time, and of records, with every sign of life; a load is what two reports differ by. So a
 report that is lost or late does no harm, and nothing is counted that was not counted anyway. ``driver/supervision.py``
@@ -73,21 +73,21 @@ class Autoscaler:
 def _load(
     plan: Plan, vertex: Vertex, before: Mapping[SubtaskId, Progress], now: Mapping[SubtaskId, Progress], seconds: float
 ) -> Load:
-    busy = held_back = idle = records = 0
+    busy = backpressured = idle = records = 0
     for index in range(vertex.parallelism):
         old, new = before[SubtaskId(vertex.id, index)], now[SubtaskId(vertex.id, index)]
         busy += max(0, new.busy_ms - old.busy_ms)
-        held_back += max(0, new.backpressured_ms - old.backpressured_ms)
+        backpressured += max(0, new.backpressured_ms - old.backpressured_ms)
         idle += max(0, new.idle_ms - old.idle_ms)
         records += max(0, new.records_in - old.records_in)
-    time_spent = max(1, busy + held_back + idle)
+    time_spent = max(1, busy + backpressured + idle)
     operators = [plan.graph.by_uid[uid] for uid in vertex.operators]
     upstream = {plan.vertices[link.source].operators[0] for link in plan.links if link.target == vertex.id}
     is_fixed = any(o.has_own_parallelism for o in operators)
     return Load(
         vertex.parallelism,
         busy / time_spent,
-        held_back / time_spent,
+        backpressured / time_spent,
         records / seconds,
         tuple(sorted(upstream)),
         vertex.parallelism if is_fixed else plan.graph.max_parallelism,

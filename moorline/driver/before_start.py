@@ -1,4 +1,4 @@
-"""What a job's sources and sinks can tell before anything is started: a wrong path is refused here, not in a worker."""
+"""Checks by a job's sources and sinks before anything is started: a wrong path is refused here, not in a worker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from moorline.model.graph import Graph
 
 
 def check_ends(graph: Graph) -> None:
-    """Have every source and sink check itself. Raises what the first one does not put up with."""
+    """Have every source and sink check itself. Raises the first error."""
     for operator in graph.operators:
         if isinstance(operator.function, (Source, Sink)):
             try:

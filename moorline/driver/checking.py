@@ -1,4 +1,4 @@
-"""``mo.fsck``, ``mo.sweep`` and ``mo.give_up``: is a snapshot whole, and what becomes of what is not needed or lost?"""
+"""``mo.fsck``, ``mo.sweep`` and ``mo.give_up``: check a snapshot, delete unneeded files, write lost entries off."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fsck(
     """Check every file of a job's checkpoints, or of a savepoint: its presence, its checksum, its rows.
 
     ``print`` what comes back; ``report.verdict`` sums it up. ``contents=False`` looks at names and sizes alone, which
-    is quick. Files that no snapshot needs and that are older than ``grace`` are told too. Nothing is changed, and a
+    is quick. Files that no snapshot needs and that are older than ``grace`` are listed too. Nothing is changed, and a
     running job does not notice.
 
     >>> import moorline as mo
@@ -88,7 +88,7 @@ def give_up(
     """Give up entries of a job's history by their numbers: those that cannot be read, or are missing, for good.
 
     A job refuses to start when an entry that may have been its newest checkpoint is lost and no other is whole. This
-    puts on record that nobody waits for it any more: the next start with ``restore="latest"`` goes on from what is
+    puts on record that it is not waited for any more: the next start with ``restore="latest"`` goes on from what is
     left, and with nothing left it begins empty, after sinks have taken back what this run had published. The job must
     not run; if it may, ``take_over=True`` fences it.
 

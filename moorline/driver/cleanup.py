@@ -38,7 +38,7 @@ def leave_storage(
     """Leave nothing in storage but what is to be retained, and the word that the job has ended. Is it tidy?
 
     ``is_unwanted``: that no checkpoint is to be retained. A driver that was taken over changes nothing.
-    ``stopped``: the savepoint that the job was stopped with, for whoever finds the final checkpoint damaged.
+    ``stopped``: the savepoint that the job was stopped with, for a restart that finds the final checkpoint damaged.
     """
     if history is not None and is_unwanted:
         _delete_checkpoints(history)

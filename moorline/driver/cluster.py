@@ -1,4 +1,4 @@
-"""What the supervision asks of whoever runs attempts."""
+"""The interface by which a supervision runs attempts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from moorline.model.wire.messages import Order
 
 
 class Cluster(Protocol):
-    """Whoever runs attempts: Spark, or a simulation."""
+    """A place to run attempts: Spark, or a simulation."""
 
     def launch(self, deployment: Deployment) -> None:
         """Start all subtasks. Its end is reported to :meth:`Supervision.attempt_ended`."""

@@ -1,8 +1,8 @@
 """The thread on the driver that a job's supervision runs on.
 
-Facts and wishes are put into a queue by whoever has them (the control server, the thread that waits for Spark, the
-user's handle) and handled one at a time. If the supervision itself fails, the job fails at once with that error: no
-checkpoint may silently stop for ever.
+Facts and requests are put into a queue by other threads (the control server's, the one that waits for Spark, those
+that use the handle) and handled one at a time. If the supervision itself fails, the job fails at once with that error:
+no checkpoint may silently stop for ever.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class DriverLoop:
         self.supervision: Supervision
 
     def start(self, supervision: Supervision, first: Step = Supervision.start) -> None:
-        """Begin with ``first``: start the job, or wait until somebody posts that it may start."""
+        """Begin with ``first``: start the job, or wait until a posted step starts it."""
         self.supervision = supervision
         self._thread = threading.Thread(target=self._run, name=f"moorline-{self._job}", daemon=True)
         self._steps.put(first)

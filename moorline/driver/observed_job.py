@@ -1,4 +1,4 @@
-"""What is to be seen of a job while it runs and after its end, for handles, the command line and HTTP."""
+"""The visible side of a job while it runs and after its end, for handles, the command line and HTTP."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from moorline.protocol.supervision.lifecycle import JobStatus
 
 
 class ObservedJob:
-    """Read by other threads than the one that supervises, so each question looks at the attempt once."""
+    """A job as other threads than the supervising one read it: each question looks at the attempt once."""
 
     def __init__(self, job: Job, launcher: Launcher) -> None:
         self._job, self._launcher = job, launcher

@@ -1,12 +1,12 @@
-"""Does the process live that wrote an entry of a job's history? Asked before a job begins anew.
+"""The process behind an entry of a job's history: does it live? Asked before a job begins anew.
 
 A claim carries a word that names the process of its driver:
 
     <boot of the machine>/<namespace of process ids>/<process id>/<start of the process>
 
-Whoever runs in the same boot and namespace can tell for certain, without any clock: the process is there with this
-start, or it is not. From anywhere else nobody can tell. A process may run several drivers one after the other, so those
-that run in our own are kept in mind.
+In the same boot and namespace it can be said for certain, without any clock: the process is there with this start, or
+it is not. From anywhere else it is unknown. A process may run several drivers one after the other, so those that run in
+our own are kept in mind.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _started(pid: int) -> str | None:
 def this_process() -> str:
     """The word for the process that we are; empty if this system has none.
 
-    >>> is_alive(this_process(), "a driver that nobody has started")
+    >>> is_alive(this_process(), "a driver that was never started")
     False
     """
     started = _started(os.getpid())
@@ -60,7 +60,7 @@ def driver_ended(writer: str) -> None:
 
 
 def is_alive(process: str, writer: str) -> bool | None:
-    """Does the driver run that has written as ``writer`` in ``process``? None: it cannot be told from here."""
+    """Does the driver run that has written as ``writer`` in ``process``? None: it cannot be known from here."""
     where, _, started = process.rpartition("/")
     where, _, pid = where.rpartition("/")
     if not where or where != _where():

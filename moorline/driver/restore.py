@@ -1,4 +1,4 @@
-"""Where an attempt starts: claim the right to write, look at what storage has, decide, deal the state out.
+"""The start of an attempt: claim the right to write, look at what storage has, decide, deal the state out.
 
 The claim comes first. From then on nothing that an older attempt does can change what is found.
 """
@@ -68,7 +68,7 @@ def _from_savepoint(
     completed: list[int],
     back_to: int | None = None,
 ) -> Start:
-    """An attempt from a snapshot that somebody has named.
+    """An attempt from a snapshot that was named.
 
     What came after it is taken back only if it is our own: if the job was stopped with it, or has lost all that it had
     completed since.
@@ -107,7 +107,7 @@ def start_from_storage(
     """Claim the next attempt and restore the newest whole checkpoint. ``refused``: see ``recovery.choose``.
 
     ``stopped_at``: the number of the savepoint that the job was stopped with, which is ``config.savepoint`` then. What
-    is older does not count, for us and for whoever takes over.
+    is older does not count, for us and for a driver that takes over.
     Nothing is deleted before it is certain where the attempt starts.
     """
 
@@ -221,7 +221,7 @@ def _start(
 def refuse_beside_another(records: list[Record], history: History, job: str) -> None:
     """Raise JobNotEnded if the newest driver of a history is not ours and may still run.
 
-    Claims of earlier versions do not name their process, and nobody is kept from beginning anew after them.
+    Claims of earlier versions do not name their process, and nothing is kept from beginning anew after them.
     """
     newest = next((r for r in reversed(records) if isinstance(r.entry, Claim)), None)
     if newest is None or not isinstance(newest.entry, Claim) or newest.writer == history.writer:
@@ -261,7 +261,7 @@ def _roll_back(graph: Graph, checkpoint: int) -> None:
 
 
 def _missing_file(manifest: Manifest, store: BlobStore) -> str | None:
-    """A cheap look before the start; checksums are verified by whoever reads a file."""
+    """A cheap look before the start; checksums are verified when a file is read."""
     # An increment has files in the folders of the checkpoints it builds on.
     folders = {"/".join(file.path.split("/")[:2]) + "/" for file in manifest.files()}
     sizes = {blob.path: blob.size for folder in folders for blob in store.list(folder)}

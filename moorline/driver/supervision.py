@@ -159,7 +159,7 @@ class Supervision(ObservedJob):
         self._finished_stats += current.checkpoints.stats
         current.has_ended = True
         self._queries.ended(f"attempt {attempt} has ended")
-        self.results = results or {}  # before anybody sees that the job has finished
+        self.results = results or {}  # before another thread sees that the job has finished
         event = on.AttemptEnded(
             attempt,
             now_ms,

@@ -19,7 +19,7 @@ what came in before it becomes part of the snapshot as it is, in flight.
 Two things happen to a barrier: it is *queued* when it comes in behind frames that have not been processed, and it has
 *arrived* when all before it on its channel has been. Aligning counts those that have arrived, overtaking both.
 
-At least once (:class:`Tracking`) nobody waits: a channel goes on behind its barrier, and the snapshot is taken at the
+At least once (:class:`Tracking`) nothing waits: a channel goes on behind its barrier, and the snapshot is taken at the
 last one. Records that came before it on other channels are in it, and come again after a restore.
 
 A channel ends with its subtask, and subtasks end after the final checkpoint, so no channel ends while a barrier is
@@ -223,7 +223,7 @@ class Alignment:
 
 @dataclass(slots=True)
 class Tracking:
-    """At least once: nobody waits. Feed it the same events; it only ever says ``TakeSnapshot``."""
+    """At least once: nothing waits. Feed it the same events; it only ever says ``TakeSnapshot``."""
 
     channels: frozenset[int]
     #: The newest checkpoint whose snapshot was taken.

@@ -7,11 +7,11 @@
                                         could not be published    -> gone: abort everywhere, keep its files: the
                                                                      manifest may be there after all
 
-The order of the actions matters: a manifest is published before anybody is told, and files are discarded only after
+The order of the actions matters: a manifest is published before it is confirmed, and files are discarded only after
 the checkpoint they belong to is out of the question. A late message is normal: its files are discarded. So is a
 repeated one: it names files that are known already. ``Publish`` is answered before anything else is reported.
 ``tolerable`` failures in a row are put up with; each checkpoint counts once, and a success starts the count anew. A
-savepoint goes the same way, but nobody is told when it is published, and its failure does not count.
+savepoint goes the same way, but it is not confirmed when it is published, and its failure does not count.
 No I/O, no clock. ``driver/checkpoints/coordinator.py`` drives it.
 """
 
@@ -34,7 +34,7 @@ class Started:
     checkpoint: int
     now_ms: int
     final: bool = False
-    #: Written for somebody who asked: nobody commits by it, and nothing is restored from it by itself.
+    #: Written on request: nothing is committed by it, and nothing is restored from it by itself.
     savepoint: bool = False
 
 
@@ -111,7 +111,7 @@ class AbortEverywhere:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Nobody will need the files behind these handles again."""
+    """The files behind these handles are not needed any more."""
 
     checkpoint: int
     handles: Handles
@@ -153,7 +153,7 @@ class Coordination:
     tolerable: int
     pending: dict[int, _Pending] = field(default_factory=dict)
     completed: int = 0
-    #: Checkpoints that are published, or may be: their files are theirs, whoever names them again.
+    #: Checkpoints that are published, or may be: their files are theirs, whichever report names them again.
     owners: set[int] = field(default_factory=set)
     failures_in_a_row: int = 0
     #: How long barriers are given to line up before they overtake. The final checkpoint's always line up.
@@ -228,11 +228,11 @@ class Coordination:
         final = ended.final
         self.owners.add(checkpoint)
         if ended.savepoint:
-            # Plain savepoints are told to nobody: what they cover is committed by the next checkpoint.
+            # Savepoints are not confirmed: what they cover is committed by the next checkpoint.
             return []
         self.completed = checkpoint
         self.failures_in_a_row = 0
-        # What is older than a complete checkpoint is of no use to anybody.
+        # What is older than a complete checkpoint is of no use.
         older = [n for n in sorted(self.pending) if n < checkpoint]
         return [
             ConfirmEverywhere(checkpoint, final),
@@ -245,7 +245,7 @@ class Coordination:
         was_publishing, savepoint = self._is_publishing(checkpoint), self.pending[checkpoint].savepoint
         actions = self._drop(checkpoint, reason)
         if was_publishing:
-            # Nobody knows whether the manifest is there; if it is, it names these files.
+            # It is unknown whether the manifest is there; if it is, it names these files.
             actions = actions[:1]
             self.owners.add(checkpoint)
         if reason.counts and not savepoint:

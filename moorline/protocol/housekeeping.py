@@ -7,14 +7,14 @@ after all, a worker of an earlier attempt that had not noticed. They are looked 
     of an earlier attempt                           -> after the grace time: it is fenced, and names nothing any more
     of a checkpoint in flight                       -> never: its manifest is still to come
     of one that may or may not have been published  -> not until a later one is: only then is it certain
-    of any other checkpoint of ours                 -> after the grace time: nobody will ever name it
+    of any other checkpoint of ours                 -> after the grace time: nothing will ever name it
 
-The grace time is counted from when the file was first found unnamed, by the clock of whoever looks. Nothing that a
-retained checkpoint needs is among them: what is named by any entry of the history is not asked about here.
+The grace time is counted from when the file was first found unnamed, by the clock of the driver that looks. Nothing
+that a retained checkpoint needs is among them: what is named by any entry of the history is not asked about here.
 ``driver/checkpoints/retention.py`` looks and deletes.
 
-Whoever looks from outside knows the history alone and not what is in flight. :func:`is_abandoned` is what can be told
-from there, whether or not a driver is at work; ``snapshots/fsck.py`` asks it.
+From outside the history alone is known, and not what is in flight. :func:`is_abandoned` is what can be said from there,
+whether or not a driver is at work; ``snapshots/fsck.py`` asks it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from moorline.model.facts import UnnamedFile
 
 @dataclass(slots=True)
 class Housekeeping:
-    """What was found unnamed, and since when."""
+    """The files that were found unnamed, and since when."""
 
     attempt: int
     grace_ms: int
@@ -59,10 +59,10 @@ class Housekeeping:
 
 
 def is_abandoned(file: UnnamedFile, attempt: int, completed: int) -> bool:
-    """Is it certain that nobody will ever name this file? ``attempt``: the newest; ``completed``: its last checkpoint.
+    """Is it certain that nothing will ever name this file? ``attempt``: the newest; ``completed``: its last checkpoint.
 
     An earlier attempt is fenced. Within an attempt a complete checkpoint ends all that were started before it. Of later
-    ones it cannot be told: their upload may be under way, for however long.
+    ones it is unknown: their upload may be under way, for however long.
 
     >>> is_abandoned(UnnamedFile("data/...", checkpoint=9, attempt=2), attempt=3, completed=8)
     True

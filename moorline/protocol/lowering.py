@@ -3,7 +3,7 @@
 Spark joins the stages of a pipelined job into one chain, so every vertex is given a level:
 
 - Operators that need no exchange between them (one input, forward, equal parallelism) share a vertex.
-- A vertex comes at least one stage after all that it reads from. What nobody reads from sits as early as it can
+- A vertex comes at least one stage after all that it reads from. One that none reads from sits as early as it can
   and everything else as late as it can: a source stands right before its first reader, and no frame is relayed
   without need.
 - A stage's slots hold the subtasks of all vertices on its level, in the order of the vertices.
@@ -43,7 +43,7 @@ def relay_slot(sender_slot: int, target_slot: int, width: int) -> int:
 
 def relays(plan: Plan) -> set[tuple[int, int]]:
     """The places, as stage and slot, that pass frames on which are not for them."""
-    found: set[tuple[int, int]] = set()
+    places: set[tuple[int, int]] = set()
     for link in plan.links:
         source, target = plan.vertices[link.source], plan.vertices[link.target]
         for sender in range(source.parallelism) if target.stage > source.stage + 1 else ():
@@ -52,8 +52,8 @@ def relays(plan: Plan) -> set[tuple[int, int]]:
                 slot = source.first_slot + sender
                 for stage in range(source.stage + 1, target.stage):
                     slot = relay_slot(slot, target.first_slot + receiver, plan.widths[stage])
-                    found.add((stage, slot))
-    return found
+                    places.add((stage, slot))
+    return places
 
 
 def _chains(graph: Graph) -> dict[str, str]:

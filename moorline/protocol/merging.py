@@ -1,4 +1,4 @@
-"""What a new window does to those of its key, where windows that touch become one (sessions).
+"""The merge of a new window with those of its key, where windows that touch become one (sessions).
 
 Each record comes with a window of its own. Windows that overlap, or where one ends as the other starts, become one that
 covers them all. Moving contents about is dear, so a merged window keeps its contents where one of its parts had them:
@@ -34,7 +34,7 @@ Windows = Mapping[Span, Span]
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """What a new window leads to."""
+    """The effect of a new window."""
 
     #: The window that the record belongs to.
     window: Span
@@ -46,16 +46,16 @@ class Merge:
     moved: tuple[Span, ...] = ()
 
     def __str__(self) -> str:
-        told = f"window {_text(self.window)}, contents under {_text(self.contents)}"
+        text = f"window {_text(self.window)}, contents under {_text(self.contents)}"
         if self.ended:
-            told += f"; end {', '.join(map(_text, self.ended))}"
+            text += f"; end {', '.join(map(_text, self.ended))}"
         if self.moved:
-            told += f"; move contents of {', '.join(map(_text, self.moved))}"
-        return told
+            text += f"; move contents of {', '.join(map(_text, self.moved))}"
+        return text
 
 
 def merge(windows: Windows, new: Span) -> Merge:
-    """What becomes of ``new`` in a set of windows.
+    """The effect of ``new`` on a set of windows.
 
     >>> print(merge({(0, 10): (0, 10), (15, 25): (15, 25)}, (8, 18)))
     window [0,25), contents under [0,10); end [0,10), [15,25); move contents of [15,25)

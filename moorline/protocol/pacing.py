@@ -4,10 +4,10 @@ An unaligned checkpoint takes off the exchange what is queued there, and puts it
 too slow for it. The exchange fills again behind it. With a checkpoint every second and a sink that needs a minute for
 what one exchange holds, ever more would be put aside, and written again with each checkpoint.
 
-    flowing   some subtask has put aside more than ``most_bytes``              -> held: sources stop reading
-    held      no subtask has more than half of ``most_bytes`` put aside        -> flowing: sources go on
+    flowing   some subtask has put aside more than ``most_bytes``              -> paused: sources stop reading
+    paused    no subtask has more than half of ``most_bytes`` put aside        -> flowing: sources go on
 
-Nothing is lost by holding them: they would only fill queues that nobody gets to. They answer to checkpoints all the
+Nothing is lost by pausing them: they would only fill queues that are not worked off. They answer to checkpoints all the
 same. No clock, no I/O. ``driver/checkpoints/sources.py`` drives it, with what subtasks report twice a second.
 """
 
@@ -28,15 +28,15 @@ class Pacing:
     """
 
     most_bytes: int
-    is_held: bool = False
+    is_paused: bool = False
     _bytes: dict[SubtaskId, int] = field(default_factory=dict)
 
     def put_aside(self, subtask: SubtaskId, size: int) -> bool | None:
         """A subtask has so much put aside now. None: nothing changes."""
         self._bytes[subtask] = size
-        limit = self.most_bytes // 2 if self.is_held else self.most_bytes
-        is_held = any(size > limit for size in self._bytes.values())
-        if is_held == self.is_held:
+        limit = self.most_bytes // 2 if self.is_paused else self.most_bytes
+        is_paused = any(size > limit for size in self._bytes.values())
+        if is_paused == self.is_paused:
             return None
-        self.is_held = is_held
-        return is_held
+        self.is_paused = is_paused
+        return is_paused

@@ -109,7 +109,7 @@ def choose(records: Sequence[HistoryRecord], refused: dict[int, str]) -> Decisio
         passed_over.append((ended.savepoint, refused[ended.stopped_at]))
     if stops:
         return StartEmpty(stops[-1].savepoint, stops[-1].stopped_at, tuple(passed_over), stops[-1].stopped_at)
-    # A damaged record may have been a mere claim, but nobody can tell any more.
+    # A damaged record may have been a mere claim, but that cannot be known any more.
     if passed_over:
         return Refuse(tuple(passed_over))
     fresh = [r.entry for r in records if isinstance(r.entry, Claim) and r.entry.fresh]

@@ -1,4 +1,4 @@
-"""Who gets what when a snapshot is restored, at the old parallelism or at another.
+"""The share of a snapshot that each subtask restores, at the old parallelism or at another.
 
 - Keyed state: a subtask gets every file with rows in its key-group range, and reads just those rows.
 - Operator state, even split: unchanged parallelism leaves every element where it was. Otherwise, per state, the
@@ -90,15 +90,15 @@ def redistribute(
 def _operator(entry: OperatorEntry, operator: Operator, max_parallelism: int) -> list[OperatorRestore]:
     elements = _elements(entry, operator.parallelism)
     rekey = operator.options.get("rekey")
-    # Under new keys a row may belong to anybody, so everybody looks at all of them, once.
+    # Under new keys a row may belong to any subtask, so each looks at all of them, once.
     changes_keys = rekey is not None and rekey.name != entry.rekeyed
     stored = entry.max_parallelism
     parts = []
     for index in range(operator.parallelism):
-        mine = covering(owned(index, operator.parallelism, max_parallelism), max_parallelism, stored)
+        key_groups = covering(owned(index, operator.parallelism, max_parallelism), max_parallelism, stored)
         if changes_keys:
-            mine = KeyGroupRange(0, stored)
-        keyed = tuple(_cut(k, mine) for h in entry.subtasks for k in h.keyed if mine & k.key_groups)
+            key_groups = KeyGroupRange(0, stored)
+        keyed = tuple(_cut(k, key_groups) for h in entry.subtasks for k in h.keyed if key_groups & k.key_groups)
         in_flight = tuple(_in_flight(entry, index, operator.parallelism, max_parallelism, changes_keys))
         other = None if stored == max_parallelism else stored
         kinds = () if changes_keys else tuple(entry.keys)
@@ -122,15 +122,15 @@ def _kind(partitioning: str) -> str:
 def _in_flight(
     entry: OperatorEntry, index: int, parallelism: int, max_parallelism: int, changes_keys: bool
 ) -> Iterator[InFlightShare]:
-    mine = owned(index, parallelism, max_parallelism)
+    key_groups = owned(index, parallelism, max_parallelism)
     # Then nothing follows from where a record was.
-    may_be_anybodys = changes_keys or max_parallelism != entry.max_parallelism
+    may_be_anywhere = changes_keys or max_parallelism != entry.max_parallelism
     for old, subtask in enumerate(entry.subtasks):
         for handle in subtask.in_flight:
-            theirs = KeyGroupRange(handle.first, handle.end)
+            was_owned = KeyGroupRange(handle.first, handle.end)
             if handle.partitioning == Partitioning.HASH.value:
-                if may_be_anybodys or theirs & mine:
-                    yield InFlightShare(handle, key_groups=mine)
+                if may_be_anywhere or was_owned & key_groups:
+                    yield InFlightShare(handle, key_groups=key_groups)
             elif handle.partitioning == Partitioning.BROADCAST.value:
                 if index % entry.parallelism == old:
                     yield InFlightShare(handle)
@@ -141,11 +141,11 @@ def _in_flight(
                 yield InFlightShare(handle, first, parallelism)
 
 
-def _cut(handle: KeyedHandle, mine: KeyGroupRange) -> KeyedHandle:
-    """The handle for the key groups of it that are ours. A native one stays whole: its files cannot be cut."""
+def _cut(handle: KeyedHandle, key_groups: KeyGroupRange) -> KeyedHandle:
+    """The handle for these of its key groups. A native one stays whole: its files cannot be cut."""
     if isinstance(handle, NativeHandle):
         return handle
-    common = mine & handle.key_groups
+    common = key_groups & handle.key_groups
     return handle.cut(common.first, common.end)
 
 
@@ -160,14 +160,14 @@ def _elements(entry: OperatorEntry, parallelism: int) -> list[dict[str, tuple[El
         parts_of_state: list[list[ElementsSlice]] = [[] for _ in range(parallelism)]
         mode = handles[state][0][1].mode
         if mode == "union":
-            for mine in parts_of_state:
-                mine += [ElementsSlice(h, 0, h.count) for _, h in handles[state]]
+            for slices in parts_of_state:
+                slices += [ElementsSlice(h, 0, h.count) for _, h in handles[state]]
         elif mode == "broadcast":
             copies = dict(handles[state])
-            for number, mine in enumerate(parts_of_state):
+            for number, slices in enumerate(parts_of_state):
                 if number % entry.parallelism in copies:
                     copy = copies[number % entry.parallelism]
-                    mine.append(ElementsSlice(copy, 0, copy.count))
+                    slices.append(ElementsSlice(copy, 0, copy.count))
         elif parallelism == entry.parallelism:
             for old, h in handles[state]:
                 parts_of_state[old].append(ElementsSlice(h, 0, h.count))

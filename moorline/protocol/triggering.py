@@ -21,7 +21,7 @@ class Start:
 
     checkpoint: int
     final: bool
-    #: Somebody has asked for it: a savepoint, or a checkpoint for a rescale.
+    #: By request: a savepoint, or a checkpoint for a rescale.
     requested: bool = False
 
     def __str__(self) -> str:
@@ -75,7 +75,7 @@ class Triggering:
         self.final_wanted = True
 
     def requested(self) -> None:
-        """Somebody wants a snapshot now."""
+        """A snapshot is wanted now."""
         self.requests += 1
 
     def ended(self, checkpoint: int, completed: bool, now: int) -> None:

@@ -1,4 +1,4 @@
-"""How far time has come in one subtask: the least of what its input channels say.
+"""The event time of one subtask: the least of what its input channels say.
 
 A watermark t on a channel says that no record earlier than t is expected there any more. A subtask has come as far as
 the slowest of its channels; one that has gone idle is not waited for, one that has ended never again.
@@ -11,7 +11,7 @@ the slowest of its channels; one that has gone idle is not waited for, one that 
 
 Time never goes back: a channel that was idle and comes back behind the others does not lower what was announced.
 When every channel has ended nothing more is announced: the last thing each of them said was the end of time, or the
-job is stopping in the middle. When all that are left are idle, so is the subtask; and because nobody holds time back
+job is stopping in the middle. When all that are left are idle, so is the subtask; and because nothing holds time back
 then, it has come as far as the furthest of them: look at :attr:`Watermarks.current`.
 
 ``subtask/clocks.py`` asks for every watermark that arrives, which is a few times a second, not per record.
@@ -46,7 +46,7 @@ class Watermarks:
         self._times[channel] = max(self._times[channel], time)
         self._active[channel] = True
         if self._is_idle:
-            # Say something even if time stands still, so that whoever waits for us knows that we are back.
+            # Say something even if time stands still, so that those that wait for us know that we are back.
             self._is_idle = False
             return self._announce() or self.current
         return self._announce()
@@ -66,7 +66,7 @@ class Watermarks:
             return None
         if not any(a and o for a, o in zip(self._active, self._open)):
             was_idle, self._is_idle = self._is_idle, True
-            # Nobody holds time back any more, so it goes on to where the furthest had come.
+            # Nothing holds time back any more, so it goes on to where the furthest had come.
             self.current = max(self.current, *(t for t, o in zip(self._times, self._open) if o))
             return None if was_idle else IDLE
         return self._announce()

@@ -1,4 +1,4 @@
-"""What we ask of a storage system: seven guarantees, and nothing else.
+"""The storage system as we need it: seven guarantees, and nothing else.
 
 Checkpoints rest on these. A storage system that keeps them can carry Moorline; one that does not cannot, however
 close it comes. ``testing/contracts/store.py`` checks each of them, for our stores and for yours.
@@ -13,7 +13,7 @@ close it comes. ``testing/contracts/store.py`` checks each of them, for our stor
     5  list           shows every file under a prefix whose write has returned and whose delete was not called.
     6  delete         removes what is there, durably, and does not mind what is not.
     7  failures       are StorageError. After one from put, put_if_absent or delete the outcome is unknown: the
-                      file is there, whole, or it is not. Whoever needs to know looks.
+                      file is there, whole, or it is not. The caller looks if it matters.
 
 A path is relative, with ``/`` between its parts, and passes ``layout.check_path``; no store reaches outside of its
 root. ``stores/open.py`` finds the store for a URL.
@@ -38,7 +38,7 @@ class BlobStore(Protocol):
 
     @property
     def url(self) -> str:
-        """Where this is: ``open_store(url)`` opens the same folder in another process."""
+        """The address: ``open_store(url)`` opens the same folder in another process."""
 
     def put(self, path: str, data: bytes) -> None:
         """Make a new file, durably."""
@@ -60,4 +60,4 @@ class BlobStore(Protocol):
         """Remove these files. Those that are not there are no problem."""
 
     def modified_ms(self, path: str) -> int:
-        """When a file was written, by the clock of whoever keeps it: for people and grace times, never for order."""
+        """The time a file was written, by the storage's clock: for people and grace times, never for order."""

@@ -1,4 +1,4 @@
-"""Is the history whole: does every entry stand where it was written, and is everything there that it says?
+"""The check of a history: does every entry stand where it was written, and is everything there that it says?
 
 Three statements vouch for entries, and each has the number and the digest of what it vouches for:
 
@@ -8,12 +8,12 @@ Three statements vouch for entries, and each has the number and the digest of wh
 
 An entry is only ever removed after a newer one has named it among those that go. So whatever the newest one says that
 stays is there, and the newest one is at least as new as the head; anything else is a loss, and is reported as a record
-with damage, at its number. What nobody names is *stray*: left there by a writer that came far too late and died before
-it could take its entry back, or put there by hand. It is never restored.
+with damage, at its number. What no entry names is *stray*: left there by a writer that came far too late and died
+before it could take its entry back, or put there by hand. It is never restored.
 
 Entries of earlier versions name nothing. Of them each has to come after the one below it.
 
-Pure: ``log.py`` reads, and ``snapshots/fsck.py`` tells.
+Pure: ``log.py`` reads, and ``snapshots/fsck.py`` reports.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What vouches for the history: an entry's number and digest, the next checkpoint, and its place if it is known."""
+    """A witness of the history: an entry's number and digest, the next checkpoint, and its place if it is known."""
 
     number: int
     digest: str
@@ -74,7 +74,7 @@ class Look:
 
     #: Oldest first; what is missing is among them, with its damage.
     records: list[Record]
-    #: Entries that nobody names.
+    #: Entries that no other names.
     strays: list[Record]
     #: The number that the history has come to, whether or not the entry there is left.
     highest: int = 0
@@ -174,7 +174,7 @@ def next_place(number: int, records: Sequence[Record], going: Iterable[Record]) 
 
 
 def superseded(records: Sequence[Record], checkpoints: Collection[int]) -> list[Record]:
-    """Entries that nobody needs once these checkpoints are gone: they themselves, and what says nothing any more.
+    """Entries that are not needed once these checkpoints are gone: they themselves, and what says nothing any more.
 
     Damaged and missing entries of the lineage go with a checkpoint that is newer than they are; those that were given
     up, as soon as there is a newer one.

@@ -1,4 +1,4 @@
-"""What an entry of the history looks like in its file, and what makes one unfit to be believed.
+"""The file of an entry of the history: its bytes, and the checks that one must pass to be believed.
 
     {
       "xxh3": "0123456789abcdef",      over the bytes of the entry exactly as they stand here
@@ -28,7 +28,7 @@ MAX_ENTRY_BYTES = 256 << 20
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where an entry was written, and the entries below it by number and digest; "" for a digest that is unknown."""
+    """The place of an entry, and the entries below it by number and digest; "" for a digest that is unknown."""
 
     number: int
     stays: dict[int, str] = {}
@@ -56,7 +56,7 @@ class _Envelope(msgspec.Struct):
 
 
 class _Head(msgspec.Struct):
-    """What every version of the format has."""
+    """The fields that every version of the format has."""
 
     format: int
     job: str

@@ -4,7 +4,7 @@ The log itself, and who may write to it, is in ``log.py``. Here is the order in 
 
     publish    files, then the entry that names them; the same entry names those that go because of it
     remove     an entry that names what goes, if the newest does not do so already; the entries; their files
-    end        an entry that says how the job has ended: whoever starts it anew need not ask whether it still runs
+    end        an entry that says how the job has ended: a new start need not ask whether it still runs
 
 Reports facts and performs orders. Which checkpoint to restore is for ``protocol/recovery.py``, which ones to drop for
 ``protocol/retention.py``. Used by the driver, from one thread.
@@ -41,7 +41,7 @@ class History(HistoryLog):
         self._write(manifest, self._superseded(going, manifest))
 
     def _superseded(self, checkpoints: Collection[int], entry: Manifest | Claim) -> list[Record]:
-        """What nobody needs any more once ``entry`` is written and ``checkpoints`` are gone."""
+        """Entries that are not needed any more once ``entry`` is written and ``checkpoints`` are gone."""
         planned = Record(self._known_records[-1].seq + 1, "", entry)
         return superseded([*self._known_records, planned], checkpoints)
 
@@ -70,9 +70,9 @@ class History(HistoryLog):
     # --- removing -----------------------------------------------------------------------------
 
     def remove(self, checkpoint_ids: Iterable[int], now_ms: int = 0) -> None:
-        """Remove these checkpoints, oldest first, and the entries nobody needs any more.
+        """Remove these checkpoints, oldest first, and the entries that are not needed any more.
 
-        The entry goes before its files: a crash in between leaves files that nobody names, which :meth:`sweep` finds.
+        The entry goes before its files: a crash in between leaves files that no entry names, which :meth:`sweep` finds.
         The other way round it would leave a checkpoint that cannot be restored. Files that another readable
         checkpoint names stay. What the newest entry does not name among those that go is named by a new claim first.
         """
@@ -150,7 +150,7 @@ class History(HistoryLog):
         return sorted({origin for blob in self._store.list(DATA) if (origin := origin_of(blob.path)) is not None})
 
     def drop(self, paths: Iterable[str]) -> None:
-        """Delete files that :meth:`unnamed` has just found and nobody needs."""
+        """Delete files that :meth:`unnamed` has just found and nothing needs."""
         self._store.delete(paths)
 
     def _look_as_owner(self) -> Look:

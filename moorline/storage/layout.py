@@ -1,4 +1,4 @@
-"""Where things lie in a job's folder, and which paths are fit to be followed.
+"""The layout of a job's folder, and the paths that are fit to be followed.
 
     <location>/<job>/                                     the root of the job's BlobStore
       history/0000000001.json                             claims and manifests, numbered without a gap as written
@@ -84,7 +84,7 @@ def job_url(location: str, job: str) -> str:
 
 
 def entry_path(number: int) -> str:
-    """Where entry ``number`` of the history lies.
+    """The path of entry ``number`` of the history.
 
     >>> entry_path(7)
     'history/0000000007.json'
@@ -93,7 +93,7 @@ def entry_path(number: int) -> str:
 
 
 def numbered_path(folder: str, number: int) -> str:
-    """Where a number lies in a folder of numbered files (``numbered.py``)."""
+    """The path of a number in a folder of numbered files (``numbered.py``)."""
     if not 1 <= number < 10**10:
         raise ValueError(f"{folder} has no number {number}")
     return f"{folder}{number:010d}.json"
@@ -127,7 +127,7 @@ def head_of(path: str) -> tuple[int, str, int] | None:
 def data_path(
     checkpoint: int, uid: str, state: str, subtask: int, attempt: int, *, unique: str = "", suffix: str = "parquet"
 ) -> str:
-    """A path that nobody has used before, for a file of one state of one subtask.
+    """A path that was never used before, for a file of one state of one subtask.
 
     >>> data_path(7, "count", "sum", subtask=0, attempt=2, unique="c0ffee")
     'data/chk-7/count/sum-0-2-c0ffee.parquet'

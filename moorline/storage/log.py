@@ -64,7 +64,7 @@ class HistoryLog:
     def __init__(self, store: BlobStore, job: str) -> None:
         self._store, self._files = store, NumberedFiles(store, HISTORY)
         self._job = job
-        #: Whose entries are read; None: anybody's.
+        #: The job whose entries are read; None: any.
         self._reads: str | None = job
         self._writer = uuid.uuid4().hex
         #: The run that we go on with, if another driver has led it before; see ``protocol/supervision/leadership.py``.
@@ -82,7 +82,7 @@ class HistoryLog:
 
     @property
     def store(self) -> BlobStore:
-        """Where it lies."""
+        """The store it lies in."""
         return self._store
 
     @property
@@ -109,7 +109,7 @@ class HistoryLog:
         return self.look().records
 
     def look(self) -> Look:
-        """Every entry, and those that nobody names."""
+        """Every entry, and those that no other names."""
         while True:
             # The head first: what it says must be there in a listing that is made later.
             head = self._head()
@@ -153,7 +153,7 @@ class HistoryLog:
         """Take over this job's storage: from here on, what older attempts publish is refused.
 
         Raises Fenced if a leader of the same run that came after us has claimed already.
-        The first claim of a driver takes over from whoever was there, also from one that came between two tries:
+        The first claim of a driver takes over from any that was there, also from one that came between two tries:
         that may have been the one we were started to replace. A later claim only goes on with what is our own: if
         another driver has come since, it is Fenced, or two would take the job from each other for ever.
         A fresh start is one only for the first driver of a run: who comes after it goes on.
@@ -238,7 +238,7 @@ class HistoryLog:
             if going:
                 self._store.delete([r.path for r in going])
         except StorageError as error:
-            log.warning("claims that nobody needs could not be deleted yet: %s", error)
+            log.warning("claims that are not needed could not be deleted yet: %s", error)
         else:
             self._forget(r.seq for r in going)
 

@@ -1,6 +1,6 @@
-"""Numbered files by create-if-absent: what lies under a job's history and under its lease.
+"""Numbered files by create-if-absent, under a job's history and under its lease.
 
-    <folder>/0000000041.json      each number is written once, by one writer, whoever else wants it
+    <folder>/0000000041.json      each number is written once, by one writer of several
     <folder>/0000000042.json
 
 A number is taken by ``put_if_absent``, which one of several writers can do; the others find it taken. That is all the
@@ -25,7 +25,7 @@ class NumberedFiles:
         self._store, self._folder = store, folder
 
     def path(self, number: int) -> str:
-        """Where a number lies."""
+        """The path of a number."""
         return numbered_path(self._folder, number)
 
     def list(self) -> list[tuple[int, Blob]]:

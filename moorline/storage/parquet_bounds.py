@@ -1,4 +1,4 @@
-"""How much memory the rows of a Parquet file can take, found out without decoding one.
+"""The memory that the rows of a Parquet file can take, found out without decoding one.
 
 A file of two kilobytes can decode to gigabytes: a dictionary holds a long value once and a run of a million
 references to it, levels say of a million rows that they are null, some codecs pack a hundred thousand bytes into one.
@@ -87,7 +87,7 @@ def bound(
 
 
 def allowed(declared: int, size: int) -> int:
-    """What a row group of ``size`` bytes may take, by what its manifest declares."""
+    """The memory that a row group of ``size`` bytes may take, by what its manifest declares."""
     return declared or max(UNDECLARED_BYTES, UNDECLARED_RATIO * size)
 
 
@@ -105,7 +105,7 @@ def _column_bound(data: Any, rows: int, chunk: Any, form: ColumnForm, start: int
     if width < 0:
         raise Unbounded(f"its column {name!r:.100} is of type {chunk.physical_type}")
     slot = width + _SLOT + _LEVEL * form.levels
-    total, found, at = 0, 0, first
+    total, count, at = 0, 0, first
     while at < end:
         kind, unpacked, packed, values, encoding, at = _page(data, at, end)
         if kind == _DICTIONARY_PAGE:
@@ -117,9 +117,9 @@ def _column_bound(data: Any, rows: int, chunk: Any, form: ColumnForm, start: int
         if not fits:
             raise Unbounded(f"its column {name!r:.100} has pages that no version of ours writes")
         total += unpacked + values * slot
-        found += values if kind == _DATA_PAGE else 0
+        count += values if kind == _DATA_PAGE else 0
         at += packed
-    if at != end or found != chunk.num_values or found < rows:
+    if at != end or count != chunk.num_values or count < rows:
         raise Unbounded(f"the pages of its column {name!r:.100} are not those that its footer tells of")
     return total
 
@@ -129,17 +129,17 @@ def _page(data: Any, at: int, end: int) -> tuple[int, int, int, int, int, int]:
     header, at = _struct(data, at, end, 0)
     kind = header.get(1)
     details = header.get({_DATA_PAGE: 5, _DICTIONARY_PAGE: 7}.get(kind, 0) if isinstance(kind, int) else 0)
-    found = [kind, header.get(2), header.get(3)]
+    numbers = [kind, header.get(2), header.get(3)]
     if isinstance(details, dict):
-        found += [details.get(1), details.get(2)]
-    if len(found) != 5 or not all(isinstance(n, int) and 0 <= n < 1 << 31 for n in found):
+        numbers += [details.get(1), details.get(2)]
+    if len(numbers) != 5 or not all(isinstance(n, int) and 0 <= n < 1 << 31 for n in numbers):
         raise Unbounded("a page has a header that no version of ours writes")
-    return (*found, at)  # type: ignore[return-value]
+    return (*numbers, at)  # type: ignore[return-value]
 
 
 def _struct(data: Any, at: int, end: int, depth: int) -> tuple[dict[int, Any], int]:
     """The numbers and structs of a Thrift struct by field, and where it ends. What we do not write is refused."""
-    found: dict[int, Any] = {}
+    fields: dict[int, Any] = {}
     field = 0
     while True:
         if at >= end or depth > _DEEPEST:
@@ -147,7 +147,7 @@ def _struct(data: Any, at: int, end: int, depth: int) -> tuple[dict[int, Any], i
         head = data[at]
         at += 1
         if head == 0:
-            return found, at
+            return fields, at
         if not head >> 4:
             raise Unbounded("a page header has fields out of order")
         field += head >> 4
@@ -156,14 +156,14 @@ def _struct(data: Any, at: int, end: int, depth: int) -> tuple[dict[int, Any], i
                 pass
             case 5 | 6:
                 number, at = _varint(data, at, end)
-                found[field] = (number >> 1) ^ -(number & 1)
+                fields[field] = (number >> 1) ^ -(number & 1)
                 if head & 15 == _I64 and depth <= 1:
                     raise Unbounded("a page header has a number of the wrong width")
             case 8:
                 size, at = _varint(data, at, end)
                 at += size
             case 12:
-                found[field], at = _struct(data, at, end, depth + 1)
+                fields[field], at = _struct(data, at, end, depth + 1)
             case _:
                 raise Unbounded("a page header has a field that no version of ours writes")
 

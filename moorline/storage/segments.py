@@ -14,7 +14,7 @@ segments it needs, verifies their sizes and checksums, and that they decode to n
 (``parquet_bounds.py``), and only then lets Parquet see them. Whatever does not fit is SnapshotCorrupt with the file's
 path, so that recovery can turn to an older checkpoint.
 
-Called by ``subtask/snapshot/writer.py`` and ``subtask/restore/chain.py``, and by whoever reads savepoints.
+Called by ``subtask/snapshot/writer.py`` and ``subtask/restore/chain.py``, and by all that read savepoints.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _store(store: BlobStore, path: str, data: bytes, schema: pa.Schema, ranges: 
 
 
 def _bounds(row_group: pq.RowGroupMetaData) -> tuple[int, int]:
-    """Where the bytes of a row group begin and end."""
+    """The first byte of a row group and the end of its last."""
     columns = [row_group.column(i) for i in range(row_group.num_columns)]
     # A column chunk begins with its dictionary, if it has one.
     starts = [c.dictionary_page_offset or c.data_page_offset for c in columns]

@@ -10,7 +10,7 @@ so its handles are believed only after :func:`from_stored`:
     names       every file stays in its folder: paths pass ``layout.check_path``, and the names of native files, which
                 become paths when they are fetched, are those that their backend gives and occur once
 
-Nobody who reads a snapshot checks any of this again. Every version of the format has these fields; what earlier ones
+No reader of a snapshot checks any of this again. Every version of the format has these fields; what earlier ones
 lack has a default. Pure; ``storage/entries.py`` calls it.
 """
 
@@ -145,8 +145,8 @@ def _shaped(stored: StoredHandle, who: str, max_parallelism: int) -> KeyedHandle
         raise SnapshotCorrupt("", f"{what} is of kind {stored.kind!r:.100}, which this version does not know")
     if stored.increment and stored.kind not in ROW_KINDS:
         raise SnapshotCorrupt("", f"{what} is {stored.kind}, and there are no increments of that")
-    mine = KeyGroupRange(first, end)
-    return file_handle(stored.state, stored.kind, stored.type, mine, rows, stored.file, stored.increment)
+    key_groups = KeyGroupRange(first, end)
+    return file_handle(stored.state, stored.kind, stored.type, key_groups, rows, stored.file, stored.increment)
 
 
 def _check_names(stored: StoredHandle, who: str) -> None:

@@ -110,7 +110,7 @@ def process(ha, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 def test_a_standby_takes_over_from_a_driver_that_was_killed_and_goes_on_with_its_run(drivers, ha, process, tmp_path):
     store = LocalStore(tmp_path)
     second = drivers(store, ha)
-    eventually(lambda: second.election._told, "the second waits")
+    eventually(lambda: second.election.waits_for, "the second waits")
     time.sleep(3)
     assert not second.leads
     process.kill()
@@ -123,7 +123,7 @@ def test_a_standby_takes_over_from_a_driver_that_was_killed_and_goes_on_with_its
 
 def test_a_leader_that_stood_still_finds_out_that_it_no_longer_leads(drivers, ha, process, tmp_path):
     second = drivers(LocalStore(tmp_path), ha)
-    eventually(lambda: second.election._told, "the second waits")
+    eventually(lambda: second.election.waits_for, "the second waits")
     process.send_signal(signal.SIGSTOP)
     eventually(lambda: second.leads, "the second takes over")
     process.send_signal(signal.SIGCONT)
@@ -160,7 +160,7 @@ def test_a_job_that_ended_badly_is_not_taken_up_by_those_who_waited(drivers, out
     first = drivers(store, LEASE)
     eventually(lambda: first.leads, "the first leads")
     second = drivers(store, LEASE)
-    eventually(lambda: second.status is S.WAITING and second.election._told, "the second waits")
+    eventually(lambda: second.status is S.WAITING and second.election.waits_for, "the second waits")
     if outcome == "cancelled":
         first.loop.post(lambda s, now: s.cancel(now))
     first.loop.post(lambda s, now: s.attempt_ended(1, None, "it broke", now))
@@ -177,7 +177,7 @@ def test_a_leader_that_cannot_reach_storage_stops_before_another_takes_over(driv
     first = drivers(ways[0], LEASE)
     eventually(lambda: first.leads, "the first leads")
     second = drivers(ways[1], LEASE)
-    eventually(lambda: second.status is S.WAITING and second.election._told, "the second waits")
+    eventually(lambda: second.status is S.WAITING and second.election.waits_for, "the second waits")
     ways[0].is_cut = True
     eventually(lambda: first.cluster.cancelled, "the first stops")
     assert not second.leads
@@ -229,7 +229,7 @@ def test_a_standby_that_ends_leaves_no_connection_to_zookeeper(drivers, zookeepe
     eventually(lambda: first.leads, "the first leads")
     leaders = set(threading.enumerate())
     second = drivers(store, ha)
-    eventually(lambda: second.status is S.WAITING and second.election._told, "the second waits")
+    eventually(lambda: second.status is S.WAITING and second.election.waits_for, "the second waits")
     assert any("zk_loop" in t.name for t in leaders - before), "a connection is seen by its thread"
     second.loop.post(lambda s, now: s.cancel(now))
     assert second.loop.wait(60)

@@ -1,4 +1,4 @@
-"""Which subtask of an attempt has stopped answering, from the launch to the end.
+"""The signs of life of an attempt's subtasks: which of them has stopped answering, from the launch to the end.
 
 Every subtask has a deadline at every moment, so no attempt waits for ever:
 
@@ -24,7 +24,7 @@ log = logging.getLogger("moorline")
 
 #: A subtask whose thread has not moved on for so long is worth a word in the log; then again after twice as long.
 STALL_MS = 60_000
-#: Nobody looked for so long: the driver itself was away, and what was sent meanwhile has yet to be read.
+#: Not looked for so long: the driver itself was away, and what was sent meanwhile has yet to be read.
 AWAY_MS = 3_000
 
 
@@ -71,7 +71,7 @@ class Heartbeats:
         self._gone.add(subtask)
 
     def overdue(self, now_ms: int) -> Overdue | None:
-        """Who has missed a deadline, and which."""
+        """A subtask that has missed a deadline, and which one."""
         away_ms, self._looked_ms = now_ms - self._looked_ms, now_ms
         if away_ms > self._away_ms:
             # What they sent while the driver slept, or wrote to slow storage, is read first.
@@ -81,12 +81,12 @@ class Heartbeats:
             silent_ms = now_ms - since
             if subtask in self._gone:
                 if silent_ms > self._start_ms:
-                    told = f"Spark has not ended the attempt {_seconds(silent_ms)} after subtask {subtask} was done"
-                    return Overdue(subtask, told)
+                    text = f"Spark has not ended the attempt {_seconds(silent_ms)} after subtask {subtask} was done"
+                    return Overdue(subtask, text)
             elif subtask in self._unheard:
                 if silent_ms >= self._start_ms:
-                    told = f"subtask {subtask} has not called in within {_seconds(silent_ms)} of its launch"
-                    return Overdue(subtask, told)
+                    text = f"subtask {subtask} has not called in within {_seconds(silent_ms)} of its launch"
+                    return Overdue(subtask, text)
             elif silent_ms >= self._heartbeat_ms:
                 return Overdue(subtask, f"subtask {subtask} has not been heard of for {_seconds(silent_ms)}")
         return self._hanging
@@ -104,8 +104,8 @@ class Heartbeats:
                 report.stalled_at,
             )
         if report.reading and report.stalled_ms >= self._start_ms:
-            told = f"subtask {subtask} has been reading {report.reading} for {_seconds(report.stalled_ms)}"
-            self._hanging = Overdue(subtask, told)
+            text = f"subtask {subtask} has been reading {report.reading} for {_seconds(report.stalled_ms)}"
+            self._hanging = Overdue(subtask, text)
 
 
 def _seconds(ms: int) -> str:

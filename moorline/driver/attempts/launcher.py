@@ -95,7 +95,7 @@ class Launcher:
         failpoint("driver.restore")
         config = self._config
         if stopped is not None:
-            # Whoever goes on from that savepoint does what comes after it: we only commit what comes before.
+            # A job that goes on from that savepoint does what comes after it: we only commit what comes before.
             config = replace(config, restore=stopped.savepoint)
         if self._history is None:
             return start_without_storage(self.graph, Attempt(self.tries), config)

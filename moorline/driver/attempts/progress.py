@@ -1,4 +1,4 @@
-"""How far an attempt is, summed up over its subtasks: for handles, the command line and HTTP.
+"""Progress of an attempt, summed up over its subtasks: for handles, the command line and HTTP.
 
 Called by other threads than the one that supervises, so it copies what may change before it looks at it.
 """

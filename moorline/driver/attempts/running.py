@@ -125,7 +125,7 @@ class RunningAttempt:
             self.addresses[subtask] = report.address
 
     def place(self, subtask: SubtaskId) -> str:
-        """Where a subtask runs, as far as it has said: for people, at the end of a sentence."""
+        """The place of a subtask, as far as it has said: for people, at the end of a sentence."""
         operators = ", ".join(map(repr, self.deployment.plan.vertices[subtask.vertex].operators))
         known = self.places.get(subtask)
         if known is None:
@@ -147,7 +147,7 @@ class RunningAttempt:
         return self.deployment.attempt
 
     def _failed(self, subtask: SubtaskId, report: Failed) -> AttemptFailed:
-        """A subtask has failed: why, for people and to compare."""
+        """The failure of a subtask: why, for people and to compare."""
         where = f" in operator {report.uid!r} ({report.name})" if report.uid else ""
         at = f", record {report.position} of the attempt: {report.record}" if report.position >= 0 else ""
         if not at and report.record:
@@ -158,5 +158,5 @@ class RunningAttempt:
         return AttemptFailed(self.number, why, cause)
 
     def lost(self, why: str) -> AttemptFailed:
-        """It cannot go on, for a reason that another attempt may not meet."""
+        """A failure for a reason that another attempt may not meet."""
         return AttemptFailed(self.number, why, cause_of(why))

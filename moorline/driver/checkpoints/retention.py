@@ -2,7 +2,7 @@
 
     superfluous   goes after each completion (``protocol/retention.py``), unless a checkpoint in flight may build on it
     unsure        publishing failed, and the entry may be there or not: neither counted nor deleted until a later one
-                  is published, which settles it
+                  is published, which makes it certain
     unnamed       files that no checkpoint names go after a grace time (``protocol/housekeeping.py``)
     claimed       a savepoint that the job has taken over goes once there are as many checkpoints as are retained
 

@@ -33,9 +33,9 @@ CLOSING_SECONDS = 5.0
 
 
 class Lease(Protocol):
-    """Where terms are kept. Everything may raise StorageError: then nobody knows whether it was done."""
+    """A place that keeps terms. Everything may raise StorageError: then it is unknown whether it was done."""
 
-    #: Who leads, for people.
+    #: The leader, for people.
     leader: str
 
     def look(self) -> Term | None:
@@ -84,7 +84,8 @@ class Election:
         self._events: queue.SimpleQueue[le.Event] = queue.SimpleQueue()
         self._requests = ThreadPoolExecutor(1, thread_name_prefix="moorline-lease")
         self._done = threading.Event()
-        self._told = ""
+        #: The holder of the lead that we wait for, once that is known.
+        self.waits_for = ""
 
     def start(self) -> None:
         threading.Thread(target=self._run, name=f"moorline-leader-{self._job}", daemon=True).start()
@@ -151,16 +152,16 @@ class Election:
             self._lose(reason)
             event = le.JobEnded(YIELDED)
         if event is not None:
-            self._tell(event)
+            self._log_leader(event)
             self._events.put(event)
 
-    def _tell(self, event: le.Event) -> None:
-        """Say once for each leader that we wait."""
+    def _log_leader(self, event: le.Event) -> None:
+        """Log once for each leader that we wait."""
         term = event.term if isinstance(event, le.Looked) else None
-        if term is None or term.ended or term.holder in (self._told, self._history.writer) or self._lease is None:
+        if term is None or term.ended or term.holder in (self.waits_for, self._history.writer) or self._lease is None:
             return
-        self._told = term.holder
-        log.info("job %r: waiting, because %s leads", self._job, self._lease.leader or "somebody")
+        self.waits_for = term.holder
+        log.info("job %r: waiting, because %s leads", self._job, self._lease.leader or "another driver")
 
     def _lose(self, reason: str) -> None:
         error = LeadershipLost(self._job, reason)
@@ -175,10 +176,10 @@ class Election:
 
 
 def open_lease(config: StorageLease | ZooKeeper, history: History, job: str) -> Lease:
-    """What ``mo.run(ha=...)`` means."""
+    """The lease that ``mo.run(ha=...)`` asks for."""
     if isinstance(config, StorageLease):
         return LeaseFiles(history.store)
-    # Only whoever asks for ZooKeeper needs its client.
+    # The client is needed only where ZooKeeper is asked for.
     from moorline.driver.leadership.zookeeper import ZooKeeperLease  # noqa: PLC0415
 
     return ZooKeeperLease(config, job)

@@ -56,7 +56,7 @@ class ZooKeeperLease:
                 last = self._read(client.get(self._path)[0])
             except NoNodeError:
                 return None
-            # Nobody holds it: if its holder has not said how it ended, it is gone.
+            # It is not held: if its holder has not said how it ended, it is gone.
             return replace(last, ended=last.ended or YIELDED) if last.holder != "?" else None
 
         return self._call("look who leads in", ask)
@@ -143,12 +143,12 @@ class ZooKeeperLease:
                 client.start(timeout=max(seconds, 5.0))
                 self._client = client
             finally:
-                # Whoever closes us while we connect, from another thread, finds no client to stop.
+                # A close() while we connect, from another thread, finds no client to stop.
                 if self._client is None or self._is_closed:
                     client.stop()
                     client.close()
         if not self._client.connected:
-            # A request would wait for the line to come back, and nobody knows for how long.
+            # A request would wait for the line to come back, for an unknown time.
             raise StorageError(f"zookeeper {self._config.hosts}", "reach", "there is no connection at the moment")
         return self._client
 

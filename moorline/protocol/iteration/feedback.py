@@ -1,8 +1,8 @@
-"""What of a loop belongs to a snapshot of its head, and when that is complete.
+"""The records of a loop that belong to a snapshot of its head, and when that is complete.
 
 The head of a loop takes its snapshot when its regular inputs have delivered the barrier. It cannot wait for the barrier
 to come back: what comes back is what it sends. So the barrier goes round the loop behind the snapshot, and everything
-that comes back before it was sent before it, and is in nobody's state: it is logged, and the log is part of the
+that comes back before it was sent before it, and is in no subtask's state: it is logged, and the log is part of the
 snapshot (Carbone et al., Lightweight Asynchronous Snapshots for Distributed Dataflows, 2015).
 
     what comes back on a channel              before our snapshot n        after it
@@ -13,7 +13,7 @@ snapshot (Carbone et al., Lightweight Asynchronous Snapshots for Distributed Dat
 
 A barrier can come back before our own snapshot: another subtask of the head has taken its own already, and a way round
 the loop need not lead through us. The log of n is closed when n has come back on all channels. If a newer barrier comes
-back on a channel first, somebody in the loop has given n up, and its log is dropped. Several checkpoints may be under
+back on a channel first, a subtask in the loop has given n up, and its log is dropped. Several checkpoints may be under
 way; on a channel barriers keep their order, so logs are closed in order too.
 
 No I/O, no clock. ``subtask/iteration/feedback.py`` drives it.

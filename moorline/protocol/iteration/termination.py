@@ -4,7 +4,7 @@ No subtask can see that alone: its inputs have ended and nothing comes back, but
 *marks* go round behind the records. Every subtask of the head sends mark k into the loop; one on the way passes it on
 when it has come on all channels from inside the loop and all input from outside has ended. So when mark k has come back
 on all channels, everything that was sent before it has come back as well. A mark is *clean* if, since the mark before
-it, no record has come back to whoever sent it. On the way a mark stays clean only if it came clean on all channels, so
+it, no record has come back to its sender. On the way a mark stays clean only if it came clean on all channels, so
 all subtasks of the head learn the same.
 
     OPEN      an input has not ended       all have ended            -> DRAINING, mark 1 is sent
@@ -16,7 +16,7 @@ all subtasks of the head learn the same.
 
 Why clean is empty: mark k is clean everywhere, so between sending mark k-1 and mark k no subtask of the head got a
 record back, and sent none, for its inputs have ended. What was sent before mark k-1 has come back before mark k-1, and
-that is: nothing. Nothing is on its way, and nobody is left who would send something.
+that is: nothing. Nothing is on its way, and no subtask is left that would send something.
 
 Time ends inside a loop when it is empty for the first time. Timers fire then, and what they send round makes it
 necessary to find it empty once more.

@@ -1,12 +1,12 @@
-"""Whether a job should have more or fewer subtasks, and where.
+"""The parallelism a job should have: more or fewer subtasks, and where.
 
-A step is what runs as one subtask after another: operators chained together. Of each it is told how its subtasks spent
-their time (working, held back by the steps after it, waiting for input), and how many records it took in.
+A step is a chain of operators that run in the same subtasks. Of each it is measured how its subtasks spent their time
+(busy, back-pressured by the steps after it, idle), and how many records it took in.
 
-    work        busy share / (1 - the largest held-back share of the steps before it): what would be asked of it if
-                nobody held those back. 1: its subtasks would just manage
+    work        busy share / (1 - the largest back-pressured share of the steps before it): what would be asked of it
+                if nothing held those back. 1: its subtasks would just manage
     more        work above target + tolerance -> what is needed (parallelism * work / target), at most twice as many
-    fewer       work below target - tolerance, and it would be if the step were not held back itself -> what is needed
+    fewer       work below target - tolerance, also if the step were not back-pressured itself -> what is needed
     keep        everything between; less than a window has been measured; the cool-down after a rescale is not over;
                 it got more the last time, and took in no more and was as busy as before: then more do not help
 
@@ -22,19 +22,19 @@ from dataclasses import dataclass, field
 
 from moorline.model.config.run import Autoscale
 
-#: More than this is not believed: from next to no time without being held back nothing can be concluded.
-MOST_HELD_BACK = 0.9
+#: More than this is not believed: from next to no time without back pressure nothing can be concluded.
+MOST_BACKPRESSURED = 0.9
 #: More subtasks have helped if at least so many times more was taken in, or there was so many times less to do.
 HELPED = 1.1
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How a step has spent its time lately. Shares of the time of its subtasks, on average."""
+    """The load of a step lately. Shares of the time of its subtasks, on average."""
 
     parallelism: int
     busy: float
-    held_back: float
+    backpressured: float
     #: Records taken in, per second, by all of its subtasks.
     rate: float
     #: The steps it reads from.
@@ -57,13 +57,13 @@ class Began:
     """An attempt runs. What was measured before is of no use any more."""
 
     now_ms: int
-    #: Because of a rescale, by us or by anybody.
+    #: Because of a rescale, ours or a user's.
     rescaled: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What we wanted cannot be had, for example because there are no free slots."""
+    """The rescale cannot be had, for example because there are no free slots."""
 
     now_ms: int
 
@@ -152,13 +152,13 @@ class Autoscaling:
         newest, count = self.samples[-1].loads, len(self.samples)
         means = {}
         for step, load in newest.items():
-            all_of_it = [s.loads[step] for s in self.samples if step in s.loads]
-            if len(all_of_it) == count and all(one.parallelism == load.parallelism for one in all_of_it):
+            loads = [s.loads[step] for s in self.samples if step in s.loads]
+            if len(loads) == count and all(sample.parallelism == load.parallelism for sample in loads):
                 means[step] = Load(
                     load.parallelism,
-                    sum(one.busy for one in all_of_it) / count,
-                    sum(one.held_back for one in all_of_it) / count,
-                    sum(one.rate for one in all_of_it) / count,
+                    sum(sample.busy for sample in loads) / count,
+                    sum(sample.backpressured for sample in loads) / count,
+                    sum(sample.rate for sample in loads) / count,
                     load.upstream,
                     load.maximum,
                     load.minimum,
@@ -166,7 +166,7 @@ class Autoscaling:
         return means
 
     def _number(self, step: str, load: Load, work: float, at_most: float) -> int:
-        """How many subtasks a step should have, if there is so much work for it, or perhaps as much as ``at_most``."""
+        """The parallelism of a step, if there is so much work for it, or perhaps as much as ``at_most``."""
         target, tolerance = self.config.target, self.config.tolerance
         highest = max(load.minimum, min(load.maximum, self.config.maximum or load.maximum))
         lowest = min(highest, max(load.minimum, self.config.minimum))
@@ -174,7 +174,7 @@ class Autoscaling:
         if work > target + tolerance:
             if not self._has_helped(step, load, work):
                 return number
-            # While it is overrun nobody knows by how much. So many more are of use in any case: not too few to have
+            # While it is overrun it is unknown by how much. So many more are of use in any case: not too few to have
             # to be taken away again, if what it could not do was next to nothing.
             growth = min(2.0, 1 / (target - tolerance))
             number = max(number, min(_needed(number, work, target), max(number + 1, int(number * growth))))
@@ -191,11 +191,11 @@ class Autoscaling:
 
 
 def _work(step: str, loads: Mapping[str, Load]) -> tuple[float, float]:
-    """What is asked of a step; and what might be, if it were not held back itself."""
+    """The work that is asked of a step; and that might be, if it were not back-pressured itself."""
     load = loads[step]
-    before = max((loads[s].held_back for s in load.upstream if s in loads), default=0.0)
-    both = max(before, load.held_back)
-    return load.busy / (1 - min(before, MOST_HELD_BACK)), load.busy / (1 - min(both, MOST_HELD_BACK))
+    before = max((loads[s].backpressured for s in load.upstream if s in loads), default=0.0)
+    both = max(before, load.backpressured)
+    return load.busy / (1 - min(before, MOST_BACKPRESSURED)), load.busy / (1 - min(both, MOST_BACKPRESSURED))
 
 
 def _needed(parallelism: int, work: float, target: float) -> int:

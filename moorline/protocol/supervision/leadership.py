@@ -1,8 +1,8 @@
-"""Who may run a job that several drivers stand ready for: when one may lead, and when it must stop.
+"""Leadership of a job that several drivers stand ready for: when one may lead, and when it must stop.
 
 Leading is a numbered *term*. A term is taken by creating its number, which can be done once; a leader that lives takes
-the next number again and again. Nobody compares wall clocks: a standby waits until it has seen no new number for
-``ttl`` of its own clock, and a leader counts from before it asked for its number, which is earlier than anybody can
+the next number again and again. No wall clocks are compared: a standby waits until it has seen no new number for
+``ttl`` of its own clock, and a leader counts from before it asked for its number, which is earlier than any other can
 have seen it. It stops at two thirds of ``ttl``, so clocks may run at speeds that differ by up to half.
 
     WATCHING   nothing there, or given back               -> take the next number
@@ -10,10 +10,10 @@ have seen it. It stops at two thirds of ``ttl``, so clocks may run at speeds tha
                a new number                               -> wait on
                the job has ended that we waited for       -> OVER, with its outcome
                we got our number                          -> LEADING
-               it was taken first, or nobody knows        -> look again
+               it was taken first, or that is unknown     -> look again
     LEADING    a third of ttl since the last number       -> take the next one
-               nobody knows whether we got it             -> ask again, counting from the first time we asked
-               two thirds of ttl since the last number    -> LOST: stop, while nobody can have taken over yet
+               it is unknown whether we got it            -> ask again, counting from the first time we asked
+               two thirds of ttl since the last number    -> LOST: stop, while no other can have taken over yet
                the next number is another's               -> LOST: stop
                the job has ended                          -> OVER: put its outcome on record
 
@@ -57,14 +57,14 @@ class Got:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The number that we asked for is somebody else's."""
+    """The number that we asked for is another's."""
 
     now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """What we asked for may have been done or not."""
+    """The request may have been carried out or not."""
 
     now_ms: int
 
@@ -117,7 +117,7 @@ class StopLeading:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Put on record that the term is over. Nobody waits for it: if it fails, others wait for ``ttl``."""
+    """Put on record that the term is over. It is not waited for: if it fails, others wait for ``ttl``."""
 
     term: Term
 
@@ -235,7 +235,7 @@ class Leadership:
         return []
 
     def _ask(self, before: Term | None, now: int, renews: bool = False) -> Take:
-        # A run goes on until its job has ended. What cannot be read is nobody's run.
+        # A run goes on until its job has ended. What cannot be read is no run.
         goes_on = before is not None and before.ended in ("", YIELDED) and before.run
         run = before.run if before is not None and goes_on else self.new_run
         term = Term((before.number if before is not None else 0) + 1, self.holder, run)
@@ -248,7 +248,7 @@ class Leadership:
     def _got(self, term: Term, now: int) -> list[Action]:
         was, self.term = self.state, term
         if was in (State.LOST, State.OVER):
-            # We have stopped: nobody need wait for what we do not use.
+            # We have stopped: others need not wait for what we do not use.
             return [self._closing(YIELDED)]
         self.held_since_ms = self.asked_ms
         self.due_ms = self.asked_ms + self.ttl_ms // 3

@@ -86,7 +86,7 @@ class TakeSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class TakeFinalCheckpoint:
-    """Wherever the sources are."""
+    """The last checkpoint of the job, wherever the sources are."""
 
     def __str__(self) -> str:
         return "take the final checkpoint"
@@ -229,7 +229,7 @@ class Requests:
         return [*actions, *self.under_way, *self._final()]
 
     def attempt_ended(self, why: str) -> list[Action]:
-        """What it has begun is not there, and nobody else does it."""
+        """Answer what it had begun: that is not there, and no other attempt does it."""
         ended, self.under_way = self.under_way, []
         for snapshot in ended:
             if isinstance(self.stop, StopAfter) and self.stop.request == snapshot.request:
@@ -237,7 +237,7 @@ class Requests:
         return [Answer(s.request, s.failed(why)) for s in ended if not self._is_rescale(s.request)]
 
     def job_ended(self, status: str, error: MoorlineError | None) -> list[Action]:
-        """Nobody is to wait any longer."""
+        """Answer all that still wait."""
         waiting, self.waiting = [s for s in self.waiting if not self._is_rescale(s.request)], []
         answers: list[Action] = [Answer(s.request, s.failed(f"the job is {status}")) for s in waiting]
         if self.rescale is not None:

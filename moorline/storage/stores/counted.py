@@ -12,7 +12,7 @@ from moorline.storage.blobs import Blob, BlobStore
 
 @dataclass
 class Reads:
-    """How much was read so far, in how many reads, and what is being read just now."""
+    """The bytes read so far, in how many reads, and the file that is being read just now."""
 
     bytes: int = 0
     count: int = 0

@@ -97,13 +97,13 @@ class FsspecStore:
         folder = prefix.rpartition("/")[0]
         if folder:
             check_path(folder)
-        found: dict[str, dict[str, Any]] = {}
+        files: dict[str, dict[str, Any]] = {}
         with self._translated(prefix, "list"), suppress(FileNotFoundError):
             fs, full = self._at(folder)
             fs.invalidate_cache()
-            found = fs.find(full, detail=True)
+            files = fs.find(full, detail=True)
         root = f"{self._opened[1].strip('/')}/"
-        blobs = [Blob(name.strip("/").removeprefix(root), int(info["size"])) for name, info in found.items()]
+        blobs = [Blob(name.strip("/").removeprefix(root), int(info["size"])) for name, info in files.items()]
         return sorted(blob for blob in blobs if blob.path.startswith(prefix) and is_path(blob.path))
 
     def delete(self, paths: Iterable[str]) -> None:
@@ -113,7 +113,7 @@ class FsspecStore:
                 fs.rm_file(full)
 
     def modified_ms(self, path: str) -> int:
-        """When a file was written, by the filesystem's clock."""
+        """The time a file was written, by the filesystem's clock."""
         check_path(path)
         with self._translated(path, "read"):
             fs, full = self._at(path)

@@ -38,7 +38,7 @@ from moorline.storage.layout import DATA, check_path
 _TEMPORARY = ".~"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# O_NONBLOCK: opening a FIFO that somebody planted must not hang.
+# O_NONBLOCK: opening a FIFO that was planted must not hang.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 #: How often a write makes its folder again before it gives up.
 _PATIENCE = 50
@@ -78,14 +78,14 @@ class LocalStore:
         folder = prefix.rpartition("/")[0]
         if folder:
             check_path(folder)
-        found: builtins.list[Blob] = []
+        blobs: builtins.list[Blob] = []
         with (
             self._translated(prefix, "list"),
             suppress(FileNotFoundError),
             self._folder(folder, create=False) as start,
         ):
-            found.extend(_walk(start, f"{folder}/" if folder else ""))
-        return sorted(blob for blob in found if blob.path.startswith(prefix))
+            blobs.extend(_walk(start, f"{folder}/" if folder else ""))
+        return sorted(blob for blob in blobs if blob.path.startswith(prefix))
 
     def delete(self, paths: Iterable[str]) -> None:
         by_folder: dict[str, builtins.list[str]] = {}
@@ -103,7 +103,7 @@ class LocalStore:
                 self._prune(folder)
 
     def modified_ms(self, path: str) -> int:
-        """When a file was written, by this machine's clock or that of the file server."""
+        """The time a file was written, by this machine's clock or that of the file server."""
         with self._translated(path, "read"), self._open(path) as (file, _):
             return os.fstat(file).st_mtime_ns // 1_000_000
 
@@ -117,7 +117,7 @@ class LocalStore:
                     with self._folder(folder, create=True) as parent:
                         return self._write(parent, name, data, half=path.startswith(DATA))
                 except FileNotFoundError:
-                    # Somebody's delete() pruned the folder, empty as it still was, under our feet. Make it again,
+                    # Another writer's delete() pruned the folder, empty as it still was, under our feet. Make it again,
                     # a little later each time so that several of us do not stay in step.
                     if tries == _PATIENCE:
                         raise
@@ -173,7 +173,7 @@ class LocalStore:
                 with self._folder(above, create=False) as parent:
                     os.rmdir(name, dir_fd=parent)
             except OSError:
-                # Not empty, or somebody else was faster: it is only tidying.
+                # Not empty, or another was faster: it is only tidying.
                 return
             folder = above
 

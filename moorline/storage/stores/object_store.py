@@ -8,8 +8,8 @@ How the guarantees of ``blobs.py`` are kept, by obstore (the object_store crate)
     durable, no stale      what these services promise since 2020.
 
 **Whose put was it?** A request whose answer got lost is repeated by the client below us, and the second one meets the
-object of the first. Taken at its word it would say that somebody else was there. So every put carries a random word
-in the object's metadata, and whoever finds the path taken looks whose word it is.
+object of the first. Taken at its word it would say that another was there. So every put carries a random word
+in the object's metadata, and a writer that finds the path taken looks whose word it is.
 
 Credentials come from the environment as each service's own tools take them, or from ``storage_options``. They are in
 no URL, no message and no repr of ours. Opened in the process that uses it: its threads do not survive a fork.
@@ -150,10 +150,10 @@ class ObjectStore:
         if folder:
             check_path(folder)
         with self._translated(prefix, "list"):
-            found = [meta for page in obstore.list(self._store, prefix=folder or None) for meta in page]
+            metas = [meta for page in obstore.list(self._store, prefix=folder or None) for meta in page]
         return sorted(
             Blob(meta["path"], meta["size"])
-            for meta in found
+            for meta in metas
             if meta["path"].startswith(prefix) and is_path(meta["path"])
         )
 
@@ -170,7 +170,7 @@ class ObjectStore:
                         obstore.delete(self._store, path)
 
     def modified_ms(self, path: str) -> int:
-        """When a file was written, by the service's clock."""
+        """The time a file was written, by the service's clock."""
         check_path(path)
         with self._translated(path, "read"):
             return int(obstore.head(self._store, path)["last_modified"].timestamp() * 1000)
@@ -185,13 +185,13 @@ class ObjectStore:
         return True
 
     def _word_at(self, path: str) -> str | None:
-        """The word of whoever has put what is there."""
+        """The word of the put that is there."""
         try:
-            found = obstore.get(self._store, path, options={"head": True}).attributes.get(WORD)
+            word = obstore.get(self._store, path, options={"head": True}).attributes.get(WORD)
         except FileNotFoundError as error:
-            # S3 answers so, too, when a delete and a put meet: then nobody has won.
+            # S3 answers so, too, when a delete and a put meet: then neither has won.
             raise StorageError(f"{self._url}/{path}", "write", "a conflict, and nothing is there") from error
-        return None if found is None else str(found)
+        return None if word is None else str(word)
 
     def _size(self, path: str) -> int:
         return int(obstore.head(self._store, path)["size"])
@@ -211,6 +211,6 @@ class ObjectStore:
 
 
 def _in_short(error: Exception) -> str:
-    """What happened, without the Rust side's own account of it and without what signs an address."""
-    told = str(error).partition("\n\nDebug source")[0].strip()
-    return _QUERY.sub("?...", " ".join(told.split()))[:600]
+    """The error in words, without the Rust side's own account of it and without what signs an address."""
+    text = str(error).partition("\n\nDebug source")[0].strip()
+    return _QUERY.sub("?...", " ".join(text.split()))[:600]

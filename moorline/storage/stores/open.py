@@ -7,7 +7,7 @@
     sftp://… and so on
 
 Locations come from the user and travel to workers as text, so both sides open their store here. What it takes to open
-one beside the URL (credentials, an endpoint) is told to each process once, by :func:`remember_options`, and is found
+one beside the URL (credentials, an endpoint) is given to each process once, by :func:`remember_options`, and is found
 again by location: a savepoint in the bucket of the checkpoints needs nothing said twice.
 """
 
@@ -33,7 +33,7 @@ _lock = threading.Lock()
 
 _SCHEME = re.compile(r"([a-z0-9+.]+)://")
 _BUCKETS = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
-#: What fsspec would fetch from, but nobody can write to.
+#: Schemes that fsspec would fetch from, but that cannot be written to.
 _NOT_STORAGE = ("http", "https", "data", "github", "git", "zip", "tar", "libarchive", "reference", "filecache")
 _SUPPORTED = (
     "Supported are a folder that every machine of the cluster sees (a path, or file:///path), a bucket (s3://, gs://, "
@@ -53,7 +53,7 @@ def open_store(url: str) -> BlobStore:
         name = url.removeprefix("memory://").strip("/")
         with _lock:
             return _memory.setdefault(name, MemoryStore(name))
-    scheme = found[1] if (found := _SCHEME.match(url)) else ""
+    scheme = match[1] if (match := _SCHEME.match(url)) else ""
     if scheme in _BUCKETS:
         store: BlobStore = _extra("moorline.storage.stores.object_store", "object-store", url).ObjectStore(
             url, _options_of(url)

@@ -1,6 +1,6 @@
 """Whether a folder that a client names lies where the operator has said that snapshots may go.
 
-By text alone: nothing is opened, looked up or resolved for somebody who may not write there. What is left below a
+By text alone: nothing is opened, looked up or resolved for a caller that may not write there. What is left below a
 permitted location must be plain names, so neither ``..`` nor an encoding of it nor a second URL leads out of it.
 """
 

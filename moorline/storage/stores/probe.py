@@ -1,6 +1,6 @@
 """Can a store carry the checkpoints of a job? Tried by a real write, read and delete, before a job is started.
 
-What storage refuses then, it would refuse at the first checkpoint, when nobody watches any more. ``open.py`` calls it.
+What storage refuses then, it would refuse at the first checkpoint, when no user watches any more. ``open.py`` calls it.
 """
 
 from __future__ import annotations
