@@ -140,10 +140,11 @@ def _base64(content: Any, depth: int = 0) -> bytes:
     return base64.b64decode(content, validate=True)
 
 
-def _unit(content: Any) -> str:
-    if content[1] not in _UNITS:
+def _numpy_time(content: Any, name: str) -> Any:
+    count, unit = content[0], content[1]
+    if unit not in _UNITS:
         raise ValueError("there is no such unit of time")
-    return str(content[1])
+    return np.int64(count).view(f"{name}[{unit}]")
 
 
 _BUILDS: dict[str, Callable[[Any, int], Any]] = {
@@ -155,8 +156,8 @@ _BUILDS: dict[str, Callable[[Any, int], Any]] = {
     "float": _float,
     "dict": lambda content, depth: {from_json(k, depth): from_json(v, depth) for k, v in _list(content)},
     "array": _array,
-    "datetime64": lambda content, depth: np.int64(content[0]).view(f"datetime64[{_unit(content)}]"),
-    "timedelta64": lambda content, depth: np.int64(content[0]).view(f"timedelta64[{_unit(content)}]"),
+    "datetime64": lambda content, depth: _numpy_time(content, "datetime64"),
+    "timedelta64": lambda content, depth: _numpy_time(content, "timedelta64"),
 }
 
 

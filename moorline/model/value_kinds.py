@@ -28,7 +28,7 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 class Form(NamedTuple):
-    """What stands for a value where its kind is lacking."""
+    """A text, number or bytes that stand for a value, and the way there and back."""
 
     #: The type of what stands for it.
     wire: type

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from moorline.errors import MoorlineError
 from moorline.model.value_kinds import TYPES
 
-#: What Arrow raises for a value that it cannot take.
+#: Raised by Arrow for a value that it cannot take.
 _REFUSALS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 #: Types that are as they are. (Compared by type, in C: a batch has many values.)
 _ATOMS = TYPES | {NoneType}
@@ -208,13 +208,13 @@ def as_row(record: Any) -> Mapping[str, Any] | None:
     return None if names is None else {name: getattr(record, name) for name in names}
 
 
-_known_kinds: dict[type, tuple[str, ...] | None] = {}
+_known_fields: dict[type, tuple[str, ...] | None] = {}
 
 
 def _field_names(kind: type) -> tuple[str, ...] | None:
-    if kind not in _known_kinds:
-        _known_kinds[kind] = _look_up_field_names(kind)
-    return _known_kinds[kind]
+    if kind not in _known_fields:
+        _known_fields[kind] = _look_up_field_names(kind)
+    return _known_fields[kind]
 
 
 def _look_up_field_names(kind: type) -> tuple[str, ...] | None:

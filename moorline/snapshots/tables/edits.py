@@ -51,8 +51,8 @@ def transformed(
     for table in tables:
         made = function(table)
         if not isinstance(made, pa.Table) or set(made.column_names) != set(table.column_names):
-            had = made.column_names if isinstance(made, pa.Table) else type(made).__name__
-            raise InvalidArgument("function", had, f"It returns a table with {', '.join(table.column_names)}.")
+            shape = made.column_names if isinstance(made, pa.Table) else type(made).__name__
+            raise InvalidArgument("function", shape, f"It returns a table with {', '.join(table.column_names)}.")
         made = made.select(table.column_names)
         if not made.num_rows:
             continue

@@ -1,4 +1,4 @@
-"""The Arrow types that Spark has, and what stands for those it has not."""
+"""Arrow types for Spark: those that it lacks are replaced by wider ones."""
 
 from __future__ import annotations
 

@@ -97,24 +97,24 @@ def _is_direct(declared: tree.Type) -> bool:
             return all(map(_is_direct, tree.parts(declared)))
 
 
-def _alike(one: pa.DataType, other: pa.DataType) -> bool:
+def _alike(given: pa.DataType, wanted: pa.DataType) -> bool:
     """Do they hold the same values, up to width and to names that carry no meaning?"""
     kinds = pa.types
-    if kinds.is_signed_integer(other):
-        return bool(kinds.is_integer(one))
-    if kinds.is_floating(other):
-        return bool(kinds.is_floating(one))
-    if kinds.is_string(other):
-        return bool(kinds.is_string(one) or kinds.is_large_string(one))
-    if kinds.is_binary(other):
-        return bool(kinds.is_binary(one) or kinds.is_large_binary(one))
-    if kinds.is_list(other):
-        is_list = kinds.is_list(one) or kinds.is_large_list(one)
-        return bool(is_list and _alike(one.value_type, other.value_type))
-    if kinds.is_struct(other):
-        same = kinds.is_struct(one) and [f.name for f in one] == [f.name for f in other]
-        return same and all(_alike(a.type, b.type) for a, b in zip(one, other))
-    return bool(one == other)
+    if kinds.is_signed_integer(wanted):
+        return bool(kinds.is_integer(given))
+    if kinds.is_floating(wanted):
+        return bool(kinds.is_floating(given))
+    if kinds.is_string(wanted):
+        return bool(kinds.is_string(given) or kinds.is_large_string(given))
+    if kinds.is_binary(wanted):
+        return bool(kinds.is_binary(given) or kinds.is_large_binary(given))
+    if kinds.is_list(wanted):
+        is_list = kinds.is_list(given) or kinds.is_large_list(given)
+        return bool(is_list and _alike(given.value_type, wanted.value_type))
+    if kinds.is_struct(wanted):
+        same = kinds.is_struct(given) and [f.name for f in given] == [f.name for f in wanted]
+        return same and all(_alike(a.type, b.type) for a, b in zip(given, wanted))
+    return bool(given == wanted)
 
 
 def _is_number(kind: pa.DataType) -> bool:

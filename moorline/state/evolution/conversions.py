@@ -1,4 +1,4 @@
-"""May state of the old type be read as the new one, and how? Only what loses nothing.
+"""Conversions from the type that a state was stored as to the one that is declared: those that lose nothing.
 
     T                   T | None                       and back, if no value is None
     bool                int
@@ -236,8 +236,8 @@ class Conversion:
         if old != new:
             self._note(path, f"class {old} renamed to {new}")
 
-    def _note(self, path: str, what: str) -> None:
-        self.notes.append(f"{_place(path)} {what}" if path else what)
+    def _note(self, path: str, change: str) -> None:
+        self.notes.append(f"{_place(path)} {change}" if path else change)
 
 
 def _sources(old: tree.Fields, fields: list[Field]) -> dict[str, str]:
@@ -322,13 +322,13 @@ def _same(value: Any) -> Any:
 
 
 def _fitted(new: StoredType) -> Convert:
-    """Takes a value through its stored form: it must fit, and comes out as it would from there."""
+    """The way of a value through its stored form: it must fit, and comes out as it would from there."""
     pack, unpack = new.pack, new.unpack
     return lambda value: unpack(pack(value))
 
 
 def _at(path: str, new: StoredType, convert: Convert) -> Convert:
-    """Says where it was, if a value cannot be converted."""
+    """The same conversion, with the place in its error."""
 
     def convert_there(raw: Any) -> Any:
         try:

@@ -1,6 +1,6 @@
-"""Values of a type of which only the name is left: how they are read, and how they look to people.
+"""Values of a type of which only the name is left: how they are read, and how they look in Python.
 
-Old state is read by its name alone, for its classes may have changed or gone. Two forms:
+Old state is read by the name of its type alone, for its classes may have changed or gone. Two forms:
 
     raw      what a reader of old state works with: a tuple for each struct, lists for all collections, pairs for a
              dict, text for an enum member, bytes for a pickle (which is not opened here)
@@ -92,7 +92,7 @@ def _kept(arrow: pa.DataType, kind: type) -> StoredType:
 
 
 def literal_base(name: tree.Literal) -> tree.Word:
-    """How the members of a literal are stored."""
+    """The type by which the members of a literal are stored."""
     kinds = {type(m).__name__ for m in name.members}
     return tree.Word(kinds.pop() if len(kinds) == 1 else "plain")
 

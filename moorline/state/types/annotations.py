@@ -1,4 +1,4 @@
-"""How a declared type is stored: as typed Arrow columns, and one value at a time as msgpack.
+"""The stored form of a declared type: typed Arrow columns, and msgpack for one value at a time.
 
     annotation                          column
     int, float, bool, str, bytes        int64, double, bool, string, binary

@@ -114,7 +114,7 @@ class Pickled:
 
 
 def global_name(thing: Any) -> str:
-    """How a pickle refers to a class or function."""
+    """The name by which a pickle refers to a class or function."""
     return f"{getattr(thing, '__module__', None)}.{getattr(thing, '__qualname__', None)}"
 
 

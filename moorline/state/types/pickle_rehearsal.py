@@ -40,7 +40,7 @@ def stand_in(target: Any, name: str, refuse: Callable[[str], NoReturn]) -> Any:
 
 
 def refers_by_number(data: bytes | memoryview) -> bool:
-    """Whether a pickle uses the numbers of ``copyreg.add_extension``, which lead past every list of names."""
+    """Does a pickle use the numbers of ``copyreg.add_extension``, which lead past every list of names?"""
     if not copyreg._inverted_registry:  # type: ignore[attr-defined]
         return False
     return any(opcode.name.startswith("EXT") for opcode, _, _ in pickletools.genops(bytes(data)))
