@@ -1,11 +1,11 @@
-"""What a state backend is asked to do.
+"""The interface of a state backend.
 
 A backend keeps the keyed states of one operator in one subtask. It belongs to the subtask's thread; only what a
 snapshot hands out to be written (:class:`Rows`, :class:`Files`) is used from another one.
 
     restore(...)*  bind(...)* timers(...)*  check_all_bound()        before the first record
     prefetch(keys)  [access ...]  flush()                            for every batch of records or timers
-    peek(state, key)                                                 between two of them: somebody asks
+    peek(state, key)                                                 between two of them: a query
     snapshot(n, completed)  written(handles)                         at a barrier, and when its files are durable
     confirmed(n)                                                     the checkpoint is complete
     close()
@@ -63,7 +63,7 @@ class CurrentKey:
 
 
 class OperatorClock:
-    """What time it is for one operator. Set by the operator for every batch, read by states with a time to live."""
+    """The time of one operator. Set by the operator for every batch, read by states with a time to live."""
 
     __slots__ = ("passed", "processing_ms", "timestamp", "watermark")
 
@@ -158,7 +158,7 @@ class TimerStore(Protocol):
         ...
 
     def next_time(self) -> int | None:
-        """When the earliest timer is due."""
+        """The time at which the earliest timer is due; None: there is none."""
         ...
 
     def pop_due(self, up_to: int) -> tuple[int, Any, Namespace] | None:
@@ -188,7 +188,7 @@ class KeyedBackend(Protocol):
         ...
 
     def check_all_bound(self) -> None:
-        """Raises if something was restored that no state was bound for."""
+        """Raise if something was restored that no state was bound for."""
         ...
 
     def prefetch(self, keys: Iterable[Any]) -> None:
@@ -219,7 +219,7 @@ class KeyedBackend(Protocol):
         ...
 
     def entries(self) -> int:
-        """How many keys there are, over all states. May be an estimate."""
+        """The number of keys, over all states. May be an estimate."""
         ...
 
     def close(self) -> None:

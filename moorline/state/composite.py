@@ -77,23 +77,23 @@ class CompositeBackend:
     # --- before the first record ----------------------------------------------------------------
 
     def restore(self, restored: Sequence[Restored]) -> None:
-        for one in restored:
-            if isinstance(one, RestoredRows) and isinstance(one.handle, StoreHandle):
-                label = one.handle.state.removeprefix(STORE)
-                self._waiting.setdefault(label, []).append(one)
-                for progress in read_progress(one).values():
+        for part in restored:
+            if isinstance(part, RestoredRows) and isinstance(part.handle, StoreHandle):
+                label = part.handle.state.removeprefix(STORE)
+                self._waiting.setdefault(label, []).append(part)
+                for progress in read_progress(part).values():
                     self._was_in |= dict.fromkeys(progress.states, label)
-        mine: list[Restored] = []
-        for one in restored:
-            if isinstance(one, RestoredFiles):
-                mine.append(one)
-            elif (label := self._was_in.get(one.handle.state, IN_THE_WORKER)) != IN_THE_WORKER:
-                self._waiting[label].append(one)
-            elif not isinstance(one.handle, StoreHandle):
-                mine.append(one)
-        for one in mine:
-            self._was_in |= dict.fromkeys((name for name, _, _ in one.handle.states), IN_THE_WORKER)
-        self._inner.restore(mine)
+        in_the_worker: list[Restored] = []
+        for part in restored:
+            if isinstance(part, RestoredFiles):
+                in_the_worker.append(part)
+            elif (label := self._was_in.get(part.handle.state, IN_THE_WORKER)) != IN_THE_WORKER:
+                self._waiting[label].append(part)
+            elif not isinstance(part.handle, StoreHandle):
+                in_the_worker.append(part)
+        for part in in_the_worker:
+            self._was_in |= dict.fromkeys((name for name, _, _ in part.handle.states), IN_THE_WORKER)
+        self._inner.restore(in_the_worker)
 
     def bind(self, descriptor: StateDescriptor, scope: CurrentKey | None = None) -> State:
         name, store = descriptor.name, descriptor.store
@@ -139,9 +139,9 @@ class CompositeBackend:
     # --- while records are processed ------------------------------------------------------------
 
     def prefetch(self, keys: Iterable[Any]) -> None:
-        claimed = set(keys) if self._stores else keys
+        distinct = set(keys) if self._stores else keys
         for backend in self._all():
-            backend.prefetch(claimed)
+            backend.prefetch(distinct)
 
     def flush(self) -> None:
         for backend in self._all():
@@ -173,19 +173,21 @@ class CompositeBackend:
     def snapshot(self, checkpoint: int, completed: int, *, canonical: bool = False) -> KeyedSnapshot:
         taken = [backend.snapshot(checkpoint, completed, canonical=canonical) for backend in self._all()]
         named = [
-            {name for h in one.reused for name, _, _ in h.states} | {p.state for p in one.parts if isinstance(p, Rows)}
-            for one in taken
+            {name for h in s.reused for name, _, _ in h.states} | {p.state for p in s.parts if isinstance(p, Rows)}
+            for s in taken
         ]
 
         def done(handles: list[KeyedHandle] | None) -> None:
-            for one, names in zip(taken, named):
+            for snapshot, names in zip(taken, named):
                 # Files of a backend's own kind are the inner backend's.
-                own = one is taken[0]
-                one.done(handles and [h for h in handles if (own if isinstance(h, NativeHandle) else h.state in names)])
+                own = snapshot is taken[0]
+                snapshot.done(
+                    handles and [h for h in handles if (own if isinstance(h, NativeHandle) else h.state in names)]
+                )
 
         return KeyedSnapshot(
-            [handle for one in taken for handle in one.reused],
-            [part for one in taken for part in one.parts],
+            [handle for snapshot in taken for handle in snapshot.reused],
+            [part for snapshot in taken for part in snapshot.parts],
             taken[0].fold,
             # What is on its way to a store is no chain.
             frozenset(named[0]) if taken[0].foldable is None else taken[0].foldable,

@@ -1,4 +1,4 @@
-"""What a chain of a base and its increments amounts to.
+"""Folding a chain of a base and its increments into one table.
 
 A key (in states of windows and of timers: a key and namespace) that occurs in an increment replaces all older rows
 under it, whether they are one value, the elements of a list or the entries of a map; a row that says ``gone`` leaves

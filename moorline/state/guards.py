@@ -1,7 +1,7 @@
-"""Does a value fit the declared type of its state? Asked when it is put there, on every backend in the same way.
+"""The check that a value fits the declared type of its state, made when it is put there, on every backend alike.
 
 On the heap a value of another type would otherwise lie there until a snapshot stores it, or for ever if there are no
-checkpoints. What is asked, and what it costs:
+checkpoints. What is checked, and when:
 
     the class of the value itself            always
     its parts (a tuple's fields, a dict's    the first 100 values of a state in a subtask, then one of 100:
@@ -39,7 +39,7 @@ SAMPLED = 100
 
 
 class Guard:
-    """Looks at the values that are put into one state, or at the keys of a map. ``current``: None if it has no key."""
+    """The check of the values of one state, or of the keys of a map. ``current``: None if it has no key."""
 
     def __init__(self, uid: str, state: str, annotation: Any, current: CurrentKey | None, what: str = "value") -> None:
         self._uid, self._state, self._current, self._what = uid, state, current, what
@@ -52,7 +52,7 @@ class Guard:
         self._seen = 0
 
     def check(self, value: Any) -> None:
-        """Raises :class:`StateTypeMismatch` if the value does not fit."""
+        """Raise :class:`StateTypeMismatch` if the value does not fit."""
         kind: Any = self.kind
         if type(value) is kind or (kind is None and value is not None):
             if self.is_simple:

@@ -1,7 +1,7 @@
-"""Looking at one key of a state from outside: what a query gets to see.
+"""Queries for one key of a state, from outside of the stream.
 
-Whoever holds the state hands out the rows of the key, as a snapshot would hold them (``state/heap/rows.py``); whoever
-asked makes a value of them by the names of the stored types alone. So a live state, a checkpoint and a savepoint give
+The backend hands out the rows of the key, as a snapshot would hold them (``state/heap/rows.py``); the side that asked
+makes a value of them by the names of the stored types alone. So a live state, a checkpoint and a savepoint give
 the same answer, no class of the job is needed, and nothing in an answer can run.
 
     value, reducing       the value
@@ -57,7 +57,7 @@ class TooLarge(ValueError):
         )
 
 
-# --- for whoever holds the state --------------------------------------------------------------
+# --- the side that has the state --------------------------------------------------------------
 
 
 def rows_of(form: Form, content: Content, max_parallelism: int) -> Peeked:
@@ -69,18 +69,18 @@ def rows_of(form: Form, content: Content, max_parallelism: int) -> Peeked:
 
 
 def check_count(count: int) -> None:
-    """Raises :class:`TooLarge`."""
+    """Raise :class:`TooLarge` if there are too many elements for a query."""
     if count > MOST_ELEMENTS:
         raise TooLarge(count)
 
 
 def joined(tables: Iterable[pa.Table]) -> pa.Table | None:
     """All rows together."""
-    found = [table for table in tables if table.num_rows]
-    return pa.concat_tables(found) if found else None
+    filled = [table for table in tables if table.num_rows]
+    return pa.concat_tables(filled) if filled else None
 
 
-# --- for whoever asked ------------------------------------------------------------------------
+# --- the side that asks -----------------------------------------------------------------------
 
 
 def only_key(table: pa.Table, encoded: bytes) -> pa.Table:
@@ -116,12 +116,12 @@ def value_of(peeked: Peeked) -> Any:
         map_keys = _python_values(key_name, table["map_key"])
     values = _python_values(value_name, table["value"])
     if "namespace" not in table.column_names:
-        return _one(peeked.kind, values, map_keys)
+        return _content(peeked.kind, values, map_keys)
     windows: dict[tuple[int, int] | None, list[int]] = {}
     for n, window in enumerate(table["namespace"].to_pylist()):
         windows.setdefault(window and (window["start"], window["end"]), []).append(n)
     return {
-        window: _one(peeked.kind, [values[n] for n in places], map_keys and [map_keys[n] for n in places])
+        window: _content(peeked.kind, [values[n] for n in places], map_keys and [map_keys[n] for n in places])
         for window, places in windows.items()
     }
 
@@ -134,7 +134,7 @@ def _python_values(name: str, column: pa.ChunkedArray) -> list[Any]:
     return [to_python(parsed, raw) for raw in reader.from_array(column.combine_chunks())]
 
 
-def _one(kind: str, values: list[Any], map_keys: list[Any] | None) -> Any:
+def _content(kind: str, values: list[Any], map_keys: list[Any] | None) -> Any:
     if map_keys is not None:
         try:
             return dict(zip(map_keys, values))

@@ -87,7 +87,7 @@ class Registration(Generic[P]):
         return self._restored.pop(state, [])
 
     def take_unbound(self) -> dict[str, RestoredRows]:
-        """The rows that nobody has taken: of each state the first. They are forgotten."""
+        """The rows of states that were not bound: of each the first. They are forgotten."""
         left = {state: rows[0] for state, rows in self._restored.items()}
         self._restored = {}
         return left
@@ -95,7 +95,7 @@ class Registration(Generic[P]):
     def check_all_bound(self, unbound: Mapping[str, str] | None = None) -> None:
         """Raise if something was restored for a state that is not bound and may not be dropped.
 
-        ``unbound``: such states that the backend itself has found, and how each was stored.
+        ``unbound``: such states that the backend itself knows of, and how each was stored.
         """
         left = dict(unbound or {})
         left |= {state: f"{r.handle.kind} of {r.handle.type}" for state, r in self.take_unbound().items()}

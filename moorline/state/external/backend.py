@@ -171,7 +171,7 @@ class ExternalBackend:
         return map(self.identities.shown, stored)
 
     def peek(self, state: str, encoded: bytes) -> Peeked:
-        """What the operator itself would read: also what is not applied to the store yet."""
+        """The content that the operator itself would read: also what is not applied to the store yet."""
         table = self._states.queried(state)
         key = keys.decode_identity(encoded)
         # Brought in as if a record had touched it, and dropped with the next batch.
@@ -198,7 +198,7 @@ class ExternalBackend:
             yield page
 
     def _turn_over(self) -> None:
-        """What was brought in for the last page is not needed any more."""
+        """Drop what was brought in for the last page."""
         self.flush()
         for table in self._states.parts.values():
             table.keep_only(self._prefetched)
@@ -209,11 +209,11 @@ class ExternalBackend:
         return page
 
     def _idents(self, table: ExternalTable) -> Iterator[Any]:
-        """What every entry is kept under, for the removal of what is over its time."""
+        """The identities of all entries, for the removal of what is over its time."""
         return (ident for page in self._pages(table) for key in page for ident in self._idents_of(table, key))
 
     def _idents_of(self, table: ExternalTable, key: Any) -> list[Any]:
-        # Other keys may have been claimed since the page was brought in.
+        # Other keys may have been prefetched since the page was brought in.
         if key not in table.entries.loaded:
             self._fetch([key])
         return table.idents_of(key)

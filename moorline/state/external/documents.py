@@ -1,4 +1,4 @@
-"""How the content of one key in one state becomes a document of an outside store, and back.
+"""Documents of an outside store: the content of one key in one state as bytes, and back.
 
     document    state of the key         content
                 states of windows        [[start, end, content], ...], ordered
@@ -33,14 +33,14 @@ JSON_BYTES = 64 << 10
 
 
 class Documents:
-    """Makes and reads the documents of one state."""
+    """The codec of one state's documents."""
 
     def __init__(self, form: Form) -> None:
         self._form = form
         self._unpack = form.value.unpack
 
     def write(self, spaces: Mapping[Namespace, Any]) -> bytes | None:
-        """The document of what a key has, by namespace. None if it has nothing."""
+        """The document of a key's content, by namespace. None if it has none."""
         if not spaces:
             return None
         if not self._form.is_windowed:
@@ -49,11 +49,11 @@ class Documents:
         return _encode([[*(n or (None, None)), self._content(value)] for n, value in ordered])
 
     def read(self, document: bytes) -> dict[Namespace, Any]:
-        """What a key has, by namespace."""
-        found = _decode(document)
+        """The content of a key, by namespace."""
+        decoded = _decode(document)
         if not self._form.is_windowed:
-            return {None: self._live(found)}
-        return {None if start is None else (start, end): self._live(content) for start, end, content in found}
+            return {None: self._live(decoded)}
+        return {None if start is None else (start, end): self._live(content) for start, end, content in decoded}
 
     def json(self, document: bytes | None) -> str | None:
         """A document in a form for people; None if there is none."""
@@ -124,8 +124,8 @@ def key_text(key: Any) -> str:
 
 
 def merged(layers: Iterable[Mapping[Any, Any]]) -> dict[Any, Any]:
-    """What is left of several layers of changes, oldest first: of each key the last one."""
-    found: dict[Any, Any] = {}
+    """Several layers of changes as one, oldest first: of each key the last change."""
+    newest: dict[Any, Any] = {}
     for layer in layers:
-        found.update(layer)
-    return found
+        newest.update(layer)
+    return newest

@@ -25,7 +25,7 @@ STORE = "store:"
 
 
 class StoreProgress(msgspec.Struct, frozen=True):
-    """How far a store had come in one key group when a snapshot was taken."""
+    """The progress of a store in one key group, when a snapshot was taken."""
 
     checkpoint: int
     #: The last checkpoint that the store had all of.

@@ -7,9 +7,9 @@
     store      everything else
 
 A key is looked for in this order, and read from the store ahead of the batch, for all states at once; a key that
-nobody has announced is read when it is touched. When the batch is done, :meth:`ExternalTable.settle` makes documents
-of the live objects again and keeps those that differ. So nothing depends on the user's telling us what he changed, and
-all that a snapshot holds are bytes, which the stream cannot change any more.
+was not announced is read when it is touched. When the batch is done, :meth:`ExternalTable.flush` makes documents of the
+live objects again and keeps those that differ. So user code need not say what it has changed, and all that a snapshot
+holds are bytes, which the stream cannot change any more.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from moorline.state.heap.states import Table
 
 #: What a key in the cache takes beside its document, about.
 KEY_BYTES = 200
-#: So many barriers whose checkpoints have not completed are told apart.
+#: So many barriers whose checkpoints have not completed have a layer of their own.
 MAX_LAYERS = 16
 
 _MISSING: Any = object()
@@ -54,11 +54,11 @@ class Entries(dict[Any, Any]):
             self._touched(key)
 
     def get(self, ident: Any, default: Any = None) -> Any:
-        found = dict.get(self, ident, _MISSING)
-        if found is _MISSING:
+        value = dict.get(self, ident, _MISSING)
+        if value is _MISSING:
             self._ensure(ident)
             return dict.get(self, ident, default)
-        return found
+        return value
 
     def __contains__(self, ident: Any) -> bool:
         if dict.__contains__(self, ident):
@@ -95,7 +95,7 @@ class ExternalTable:
     # --- a batch --------------------------------------------------------------------------------
 
     def missing(self, keys_of_batch: Sequence[Any]) -> list[tuple[Any, Place]]:
-        """Brings in the keys that the worker has. Returns those to be read from the store."""
+        """Bring in the keys that the worker has. Returns those to be read from the store."""
         wanted = []
         for key in keys_of_batch:
             if key in self.entries.loaded:
@@ -109,10 +109,10 @@ class ExternalTable:
 
     def _find(self, key: Any) -> Written | None:
         # What leaves the batch goes to the cache, so if it is there it is the newest.
-        found = self._cache.pop(key, None)
-        if found is not None:
-            self._cached -= _size(found)
-            return found
+        cached = self._cache.pop(key, None)
+        if cached is not None:
+            self._cached -= _size(cached)
+            return cached
         layers: list[dict[Any, Written]] = [self.pending, *(layer for _, layer in reversed(self.layers))]
         for layer in layers:
             if key in layer:
@@ -124,7 +124,7 @@ class ExternalTable:
         return Place(self.form.state, keys.encoded_key_group(encoded, self._max_parallelism), encoded)
 
     def load(self, key: Any, known: Written) -> None:
-        """The content of a key is this."""
+        """Bring in the content of a key."""
         self._known[key] = known
         self.entries.loaded.add(key)
         content = known[1]
@@ -141,7 +141,7 @@ class ExternalTable:
                     self._before[ident] = live
 
     def flush(self) -> int:
-        """Makes documents of what has changed. Returns by how many the keys have become more."""
+        """Make documents of what has changed. Returns by how many the keys have become more."""
         if not self.entries.loaded:
             return 0
         grown = 0
@@ -157,17 +157,17 @@ class ExternalTable:
         """The keys that may have changed, with what they have."""
         entries, before = self.entries, self._before
         if not self.form.is_windowed:
-            found: list[tuple[Any, dict[Any, Any]]] = []
+            touched: list[tuple[Any, dict[Any, Any]]] = []
             for key in entries.loaded:
                 value = dict.get(entries, key, _MISSING)
                 if value is _MISSING:
                     before.pop(key, None)  # the same object may come again, and would be taken for unchanged
                     if self._known[key][1] is not None:
-                        found.append((key, {}))
+                        touched.append((key, {}))
                 elif not self._is_immutable or before.get(key, _MISSING) is not value:
                     before[key] = value
-                    found.append((key, {None: value}))
-            return found
+                    touched.append((key, {None: value}))
+            return touched
         by_key: dict[Any, dict[Any, Any]] = {key: {} for key in entries.loaded}
         for (key, namespace), value in entries.items():
             by_key[key][namespace] = value
@@ -216,7 +216,7 @@ class ExternalTable:
         return tables_of(self.form, Content(entries), self._max_parallelism)
 
     def changes(self, checkpoint: int, with_text: bool) -> list[Change]:
-        """What is to be applied for a checkpoint."""
+        """The changes that are to be applied for a checkpoint."""
         written = merged(layer for number, layer in self.layers if number <= checkpoint)
         return [self.change(place, content, key if with_text else None) for key, (place, content) in written.items()]
 
@@ -225,17 +225,17 @@ class ExternalTable:
         return Change(place, content) if key is None else Change(place, content, key_text(key), self._json(content))
 
     def applied(self, checkpoint: int) -> None:
-        """The store has it."""
+        """Forget the layers up to a checkpoint: the store has them."""
         self.layers = [(number, layer) for number, layer in self.layers if number > checkpoint]
 
     # --- looking --------------------------------------------------------------------------------
 
     def unapplied(self) -> dict[Any, Written]:
-        """What the store does not know about yet."""
+        """The documents that are not applied to the store yet."""
         return merged([*(layer for _, layer in self.layers), self.pending])
 
     def idents_of(self, key: Any) -> list[Any]:
-        """What the live entries of a key are kept under."""
+        """The identities of the live entries of a key."""
         if not self.form.is_windowed:
             return [key] if dict.__contains__(self.entries, key) else []
         return [ident for ident in self.entries if ident[0] == key]

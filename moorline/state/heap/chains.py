@@ -1,4 +1,4 @@
-"""Which files a snapshot may build on.
+"""The files that a snapshot may build on.
 
 Each snapshot ends with the handles that it consists of, by state: the *chain* of a base and its increments. The next
 one can be an increment on top only of what will still be there when it completes:
@@ -38,7 +38,7 @@ class Chains:
         self._first: int | None = None
 
     def restored(self, state: str, handles: Iterable[FileHandle]) -> None:
-        """What a state was restored from, and still is row by row."""
+        """Note the handles that a state was restored from, and still is row by row."""
         self._restored[state] = list(handles)
 
     def begin(self, checkpoint: int) -> None:
@@ -64,7 +64,7 @@ class Chains:
         return bool(self._taken) or bool(self._restored.get(state))
 
     def base(self, completed: int) -> Chain:
-        """What to build on, by state. Nothing for a state: write all of it."""
+        """The chain to build on, by state. None for a state: write all of it."""
         if not completed:
             return {}
         for checkpoint in [c for c in self._taken if c < completed]:

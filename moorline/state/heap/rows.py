@@ -40,7 +40,7 @@ Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Content:
-    """What a snapshot has taken of one table. Nothing in it changes any more."""
+    """The content of one table that a snapshot has taken. Nothing in it changes any more."""
 
     entries: dict[Any, Any]
     #: In an increment: what was there before and is not any more. None: this is everything there is.
@@ -79,7 +79,7 @@ def tables_of(form: Form, content: Content, max_parallelism: int) -> Iterator[pa
 
 @dataclass(frozen=True)
 class _Index:
-    """Where each entry belongs. All columns are sorted; ``order`` says which entry each place is taken by."""
+    """The place of each entry. All columns are sorted; ``order`` says which entry each place is taken by."""
 
     order: Places
     groups: Places
@@ -109,22 +109,22 @@ def _index(form: Form, content: Content, max_parallelism: int) -> _Index:
     )
 
 
-def _keys(found: list[Any], max_parallelism: int) -> tuple[pa.Array, Places]:
+def _keys(key_objects: list[Any], max_parallelism: int) -> tuple[pa.Array, Places]:
     """A column of keys and their key groups."""
-    kinds = set(map(type, found))
+    kinds = set(map(type, key_objects))
     if kinds == {int}:
         try:
-            numbers = np.array(found, np.int64)
+            numbers = np.array(key_objects, np.int64)
             return pa.array(numbers), keys.int_key_groups(numbers, max_parallelism)
         except OverflowError:
             pass
-    encoded = list(map(keys.encode, found))
+    encoded = list(map(keys.encode, key_objects))
     groups = np.fromiter((keys.encoded_key_group(e, max_parallelism) for e in encoded), np.int64, len(encoded))
-    return pa.array(found, pa.string()) if kinds == {str} else pa.array(encoded, pa.binary()), groups
+    return pa.array(key_objects, pa.string()) if kinds == {str} else pa.array(encoded, pa.binary()), groups
 
 
 def _key_groups(form: Form, index: _Index, values: list[Any]) -> tuple[Places, Places]:
-    """Where each key group ends: the place after its last entry, and how many rows there are up to it."""
+    """The end of each key group: the place after its last entry, and how many rows there are up to it."""
     ends = np.flatnonzero(np.diff(index.groups, append=-1)) + 1
     if not form.has_elements:
         return ends, ends
@@ -174,32 +174,32 @@ def _piece(form: Form, content: Content, index: _Index, first: int, stop: int, v
 
 
 @dataclass
-class Found:
-    """What is in the rows of one handle."""
+class HandleEntries:
+    """The entries in the rows of one handle, and the keys that it says are gone."""
 
     entries: dict[Any, Any] = field(default_factory=dict)
     gone: list[Any] = field(default_factory=list)
 
 
-def entries_of(form: Form, readers: RowReaders, tables: Iterable[pa.Table]) -> Found:
+def entries_of(form: Form, readers: RowReaders, tables: Iterable[pa.Table]) -> HandleEntries:
     """The entries in the rows of one handle."""
-    found = Found()
+    taken = HandleEntries()
     for table in tables:
         if "gone" in table.column_names:
             is_gone = pc.fill_null(table["gone"], False)
-            found.gone += _idents(form, table.filter(is_gone))
+            taken.gone += _idents(form, table.filter(is_gone))
             table = table.filter(pc.invert(is_gone))
         if table.num_rows:
-            _take_in(form, readers, table, found)
-    return found
+            _take_in(form, readers, table, taken)
+    return taken
 
 
-def _take_in(form: Form, readers: RowReaders, table: pa.Table, found: Found) -> None:
+def _take_in(form: Form, readers: RowReaders, table: pa.Table, taken: HandleEntries) -> None:
     values: list[Any] = _values(form, readers, table)
     if not form.has_elements:
-        found.entries.update(zip(_idents(form, table), values))
+        taken.entries.update(zip(_idents(form, table), values))
         return
-    starts, into = _starts(form, table), found.entries
+    starts, into = _starts(form, table), taken.entries
     grouped = _grouped(form, readers, table, values, starts)
     for ident, value in zip(_idents(form, table.take(pa.array(starts))), grouped, strict=True):
         if ident in into:  # its rows began in the table before
@@ -209,7 +209,7 @@ def _take_in(form: Form, readers: RowReaders, table: pa.Table, found: Found) -> 
 
 
 def _idents(form: Form, table: pa.Table) -> list[Any]:
-    """What each row's entry is kept under."""
+    """The identity of each row's entry."""
     column: list[Any] = table["key"].to_pylist()
     if pa.types.is_binary(table["key"].type):
         column = list(map(keys.decode_identity, column))
@@ -231,7 +231,7 @@ def _values(form: Form, readers: RowReaders, table: pa.Table) -> list[Any]:
 
 
 def _starts(form: Form, table: pa.Table) -> Places:
-    """Where each entry's rows begin."""
+    """The first row of each entry."""
     changes = _changes(table["key"])
     if form.is_windowed:
         namespace = table["namespace"].combine_chunks()
@@ -246,8 +246,8 @@ def _changes(column: Any) -> npt.NDArray[np.bool_]:
         column = column.combine_chunks()
     if not pa.types.is_int64(column.type):
         column = column.dictionary_encode().indices
-    found = column.to_numpy(zero_copy_only=False)
-    return np.asarray(found[1:] != found[:-1])
+    codes = column.to_numpy(zero_copy_only=False)
+    return np.asarray(codes[1:] != codes[:-1])
 
 
 def _grouped(form: Form, readers: RowReaders, table: pa.Table, values: list[Any], starts: Places) -> Iterator[Any]:

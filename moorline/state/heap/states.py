@@ -27,7 +27,7 @@ from moorline.model.copies import copy_of
 from moorline.model.durations import Duration
 from moorline.state.backend import CurrentKey
 
-#: So many snapshots that have not completed are told apart.
+#: So many snapshots that have not completed have an interval of their own.
 MAX_INTERVALS = 16
 
 
@@ -101,7 +101,7 @@ class TrackedTable(Table):
             del self.entries[key]
 
     def begin(self) -> None:
-        """The first snapshot is taken, with all there is: nobody will ask what it took to get here."""
+        """Forget the changes up to here: the first snapshot is taken, with all there is."""
         self.changed.clear()
 
     def cut(self, checkpoint: int) -> None:
@@ -117,11 +117,11 @@ class TrackedTable(Table):
 
     def changed_since(self, checkpoint: int) -> dict[Any, bool]:
         """The keys that have changed since a snapshot, and whether each had a value in it (in doubt: yes)."""
-        found = self.changed.copy()
+        changed = self.changed.copy()
         for number, interval in reversed(self._intervals):
             if number > checkpoint:
-                found.update(interval)  # what was first is what the older snapshot knows
-        return found
+                changed.update(interval)  # what was first is what the older snapshot knows
+        return changed
 
     def forget(self, checkpoint: int) -> None:
         """Nothing older than this will be asked for."""

@@ -64,16 +64,16 @@ class StoredTable:
                 yield ident[0]
 
     def of_key(self, encoded: bytes, expired_at: int | None) -> Content:
-        """What is kept under one key, by pointer: to be looked at at once."""
+        """The entries of one key, by pointer: to be looked at at once."""
         entries, key = self.table.entries, keys.decode_identity(encoded)
         if self.form.is_windowed:
-            found = {ident: value for ident, value in entries.items() if ident[0] == key}
+            of_key = {ident: value for ident, value in entries.items() if ident[0] == key}
         else:
-            found = {key: entries[key]} if key in entries else {}
-        return Content(found, None, expired_at)
+            of_key = {key: entries[key]} if key in entries else {}
+        return Content(of_key, None, expired_at)
 
     def idents(self) -> Iterator[Any]:
-        """What every entry is kept under. The table may change on the way."""
+        """The identities of all entries. The table may change on the way."""
         return iter(list(self.table.entries))
 
     # --- snapshots ------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ class StoredTable:
         return self.table.changed_since(checkpoint)
 
     def rows_of(self, changed: dict[Any, bool]) -> int:
-        """How many rows an increment of these keys has."""
+        """The number of rows that an increment of these keys has."""
         if not self.form.has_elements:
             return len(changed)
         entries = self.table.entries

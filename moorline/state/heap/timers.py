@@ -76,9 +76,9 @@ class HeapTimers:
 
     def of_key(self, key: Any) -> list[tuple[int, Namespace]]:
         entries = self._table.entries
-        found = [(time, None) for time in entries.get((key, None), ())]
-        found += [(time, n) for n in self._spaces.get(key, ()) for time in entries[key, n]]  # type: ignore[misc]
-        return sorted(found, key=lambda timer: timer[0])
+        timers = [(time, None) for time in entries.get((key, None), ())]
+        timers += [(time, n) for n in self._spaces.get(key, ()) for time in entries[key, n]]  # type: ignore[misc]
+        return sorted(timers, key=lambda timer: timer[0])
 
     def next_time(self) -> int | None:
         times = self._times

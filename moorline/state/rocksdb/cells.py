@@ -71,7 +71,7 @@ class Places(dict[Any, bytes]):
 
 
 class Room:
-    """How much the caches of one backend may hold, in bytes, as an estimate.
+    """The budget of one backend's caches, in bytes, as an estimate.
 
     At the end of a batch they are emptied if there is more than :attr:`limit`; in a batch, at twice as much. What is
     read ahead for a batch comes on top, and is not more than :attr:`limit` either.
@@ -137,7 +137,7 @@ class ReadAhead:
         self.row_bytes = 0
 
     def is_off(self) -> bool:
-        """Is nothing to be read for the batch that begins?"""
+        """Say whether nothing is to be read for the batch that begins. Asked once for each batch."""
         if not self.left_out:
             return False
         self.left_out -= 1
@@ -248,7 +248,7 @@ class Cells:
         return [k for k in prefetched if k not in cache and k not in old and k not in ahead]
 
     def fitting(self, row_bytes: int) -> int:
-        """How many rows may be read ahead at once if they are to have about so many bytes: one at least."""
+        """The number of rows to read ahead at once if they are to have about so many bytes: one at least."""
         each = max(self.ahead.row_bytes, self._written_bytes)
         return max(1, row_bytes // each) if each else FIRST_ROWS
 

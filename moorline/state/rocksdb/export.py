@@ -63,7 +63,7 @@ def read_native(
 
 
 class NativeShape(NamedTuple):
-    """What the rows of one state look like, without reading them."""
+    """The look of one state's rows, without reading them."""
 
     is_windowed: bool
     is_stamped: bool

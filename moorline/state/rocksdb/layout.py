@@ -1,4 +1,4 @@
-"""Where each piece of state lies in RocksDB: the bytes of row keys and of row values.
+"""The layout of state in RocksDB: the bytes of row keys and of row values.
 
 Everything is in one column family. A row key begins with the number of its state, so a state is one range of rows, the
 key groups ``[first,end)`` of a state are one range, and a key's list or map is one range. Numbers are big endian, so
@@ -108,7 +108,7 @@ def str_places(texts: list[str], max_parallelism: int) -> list[bytes]:
 
 
 def place_end(row: bytes, at: int = 2) -> int:
-    """Where the place that begins at ``at`` ends. Raises ``ValueError`` if there is none."""
+    """The end of the place that begins at ``at``. Raises ``ValueError`` if there is none."""
     start = at + 2
     if start >= len(row):
         raise ValueError(f"row {row[:50]!r} has no key")
@@ -119,9 +119,9 @@ def place_end(row: bytes, at: int = 2) -> int:
     return end
 
 
-def encoded_key(found: bytes) -> bytes:
+def encoded_key(place_bytes: bytes) -> bytes:
     """The encoded key in a place."""
-    encoded = found[2:]
+    encoded = place_bytes[2:]
     if encoded[0] in _FIXED:
         return encoded
     return encoded[:-2].replace(b"\0\xff", b"\0")
@@ -226,7 +226,7 @@ def packed_value(row_value: bytes) -> bytes:
 
 
 def heads(rows: Iterable[tuple[bytes, bytes]], with_window: bool) -> Iterator[bytes]:
-    """The places of the keys that rows belong to, once each; with their windows, if those are to be told apart."""
+    """The places of the keys that rows belong to, once each; or once for each of their windows."""
     before = b""
     for row, _ in rows:
         end = place_end(row)

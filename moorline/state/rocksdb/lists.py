@@ -27,18 +27,18 @@ FEW_ROWS = 64
 
 def remove_rows(store: Store, batch: rocksdict.WriteBatch, prefix: bytes) -> None:
     """Remove everything that begins with ``prefix`` and has been written."""
-    end, found = after(prefix), []
+    end, rows = after(prefix), []
     for row, _ in store.scan(prefix, end):
-        found.append(row)
-        if len(found) > FEW_ROWS:
+        rows.append(row)
+        if len(rows) > FEW_ROWS:
             batch.delete_range(prefix, end)
             return
-    for row in found:
+    for row in rows:
         batch.delete(row)
 
 
 class Sequence:
-    """Numbers the elements of all lists of a backend."""
+    """The numbers of the elements of all lists of a backend."""
 
     def __init__(self) -> None:
         self.last = 0
@@ -102,7 +102,7 @@ class Lists:
             batch[prefix + self._sequence.next()] = row
 
     def write_into(self, batch: rocksdict.WriteBatch) -> None:
-        """What has changed."""
+        """Add what has changed to a batch of writes."""
         for key in [*self._cleared, *(k for k in self._added if k not in self._cleared)]:
             self._write_key(batch, key)
         self._room.taken -= self._taken

@@ -35,7 +35,7 @@ _EXACT: dict[str, type] = {"int": int, "str": str, "bytes": bytes}
 
 
 class MapKeys:
-    """How the keys of one map state stand in its rows."""
+    """The codec of one map state's keys, as they stand in its rows."""
 
     def __init__(self, key_type: StoredType, state: str) -> None:
         self._type, self._state = key_type, state
@@ -47,7 +47,7 @@ class MapKeys:
         return self._exact is not None
 
     def row(self, key: Any) -> bytes:
-        """What a map key's row ends with."""
+        """The ending of a map key's row."""
         if self._exact is not None and (type(key) is not self._exact or not self._fits(key)):
             key = self._type.unpack(to_bytes(self._type, key, self._state))
         try:
@@ -61,7 +61,7 @@ class MapKeys:
         return self._exact is not int or -_INT64 <= key < _INT64
 
     def beside(self, key: Any) -> bytes | None:
-        """What of a map key is stored beside its value."""
+        """The packed map key, if it is to be stored beside its value."""
         return None if self._exact is not None else to_bytes(self._type, key, self._state)
 
     def read(self, ending: bytes, row_value: bytes) -> Any:
@@ -105,7 +105,7 @@ def map_codec(value: StoredType, state: str, is_stamped: bool) -> tuple[Callable
 
 
 class _Entries:
-    """What is known of one key's map."""
+    """The part of one key's map that is known."""
 
     __slots__ = ("cells", "dirty", "is_cleared")
 
@@ -118,7 +118,7 @@ class _Entries:
 
 
 class Present:
-    """Wraps a value that is known to be there, since it may be None itself."""
+    """A value that is known to be there, since it may be None itself."""
 
     __slots__ = ("value",)
 
@@ -147,10 +147,10 @@ class Maps:
         self._puts = 0
 
     def _of(self, key: Any) -> _Entries:
-        found = self._entries.get(key)
-        if found is None:
-            found = self._entries[key] = _Entries()
-        return found
+        entries = self._entries.get(key)
+        if entries is None:
+            entries = self._entries[key] = _Entries()
+        return entries
 
     # --- one entry ------------------------------------------------------------------------------
 
@@ -212,8 +212,8 @@ class Maps:
             self._dirty.discard(key)
         prefix = self._prefix_of(key)
         cut = len(prefix)
-        found = self._store.scan(prefix, after(prefix))
-        return ((row[cut:], value) for row, value in found)
+        rows = self._store.scan(prefix, after(prefix))
+        return ((row[cut:], value) for row, value in rows)
 
     def keys(self, key: Any) -> Iterator[Any]:
         read = self._map_keys.read
@@ -250,7 +250,7 @@ class Maps:
         entries.dirty.clear()
 
     def write_into(self, batch: rocksdict.WriteBatch) -> None:
-        """What has changed."""
+        """Add what has changed to a batch of writes."""
         for key in self._dirty:
             self._write_key(batch, key)
         self._dirty.clear()

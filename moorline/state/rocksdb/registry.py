@@ -1,7 +1,7 @@
-"""What a database says about itself: its states and their numbers, its key groups, how far lists have counted.
+"""The registry of a database: its states and their numbers, its key groups, how far lists have counted.
 
 It lies in the meta rows (number 0, ``state/rocksdb/layout.py``), so it travels with the files of a checkpoint, and
-whoever opens them knows what is in them.
+says what is in them.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Registry:
         """Of a database that was restored. Raises :class:`SnapshotCorrupt` if it is not one of ours."""
         about = self.about
         if about is None or about.layout != LAYOUT:
-            found = "none" if about is None else about.layout
-            cause = f"its layout is {found}, and this version reads layout {LAYOUT}"
+            layout = "none" if about is None else about.layout
+            cause = f"its layout is {layout}, and this version reads layout {LAYOUT}"
             raise SnapshotCorrupt(str(self._store.folder), cause)
         taken = [n for entry in self.entries.values() for n in entry.numbers]
         if len(set(taken)) < len(taken) or any(not 0 < n <= MAX_NUMBER for n in taken):

@@ -48,7 +48,7 @@ def open_restored(
     uid: str, natives: Sequence[RestoredFiles], folder: Path, scratch: Path, key_groups: KeyGroupRange, memory: int
 ) -> Opened:
     """Open what some handles have of ``key_groups`` in ``folder``; ``scratch`` is for what is only read."""
-    base, *others = sorted(natives, key=lambda one: len(one.handle.key_groups & key_groups), reverse=True)
+    base, *others = sorted(natives, key=lambda native: len(native.handle.key_groups & key_groups), reverse=True)
     fetched = fetch(base, folder)
     store = Store(folder, memory, must_exist=True)
     try:
@@ -67,11 +67,11 @@ def open_restored(
     return opened
 
 
-def fetch(one: RestoredFiles, folder: Path) -> int:
+def fetch(native: RestoredFiles, folder: Path) -> int:
     """Bring the files of a native handle into an empty folder. Returns how many bytes they are."""
-    names = [f.name for f in one.handle.files]
+    names = [f.name for f in native.handle.files]
     folder.mkdir(parents=True)
-    one.fetch(folder)
+    native.fetch(folder)
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
         raise SnapshotCorrupt(", ".join(missing), "the file is not there")

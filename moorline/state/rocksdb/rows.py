@@ -125,17 +125,17 @@ def tables_of(
 
 def tag_of_keys(view: View, number: int, key_groups: KeyGroupRange) -> bytes:
     """The tag that all keys of a state have, or nothing if they have several. Keys of a group are sorted by tag."""
-    found = set()
+    tags = set()
     for group in range(key_groups.first, key_groups.end):
         start, end = groups(number, group, group + 1)
         first = view.first(start, end)
         if first is not None:
             last = view.last(start, end)
             assert last is not None
-            found |= {first[4:5], last[4:5]}
-            if len(found) > 1:
+            tags |= {first[4:5], last[4:5]}
+            if len(tags) > 1:
                 return b""
-    return found.pop() if found else b""
+    return tags.pop() if tags else b""
 
 
 class _Piece:
@@ -214,7 +214,7 @@ class _Piece:
 
 
 class Filling:
-    """Takes the rows of snapshots into one state. ``readers`` make values of today's types from the columns."""
+    """The filling of one state with the rows of snapshots. ``readers`` make values of today's types from columns."""
 
     def __init__(self, store: Store, number: int, form: Form, sequence: Sequence, max_parallelism: int) -> None:
         self._store, self._number, self._form, self._sequence = store, number, form, sequence
@@ -283,11 +283,11 @@ class Filling:
     def _prefixes(self, table: pa.Table) -> list[bytes]:
         """The beginning of each row's key."""
         column = table["key"]
-        found: list[Any] = column.to_pylist()
+        keys_of_rows: list[Any] = column.to_pylist()
         encode: Callable[[Any], bytes] = bytes if pa.types.is_binary(column.type) else keys.encode
         memory: dict[Any, bytes] = {}
         prefixes = []
-        for key in found:
+        for key in keys_of_rows:
             prefix = memory.get(key)
             if prefix is None:
                 prefix = memory[key] = self._start + encoded_place(encode(key), self._max_parallelism)

@@ -51,12 +51,12 @@ class RocksDbValueState(ValueState[Any]):
         default = descriptor.default
 
         def value() -> Any:
-            found = get()
-            return default if found is None else found
+            stored = get()
+            return default if stored is None else stored
 
         def value_or_own_default() -> Any:
-            found = get()
-            return copy.deepcopy(default) if found is None else found
+            stored = get()
+            return copy.deepcopy(default) if stored is None else stored
 
         def update(value: Any, *, ttl: Duration | None = None) -> None:
             if ttl is not None:

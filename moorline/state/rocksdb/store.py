@@ -61,8 +61,8 @@ class Store:
 
     def get(self, row: bytes) -> bytes | None:
         try:
-            found: bytes | None = self._db.get(row)
-            return found
+            value: bytes | None = self._db.get(row)
+            return value
         except Exception as error:
             raise self._translated("read from", error) from error
 
@@ -84,7 +84,7 @@ class Store:
         return View(self, self._iterator(end), start, end)
 
     def _iterator(self, end: bytes) -> rocksdict.RdictIter:
-        """Whoever uses it must keep ``end``."""
+        """An iterator up to ``end``, which the caller must keep alive as long as it is used."""
         options = rocksdict.ReadOptions()
         options.set_iterate_upper_bound(end)
         try:
@@ -123,7 +123,7 @@ class Store:
         return int(self._db.latest_sequence_number())
 
     def memory_bytes(self) -> int:
-        """What RocksDB has allocated for blocks, indexes, filters and memtables."""
+        """The memory that RocksDB has allocated for blocks, indexes, filters and memtables."""
         return int(self._cache.get_usage()) + self._property("rocksdb.estimate-table-readers-mem")
 
     def estimated_rows(self) -> int:
@@ -150,7 +150,7 @@ class Store:
 
 
 def _is_of_this_machine(cause: str) -> bool:
-    """Has the disk or the process come to a limit? Then the files may be as good as they were.
+    """Say whether the disk or the process has come to a limit: then the files may be as good as they were.
 
     >>> _is_of_this_machine("IO error: No space left on device: While appending to file: /tmp/db/OPTIONS-000010.dbtmp")
     True
@@ -172,14 +172,14 @@ class View:
     def first(self, start: bytes, end: bytes) -> bytes | None:
         """The first row key from ``start`` up to ``end``."""
         self._iterator.seek(start)
-        found = self._key()
-        return found if found is not None and found < end else None
+        row = self._key()
+        return row if row is not None and row < end else None
 
     def last(self, start: bytes, end: bytes) -> bytes | None:
         """The last row key from ``start`` up to ``end``, which is no row key itself."""
         self._iterator.seek_for_prev(end)
-        found = self._key()
-        return found if found is not None and found >= start else None
+        row = self._key()
+        return row if row is not None and row >= start else None
 
     def _key(self) -> bytes | None:
         if self._iterator.valid():

@@ -98,11 +98,11 @@ class RocksDbTimers:
         if key in self._touched:
             self.flush()
         prefix = self._under_key + self._places[key]
-        found = []
+        timers = []
         for row, _ in self._store.scan(prefix, after(prefix)):
             namespace, at = window_at(row, len(prefix))
-            found.append((time_at(row, at), namespace))
-        return sorted(found, key=lambda timer: timer[0])
+            timers.append((time_at(row, at), namespace))
+        return sorted(timers, key=lambda timer: timer[0])
 
     # --- what is due ----------------------------------------------------------------------------
 
@@ -163,7 +163,7 @@ class RocksDbTimers:
         self._horizon = kept[HEAD]
         for due in kept[HEAD:]:
             del self._head[due]
-            # Behind the horizon nobody knows what is written and what is not.
+            # Behind the horizon it is not known what is written and what is not.
             self._unwritten.discard(due)
         self._rebuild()
 
@@ -174,7 +174,7 @@ class RocksDbTimers:
     # --- batches --------------------------------------------------------------------------------
 
     def write_into(self, batch: rocksdict.WriteBatch) -> None:
-        """What has changed."""
+        """Add what has changed to a batch of writes."""
         under_key, under_time = self._under_key, self._under_time
         for due, is_there in self._waiting.items():
             if is_there:

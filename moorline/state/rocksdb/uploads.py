@@ -8,7 +8,7 @@ nothing else.
     what                               while
     files of checkpoint ``completed``  it is the newest complete one, as the barrier says; the driver keeps it
     nothing                            ``completed`` is 0: all of it is to be uploaded, whatever storage has
-    files that were restored           no checkpoint of this database is complete yet; then nobody promises them
+    files that were restored           no checkpoint of this database is complete yet; then they are not kept for us
 
 Files of checkpoints that were given up are deleted, so they are never looked at.
 """

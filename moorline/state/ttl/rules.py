@@ -1,4 +1,4 @@
-"""What every expiring state is made from: the form of a stored element, the two clocks, the configured rules.
+"""The rules of one expiring state: the form of a stored element, the two clocks, the configuration.
 
 The rules are in ``protocol/expiry.py``. Here they meet the operator's :class:`OperatorClock`. ``state/ttl/states.py``
 and ``state/ttl/collections.py`` make closures from it; a backend asks :func:`judged_at` for its snapshots.
@@ -46,7 +46,7 @@ def length_of(ttl: Duration) -> int:
 
 
 class Rules:
-    """What the closures of a state are made from."""
+    """The rules that the closures of a state are made from."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Rules:
     def sweep(
         self, tidy: Callable[[int], object], *, of_collections: bool
     ) -> tuple[Callable[[], bool], Callable[[], None]]:
-        """Whether an access settles, and what it calls then (``state/ttl/sweep.py``)."""
+        """Two functions for every access: is it its turn to sweep, and sweep (``state/ttl/sweep.py``)."""
         looks = self.config.cleanup_incrementally
         if self._keys is None or self._peek is None or not looks:
             return NEVER, lambda: None
@@ -88,7 +88,7 @@ class Rules:
 
 
 def _processing_times(moment: OperatorClock) -> Callable[[], tuple[int, int | None]]:
-    """Asks for now and for the time of a touch, which are the same."""
+    """A function that gives now and the time of a touch, which are the same."""
 
     def times() -> tuple[int, int | None]:
         now = moment.processing_ms
@@ -98,7 +98,7 @@ def _processing_times(moment: OperatorClock) -> Callable[[], tuple[int, int | No
 
 
 def _event_times(moment: OperatorClock) -> Callable[[], tuple[int, int | None]]:
-    """Asks for now and for the time of a touch."""
+    """A function that gives now and the time of a touch."""
 
     def times() -> tuple[int, int | None]:
         passed, timestamp = moment.passed, moment.timestamp

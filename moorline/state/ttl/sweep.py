@@ -1,13 +1,13 @@
 """Removing what is over its time while the stream goes on: a few keys at a time, all of them in the end.
 
-A key that nobody asks for again is never found expired by a read. So every access pays for looking at some other keys
-(``cleanup_incrementally``, 5 unless told otherwise). The bill is settled every :data:`TURNS` accesses at once, since
-beginning costs more than looking; and when all keys have been looked at, the next round waits until an eighth of the
+A key that is not asked for again is never seen as expired by a read. So every access pays for looking at some other
+keys (``cleanup_incrementally``, 5 by default). The bill is paid every :data:`TURNS` accesses at once, since beginning
+costs more than looking; and when all keys have been looked at, the next round waits until an eighth of the
 time to live has passed, at most a minute: looking at keys that were live a moment ago finds nothing. So what is over
 its time may stay for an eighth of its life, and a full round, longer than it should. No read ever shows it.
 
 Looking is done beside the live state, so that it neither copies values nor counts as a change of them; only where
-there is something to remove, or a life to begin, the live state is told. ``state/ttl/rules.py`` makes a sweep for each
+there is something to remove, or a life to begin, the live state is used. ``state/ttl/rules.py`` makes a sweep for each
 state of a backend that can list its keys cheaply.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 from moorline.model.times import MIN_TIME
 from moorline.state.backend import CurrentKey
 
-#: How many accesses are settled at once.
+#: The number of accesses that pay together.
 TURNS = 32
 #: The longest pause between two rounds.
 MINUTE_MS = 60_000
@@ -28,14 +28,14 @@ MINUTE_MS = 60_000
 #: Which of these keys have something to be done about, and how many elements that was to look at.
 Find = Callable[[list[Any], int], tuple[list[Any], int]]
 
-#: The turns of a state that nobody sweeps.
+#: The turns of a state that is not swept.
 NEVER: Callable[[], bool] = repeat(False).__next__
 
 
 class Sweep:
     """The rounds over all keys of one state.
 
-    ``turn`` says for an access whether it is one that settles; then ``sweep_some`` is called. ``tidy`` removes what is
+    ``turn`` says for an access whether it is one that pays; then ``sweep_some`` is called. ``tidy`` removes what is
     expired under the current key, and begins the lives that have not begun.
     """
 

@@ -1,4 +1,4 @@
-"""What every state backend must do, as tests: for ours and for yours.
+"""The contract of a state backend, as tests: for ours and for yours.
 
     class TestMyBackend(KeyedBackendContract):
         def make_backend(self, uid, max_parallelism, moment=None, *, incremental=False, key_type=None):

@@ -1,6 +1,6 @@
-"""What the contract's tests are told with: types, states, and a way to save and restore a backend.
+"""The vocabulary of the contract's tests: types, states, and a way to save and restore a backend.
 
-:class:`Subtask` is what a backend sees of the world: batches of records, barriers with the last completed checkpoint,
+:class:`Subtask` is the world as a backend sees it: batches of records, barriers with the last completed checkpoint,
 and a restart with what was in it.
 """
 
@@ -67,7 +67,7 @@ class Basket:
 
 
 class Sum(ReduceFunction):
-    """Adds."""
+    """A sum."""
 
     def reduce(self, value1: Any, value2: Any) -> Any:
         return value1 + value2
@@ -87,7 +87,7 @@ class Mean(AggregateFunction[float, tuple[int, float], float]):
 
 
 class Collect(AggregateFunction[Any, list[Any], tuple[Any, ...]]):
-    """Changes its accumulator in place, as Flink allows."""
+    """An aggregate that changes its accumulator in place, as Flink allows."""
 
     def create_accumulator(self) -> list[Any]:
         return []
@@ -179,7 +179,7 @@ def _go_on(backend: KeyedBackend) -> None:
 
 
 def shown(state: Any) -> Any:
-    """What a live state holds for the current key: a value, a list, a dict, or a result. None if it has nothing."""
+    """The content of a live state for the current key: a value, a list, a dict, or a result. None if it has none."""
     if isinstance(state, ValueState):
         return state.value()
     if isinstance(state, ListState):
@@ -192,8 +192,10 @@ def shown(state: Any) -> Any:
 class InTheAir:
     """A snapshot of which the synchronous part is done."""
 
-    def __init__(self, backend: KeyedBackend, number: int, completed: int, reusable: Sequence[Part], mine: Any) -> None:
-        self.number, self._reusable, self._mine = number, reusable, mine
+    def __init__(
+        self, backend: KeyedBackend, number: int, completed: int, reusable: Sequence[Part], key_groups: Any
+    ) -> None:
+        self.number, self._reusable, self._key_groups = number, reusable, key_groups
         # Backends are called what their folders are called; a backend in one file, what the file is called.
         self._name = type(backend).__module__.removesuffix(".backend").rpartition(".")[2]
         backend.flush()
@@ -204,7 +206,7 @@ class InTheAir:
     def write(self) -> list[Part]:
         """The slow part: what is durable then. Everything it builds on must be part of the completed checkpoint."""
         if self._written is None:
-            self._written = write(self.snapshot, self._mine, self._reusable, self._name)
+            self._written = write(self.snapshot, self._key_groups, self._reusable, self._name)
         return self._written
 
     def done(self) -> list[Part]:
@@ -234,10 +236,10 @@ def saved(backend: KeyedBackend) -> list[Part]:
         return snapshot.write()
 
 
-def merge(one: list[int], other: list[int]) -> list[int]:
-    """Changes its argument in place."""
-    one.extend(other)
-    return one
+def merge(first: list[int], second: list[int]) -> list[int]:
+    """Merge two lists, in place of the first."""
+    first.extend(second)
+    return first
 
 
 class Subtask:
@@ -257,11 +259,11 @@ class Subtask:
         index: int = 0,
         parallelism: int = 1,
     ) -> None:
-        self._mine = owned(index, parallelism, MAX_PARALLELISM)
+        self._key_groups = owned(index, parallelism, MAX_PARALLELISM)
         #: What a snapshot may build on, and what it is called.
-        self.parts, self.completed, self.next = list(cut(restored, self._mine)), completed, completed + 1
+        self.parts, self.completed, self.next = list(cut(restored, self._key_groups)), completed, completed + 1
         self.backend = tests.make_backend("op", MAX_PARALLELISM, moment, incremental=incremental, key_type=key_type)
-        self.backend.restore([p.restored(self._mine) for p in self.parts])
+        self.backend.restore([p.restored(self._key_groups) for p in self.parts])
         self.scope = CurrentKey()
         self.states: list[Any] = [self.backend.bind(d) for d in descriptors]
         self.windows: list[Any] = [self.backend.bind(d, self.scope) for d in windows]
@@ -275,7 +277,7 @@ class Subtask:
     def begin(self) -> InTheAir:
         """A barrier has come."""
         number, self.next = self.next, self.next + 1
-        return InTheAir(self.backend, number, self.completed, self.parts, self._mine)
+        return InTheAir(self.backend, number, self.completed, self.parts, self._key_groups)
 
     def complete(self, snapshot: InTheAir, *, confirm: bool = True) -> list[Part]:
         """The checkpoint is complete. All older ones are deleted. The subtask may or may not hear of it."""
@@ -293,14 +295,14 @@ class Subtask:
         snapshot.done()
 
     def held(self, position: int = 0, keys: Iterable[Any] = (), *, window: tuple[int, int] | None = None) -> Any:
-        """What a state holds, by key."""
-        found = {}
+        """The content of a state, by key."""
+        by_key = {}
         for key in keys:
             self.at(key, window or HOUR)
             state = self.states[position] if window is None else self.windows[position]
             if (value := shown(state)) is not None:
-                found[key] = value
-        return found
+                by_key[key] = value
+        return by_key
 
 
 class BackendTests:
@@ -328,7 +330,7 @@ class BackendTests:
         yield backend
         backend.close()
 
-    # --- what the tests are told with -----------------------------------------------------------
+    # --- the vocabulary of the tests ------------------------------------------------------------
 
     def subtask(self, *descriptors: StateDescriptor, **options: Any) -> Subtask:
         """A backend with states, ready for records."""
@@ -342,17 +344,17 @@ class BackendTests:
         return new.backend, *new.states
 
     def held(self, parts: Iterable[Part], descriptor: StateDescriptor, keys: Iterable[Any]) -> dict[Any, Any]:
-        """What a state holds after a restore, by key."""
+        """The content of a state after a restore, by key."""
         return self.subtask(descriptor, restored=parts, incremental=False).held(0, keys)  # type: ignore[no-any-return]
 
     def held_by(self, parts: Iterable[Part], *descriptors: StateDescriptor, key: Any) -> list[Any]:
-        """What some states hold for one key after a restore."""
+        """The content of some states for one key after a restore."""
         new = self.subtask(*descriptors, restored=parts, incremental=False)
         new.at(key)
         return [shown(state) for state in new.states]
 
     def rescaled(self, parts: list[Part], parallelism: int, *descriptors: StateDescriptor) -> list[list[Part]]:
-        """What every subtask saves again after a restart at another parallelism."""
+        """The parts that every subtask saves again after a restart at another parallelism."""
         return [
             saved(self.restored(parts, *descriptors, subtask=i, parallelism=parallelism)[0]) for i in range(parallelism)
         ]

@@ -58,11 +58,11 @@ class Chains(ChainTests):
         self._same(again, again.checkpoint(), range(20), *ALL)
 
     def test_the_chain_goes_on_at_another_parallelism(self) -> None:
-        one = self.subtask(*ALL)
+        first = self.subtask(*ALL)
         for key in KEYS:
-            one.at(key)
-            self._fill(one.states)
-        parts = one.checkpoint()
+            first.at(key)
+            self._fill(first.states)
+        parts = first.checkpoint()
         expected = dict.fromkeys(KEYS, 1)
         for completed, parallelism in enumerate((3, 2, 1), start=1):
             saved_by_all: list[Part] = []

@@ -32,12 +32,12 @@ ACCUMULATED = AggregatingStateDescriptor("all", Collect(), list[int])
 
 
 class ChainTests(BackendTests):
-    """What the parts about chains are told with."""
+    """The vocabulary of the parts about chains."""
 
     def _same(
         self, subtask: Subtask, parts: Iterable[Part], keys: Iterable[Any], *descriptors: StateDescriptor
     ) -> None:
-        """What was saved is what is there."""
+        """Check that what was saved is what is there."""
         again = self.subtask(*descriptors, restored=parts, incremental=False)
         for key in keys:
             subtask.at(key)
@@ -354,7 +354,7 @@ class Increments(ChainTests):
         subtask.at(2)
         subtask.states[0].update(2)
         third = subtask.begin()
-        third.write()  # it was told to build on the first, which is kept until it is over
+        third.write()  # it builds on the first, which is kept until it is over
         subtask.complete(second)
         subtask.give_up(third)
         subtask.at(3)
@@ -367,7 +367,7 @@ def files_of(parts: Iterable[Part]) -> set[str]:
 
 
 def _written(snapshot: Any) -> int:
-    """How many rows, or files, are written anew."""
+    """The number of rows, or files, that are written anew."""
     return sum(
         len(part.paths) if isinstance(part, Files) else sum(t.num_rows for t in part.tables())
         for part in snapshot.parts

@@ -102,7 +102,7 @@ class JobMachine(RuleBasedStateMachine):
         return (subtask.windows if self.is_windowed else subtask.states)[0]
 
     def ident(self, key: Any, window: tuple[int, int]) -> Any:
-        """What the model calls it."""
+        """The name that the model has for it."""
         return (key, window) if self.is_windowed else key
 
     def agree(self) -> None:
@@ -129,22 +129,22 @@ class JobMachine(RuleBasedStateMachine):
     def complete(self, which: int, confirm: bool) -> None:
         which %= len(self.pending_snapshots)
         for _, older, _ in self.pending_snapshots[:which]:
-            for subtask, one in zip(self.subtasks, older, strict=True):
-                subtask.give_up(one)
+            for subtask, snapshot in zip(self.subtasks, older, strict=True):
+                subtask.give_up(snapshot)
         number, started, model = self.pending_snapshots[which]
         del self.pending_snapshots[: which + 1]
-        parts = [p for s, one in zip(self.subtasks, started, strict=True) for p in s.complete(one, confirm=confirm)]
+        parts = [p for s, taken in zip(self.subtasks, started, strict=True) for p in s.complete(taken, confirm=confirm)]
         self.completed = (number, parts, model)
 
     @rule(which=st.integers(0, 2), written=st.booleans())
     @precondition(lambda self: self.pending_snapshots)
     def fail(self, which: int, written: bool) -> None:
         _, started, _ = self.pending_snapshots.pop(which % len(self.pending_snapshots))
-        for subtask, one in zip(self.subtasks, started, strict=True):
+        for subtask, snapshot in zip(self.subtasks, started, strict=True):
             if written:
-                subtask.give_up(one)
+                subtask.give_up(snapshot)
             else:
-                one.failed()
+                snapshot.failed()
 
     @rule()
     def checkpoint(self) -> None:
@@ -162,7 +162,7 @@ class JobMachine(RuleBasedStateMachine):
 
 
 class StateMachine(JobMachine):
-    """A job with one keyed state."""
+    """A job with snapshot keyed state."""
 
     @rule(key=some_key, window=some_window)
     def clear(self, key: Any, window: tuple[int, int]) -> None:

@@ -1,4 +1,4 @@
-"""Which keys there are, and how states are bound."""
+"""The keys of a state, and the binding of states."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Pair(NamedTuple):
 
 
 class Keys(BackendTests):
-    """Which keys there are, and how states are bound."""
+    """The keys of a state, and the binding of states."""
 
     # --- keys -----------------------------------------------------------------------------------
 
@@ -195,8 +195,8 @@ class Keys(BackendTests):
         at(backend, KEYS[0])
         value.clear()
         backend.flush()
-        found = list(backend.keys("value"))
-        assert sorted(map(encode, found)) == sorted(map(encode, KEYS[1:]))
+        keys_of_state = list(backend.keys("value"))
+        assert sorted(map(encode, keys_of_state)) == sorted(map(encode, KEYS[1:]))
         assert list(map(encode, backend.keys("list"))) == [encode(KEYS[-1])]
 
     def test_states_may_change_while_their_keys_are_listed(self, backend: KeyedBackend) -> None:

@@ -222,17 +222,17 @@ class TimersMachine(JobMachine):
     @rule(up_to=number)
     def fire(self, up_to: int) -> None:
         expected = {(time, key, n) for key, timers in self.model.items() for time, n in timers if time <= up_to}
-        found = []
+        fired = []
         for subtask in self.subtasks:
-            mine = []
+            of_subtask = []
             while (timer := subtask.timers[0].pop_due(up_to)) is not None:
-                mine.append(timer)
-            assert [time for time, _, _ in mine] == sorted(time for time, _, _ in mine)
+                of_subtask.append(timer)
+            assert [time for time, _, _ in of_subtask] == sorted(time for time, _, _ in of_subtask)
             subtask.backend.flush()
-            found += mine
-        assert len(found) == len(expected)
-        assert set(found) == expected
-        for time, key, namespace in found:
+            fired += of_subtask
+        assert len(fired) == len(expected)
+        assert set(fired) == expected
+        for time, key, namespace in fired:
             self.model[key].discard((time, namespace))
 
 

@@ -32,13 +32,13 @@ COLOUR = ValueStateDescriptor("colour", Colour)
 
 
 def looked_at(subtask: Subtask, state: str, key: Any) -> Any:
-    """What a query gets to see between two batches."""
+    """Queries between two batches."""
     subtask.backend.flush()
     return value_of(subtask.backend.peek(state, keys.encode(key)))
 
 
 class Peeking(TtlTests):
-    """What queries are answered with."""
+    """The answer to a query."""
 
     def test_a_look_shows_every_kind_of_state(self) -> None:
         subtask = self.subtask(*ALL, BASKET, BASKET_MAP, COLOUR)

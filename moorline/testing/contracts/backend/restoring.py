@@ -1,4 +1,4 @@
-"""What was saved comes back, at any parallelism."""
+"""A restore brings back what was saved, at any parallelism."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from moorline.testing.contracts.backend.base import (
 
 
 class Restoring(BackendTests):
-    """What was saved comes back, at any parallelism."""
+    """A restore brings back what was saved, at any parallelism."""
 
     # --- restoring ------------------------------------------------------------------------------
 
@@ -75,13 +75,13 @@ class Restoring(BackendTests):
         for key in sample:
             at(backend, key)
             self._fill(states)
-        one = saved(backend)
-        three = self.rescaled(one, 3, *ALL)
-        assert sum(p.stored_rows for parts in three for p in parts) == sum(p.stored_rows for p in one)
+        whole = saved(backend)
+        three = self.rescaled(whole, 3, *ALL)
+        assert sum(p.stored_rows for parts in three for p in parts) == sum(p.stored_rows for p in whole)
         for subtask, parts in enumerate(three):
-            mine = owned(subtask, 3, MAX_PARALLELISM)
+            key_groups = owned(subtask, 3, MAX_PARALLELISM)
             for table in (t for p in parts for t in p.tables):
-                assert all(group in mine for group in table["key_group"].to_pylist())
+                assert all(group in key_groups for group in table["key_group"].to_pylist())
         two = self.rescaled([p for parts in three for p in parts], 2, *ALL)
         again, *restored = self.restored([p for parts in two for p in parts], *ALL)
         self.check_entries(again, backend.entries())
@@ -120,9 +120,9 @@ class Restoring(BackendTests):
 
     def test_rows_of_several_files_come_together(self, backend: KeyedBackend) -> None:
         other = self.make_backend("op", MAX_PARALLELISM)
-        for one, key in ((backend, "a"), (other, 5)):
-            state: Any = one.bind(LIST)
-            at(one, key)
+        for source, key in ((backend, "a"), (other, 5)):
+            state: Any = source.bind(LIST)
+            at(source, key)
             state.add(str(key))
         again, restored = self.restored([*saved(backend), *saved(other)], LIST)
         for key in ("a", 5):

@@ -27,7 +27,7 @@ _numbers = count(1)
 
 
 class _Folder:
-    """A folder that is there as long as somebody wants one of its files."""
+    """A folder that is there as long as one of its files is in use."""
 
     def __init__(self) -> None:
         self._made = tempfile.TemporaryDirectory(prefix="moorline-contract-")
@@ -57,20 +57,20 @@ class Part:
     def is_increment(self) -> bool:
         return not isinstance(self.handle, NativeHandle) and self.handle.increment
 
-    def rows(self, mine: KeyGroupRange | None = None) -> Iterator[pa.Table]:
+    def rows(self, key_groups: KeyGroupRange | None = None) -> Iterator[pa.Table]:
         """The rows that count, of some key groups."""
         wanted = self.handle.key_groups
-        wanted = wanted if mine is None else wanted & mine
+        wanted = wanted if key_groups is None else wanted & key_groups
         for table in self.tables:
             groups = table["key_group"]
-            found = table.filter(pc.and_(pc.greater_equal(groups, wanted.first), pc.less(groups, wanted.end)))
-            if found.num_rows:
-                yield found
+            rows = table.filter(pc.and_(pc.greater_equal(groups, wanted.first), pc.less(groups, wanted.end)))
+            if rows.num_rows:
+                yield rows
 
-    def restored(self, mine: KeyGroupRange) -> Restored:
+    def restored(self, key_groups: KeyGroupRange) -> Restored:
         handle = self.handle
         if not isinstance(handle, NativeHandle):
-            return RestoredRows(handle, lambda: self.rows(mine))
+            return RestoredRows(handle, lambda: self.rows(key_groups))
         files = handle.files
 
         def fetch(folder: Path) -> None:
@@ -80,16 +80,16 @@ class Part:
         return RestoredFiles(handle, fetch)
 
 
-def cut(parts: Iterable[Part], mine: KeyGroupRange) -> Iterator[Part]:
-    """What of some parts belongs to one subtask."""
+def cut(parts: Iterable[Part], key_groups: KeyGroupRange) -> Iterator[Part]:
+    """The share of some parts that belongs to one subtask."""
     for part in parts:
-        own = part.handle.key_groups & mine
+        own = part.handle.key_groups & key_groups
         if len(own):
             handle = msgspec.structs.replace(part.handle, first=own.first, end=own.end)
             yield Part(handle, part.tables, part.native)
 
 
-def write(snapshot: KeyedSnapshot, mine: KeyGroupRange, reusable: Sequence[Part], backend: str) -> list[Part]:
+def write(snapshot: KeyedSnapshot, key_groups: KeyGroupRange, reusable: Sequence[Part], backend: str) -> list[Part]:
     """Make a snapshot of ``backend`` durable. ``reusable`` are the parts of the checkpoint that it may build on."""
     known = {_paths(part.handle): part for part in reusable}
     files = {path: kept for part in reusable for path, kept in part.native.items()}
@@ -100,41 +100,41 @@ def write(snapshot: KeyedSnapshot, mine: KeyGroupRange, reusable: Sequence[Part]
     written = []
     for part in snapshot.parts:
         if isinstance(part, Files):
-            written.append(_native(part, mine, files, backend))
+            written.append(_native(part, key_groups, files, backend))
         else:
-            written += [_part(part, table, mine) for table in part.tables() if table.num_rows]
-    return list(_folded([*reused, *written], mine, snapshot.foldable)) if snapshot.fold else [*reused, *written]
+            written += [_part(part, table, key_groups) for table in part.tables() if table.num_rows]
+    return list(_folded([*reused, *written], key_groups, snapshot.foldable)) if snapshot.fold else [*reused, *written]
 
 
 def _paths(handle: KeyedHandle) -> tuple[str, ...]:
     return tuple(file.path for file in handle.all_files())
 
 
-def _file(mine: KeyGroupRange, size: int) -> SnapshotFile:
-    segments = [Segment(mine.first, mine.end, 0, size, ""), Segment(0, 0, size, 0, "")]
+def _file(key_groups: KeyGroupRange, size: int) -> SnapshotFile:
+    segments = [Segment(key_groups.first, key_groups.end, 0, size, ""), Segment(0, 0, size, 0, "")]
     return SnapshotFile(f"file-{next(_numbers)}", size, segments)
 
 
-def _part(rows: Rows, table: pa.Table, mine: KeyGroupRange) -> Part:
-    file = _file(mine, table.nbytes)
-    handle = file_handle(rows.state, rows.kind, rows.type, mine, table.num_rows, file, rows.increment)
+def _part(rows: Rows, table: pa.Table, key_groups: KeyGroupRange) -> Part:
+    file = _file(key_groups, table.nbytes)
+    handle = file_handle(rows.state, rows.kind, rows.type, key_groups, table.num_rows, file, rows.increment)
     return Part(handle, [table])
 
 
-def _native(part: Files, mine: KeyGroupRange, files: Mapping[str, tuple[_Folder, Path]], backend: str) -> Part:
+def _native(part: Files, key_groups: KeyGroupRange, files: Mapping[str, tuple[_Folder, Path]], backend: str) -> Part:
     folder, kept, native = _Folder(), {}, []
     for name, path in part.paths.items():
-        file = _file(mine, path.stat().st_size)
+        file = _file(key_groups, path.stat().st_size)
         kept[file.path] = (folder, Path(shutil.copy(path, folder.path / file.path)))
         native.append(NativeFile(name, file))
     for name, known in part.known.items():
         assert known.file.path in files, f"{name} is not part of the checkpoint that was built on"
         kept[known.file.path] = files[known.file.path]
         native.append(known)
-    return Part(NativeHandle(mine.first, mine.end, backend, native, list(part.states)), (), kept)
+    return Part(NativeHandle(key_groups.first, key_groups.end, backend, native, list(part.states)), (), kept)
 
 
-def _folded(parts: list[Part], mine: KeyGroupRange, foldable: frozenset[str] | None) -> Iterator[Part]:
+def _folded(parts: list[Part], key_groups: KeyGroupRange, foldable: frozenset[str] | None) -> Iterator[Part]:
     """Every chain with an increment becomes one base, of the states that are named."""
     for state in dict.fromkeys(p.state for p in parts):
         chain = [p for p in parts if p.state == state]
@@ -144,10 +144,10 @@ def _folded(parts: list[Part], mine: KeyGroupRange, foldable: frozenset[str] | N
         ((_, kind, type_name),) = chain[0].handle.states
         table = fold([(table, p.is_increment) for p in chain for table in p.rows()])
         if table is not None and table.num_rows:
-            yield _part(Rows(state, kind, type_name, lambda: iter(())), table, mine)
+            yield _part(Rows(state, kind, type_name, lambda: iter(())), table, key_groups)
 
 
 def rows_of(parts: Iterable[Part], state: str) -> list[tuple[Any, ...]]:
     """The rows of one state without their key groups, in the order they were written."""
-    found = [t.drop_columns(["key_group"]) for p in parts if p.state == state for t in p.rows()]
-    return [tuple(row.values()) for table in found for row in table.to_pylist()]
+    tables = [t.drop_columns(["key_group"]) for p in parts if p.state == state for t in p.rows()]
+    return [tuple(row.values()) for table in tables for row in table.to_pylist()]

@@ -28,10 +28,10 @@ FOREVER = (1 << 63) - 1
 
 def fired(timers: TimerStore, up_to: int = FOREVER) -> list[Any]:
     """All timers that are due, in the order they come."""
-    found = []
+    due = []
     while (timer := timers.pop_due(up_to)) is not None:
-        found.append(timer)
-    return found
+        due.append(timer)
+    return due
 
 
 def _order(timer: tuple[int, Any, Namespace]) -> Any:
@@ -231,20 +231,20 @@ class Timers(BackendTests):
         assert sorted(fired(restored), key=_order) == sorted(fired(timers), key=_order)
 
     def test_timers_go_where_their_key_goes(self) -> None:
-        one, timers = self._timers()
+        subtask, timers = self._timers()
         sample = list(range(200))
-        self._at(one, *sample)
+        self._at(subtask, *sample)
         for key in sample:
             timers.register(key * 7 % 100, key, None if key % 2 else HOUR)
-        parts = one.checkpoint()
-        found = []
+        parts = subtask.checkpoint()
+        of_all = []
         for index in range(3):
             _, restored = self._timers(restored=parts, completed=1, index=index, parallelism=3)
-            mine = fired(restored)
-            assert all(subtask_of(key, 3) == index for _, key, _ in mine)
-            assert [time for time, _, _ in mine] == sorted(time for time, _, _ in mine)
-            found += mine
-        assert sorted(found, key=repr) == sorted(fired(timers), key=repr)
+            due = fired(restored)
+            assert all(subtask_of(key, 3) == index for _, key, _ in due)
+            assert [time for time, _, _ in due] == sorted(time for time, _, _ in due)
+            of_all += due
+        assert sorted(of_all, key=repr) == sorted(fired(timers), key=repr)
 
     def test_what_fires_after_the_snapshot_is_still_in_it(self) -> None:
         subtask, timers = self._timers(incremental=False)

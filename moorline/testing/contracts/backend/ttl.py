@@ -59,7 +59,7 @@ def write(state: Any, number: int = 1, **options: Any) -> None:
 
 
 def after_one_write(plain: StateDescriptor, number: int = 1) -> Any:
-    """What ``shown`` gives for a state with one element."""
+    """The content that ``shown`` gives for a state with one element."""
     match plain:
         case ListStateDescriptor():
             return [str(number)]
@@ -71,7 +71,7 @@ def after_one_write(plain: StateDescriptor, number: int = 1) -> Any:
 
 
 class TtlTests(BackendTests):
-    """What the parts about expiry are told with."""
+    """The vocabulary of the parts about expiry."""
 
     #: Does an access look at other keys too? A backend that has another way to remove what is expired says no.
     sweeps_on_access = True
@@ -320,7 +320,7 @@ class Ttl(TtlTests):
         moment.processing_ms += LENGTH - 1
         assert state.get() == (12 if plain is REDUCING else 6.0)
 
-    # --- removing what nobody asks for ----------------------------------------------------------
+    # --- removing what is not asked for ---------------------------------------------------------
 
     @KINDS
     def test_accesses_of_one_key_remove_what_is_expired_under_others(

@@ -228,13 +228,13 @@ class TtlRestoring(TtlTests):
                 write(state)
         parts = subtask.checkpoint()
         moment.processing_ms = START + LENGTH + 1000
-        found: dict[int, dict[int, Any]] = {n: {} for n in range(len(ALL))}
+        by_state: dict[int, dict[int, Any]] = {n: {} for n in range(len(ALL))}
         for index in range(3):
             new = self.under(moment, *descriptors, restored=parts, completed=1, index=index, parallelism=3)
-            for n in found:
-                found[n].update(new.held(n, range(20)))
+            for n in by_state:
+                by_state[n].update(new.held(n, range(20)))
         for n, plain in enumerate(ALL):
-            assert found[n] == {key: after_one_write(plain) for key in range(11, 20)}
+            assert by_state[n] == {key: after_one_write(plain) for key in range(11, 20)}
 
 
 class TtlInEventTime(TtlTests):
@@ -270,13 +270,13 @@ class TtlInEventTime(TtlTests):
         def seen(chance: random.Random, announced: float) -> list[Any]:
             moment = OperatorClock()
             subtask = self.under(moment, living(plain, time="event", update=update), incremental=False)
-            found = []
+            reads = []
             for n, timestamp in enumerate(timestamps):
                 if chance.random() < announced:
                     moment.passed = max(moment.passed, min(timestamps[n:]) - 1)
                 state = self.record(subtask, moment, timestamp, key=n % 5)
-                write(state, n) if not n % 3 else found.append((n, shown(state)))
-            return found
+                write(state, n) if not n % 3 else reads.append((n, shown(state)))
+            return reads
 
         chance = random.Random(7)
         timestamps = [START + 700 * n + chance.randrange(3000) for n in range(600)]

@@ -1,4 +1,4 @@
-"""What each kind of state does."""
+"""The five kinds of state."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from moorline.testing.contracts.backend.base import (
 
 
 class Values(BackendTests):
-    """What each kind of state does."""
+    """The five kinds of state."""
 
     # --- value state ----------------------------------------------------------------------------
 

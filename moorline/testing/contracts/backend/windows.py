@@ -97,18 +97,18 @@ class Windows(BackendTests):
 
     @pytest.mark.parametrize("incremental", [False, True], ids=["full", "incremental"])
     def test_all_windows_of_a_key_go_where_the_key_goes(self, incremental: bool) -> None:
-        one = self.subtask(windows=[VALUE], incremental=incremental)
+        subtask = self.subtask(windows=[VALUE], incremental=incremental)
         spans = [(n * 10, n * 10 + 10) for n in range(20)]
         for key in KEYS:
             for n, span in enumerate(spans):
-                one.at(key, span)
-                one.windows[0].update(n)
-        parts = one.checkpoint()
+                subtask.at(key, span)
+                subtask.windows[0].update(n)
+        parts = subtask.checkpoint()
         three = [self.subtask(windows=[VALUE], restored=parts, index=i, parallelism=3, completed=1) for i in range(3)]
         for key in KEYS:
             for n, span in enumerate(spans):
-                mine = three[subtask_of(key, 3)]
-                assert mine.held(0, [key], window=span) == {key: n}
+                owner = three[subtask_of(key, 3)]
+                assert owner.held(0, [key], window=span) == {key: n}
         if self.exact_entries:
             assert sum(s.backend.entries() for s in three) == len(KEYS) * len(spans)
 
