@@ -20,7 +20,7 @@ class TestHeapBackend(KeyedBackendContract):
 
 
 class TestCopying:
-    """What the heap backend does beyond the contract: it copies only while a snapshot is in the air."""
+    """The heap backend beyond the contract: it copies only while a snapshot is pending."""
 
     def test_nothing_is_copied_without_a_snapshot(self):
         backend = HeapBackend("op", 128)

@@ -2,7 +2,7 @@
 
 A table is a dict from key to value, list or dict. A snapshot takes the dict's entries by pointer and shares the values
 with the stream until they are written; ``state/heap/states.py`` copies such a value before its first change (and, where
-the type would let the user change it in place, before handing it out). Without a snapshot in the air nothing is copied.
+the type would let the user change it in place, before handing it out). Without a pending snapshot nothing is copied.
 
     full          every snapshot holds everything: the dict is copied, values are not
     incremental   a snapshot holds the keys that have changed since the one it builds on (``state/heap/chains.py``):

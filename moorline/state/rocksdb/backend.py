@@ -183,7 +183,7 @@ class RocksDbBackend:
                     done += len(ahead)
 
     def flush(self) -> None:
-        self._flush()
+        self._write_back()
         # Beginning to sweep costs more than looking at some rows, so small batches pay together.
         is_turn = self._prefetched >= TURNS
         for bound in self._states.parts.values():
@@ -196,7 +196,7 @@ class RocksDbBackend:
         if len(self._places) * PLACE_BYTES > self._room.limit // 4:
             self._places.clear()
 
-    def _flush(self) -> None:
+    def _write_back(self) -> None:
         """Write what has changed. May happen at any time: no other process sees the database."""
         if not self.database.is_open:
             return
@@ -207,20 +207,20 @@ class RocksDbBackend:
 
     def _relieve(self) -> None:
         """Write what has changed and empty the caches: they are full."""
-        self._flush()
+        self._write_back()
         for bound in self._states.parts.values():
             bound.rows.shrink()
         self._room.taken = 0
 
     def keys(self, state: str) -> Iterator[Any]:
         bound = self._states.part(state)
-        self._flush()
+        self._write_back()
         rows = self.database.rows(bound.entry)
         return (self.identities.made_from(encoded_key(head)) for head in heads(rows, False))
 
     def peek(self, state: str, encoded: bytes) -> Peeked:
         bound = self._states.queried(state)
-        self._flush()
+        self._write_back()
         form, number, store = bound.form, bound.entry.number, self.database.store
         prefix = number_bytes(number) + encoded_place(encoded, self._max_parallelism)
         if form.has_elements:
@@ -239,7 +239,7 @@ class RocksDbBackend:
     def entries(self) -> int:
         if not self.database.is_open:
             return 0
-        self._flush()
+        self._write_back()
         return self.database.count_keys((bound.entry, bound.form.is_windowed) for bound in self._states.of_states())
 
     def memory_bytes(self) -> int:
@@ -256,7 +256,7 @@ class RocksDbBackend:
         parts = self._states.parts.values()
         if not parts:
             return KeyedSnapshot()
-        self._flush()
+        self._write_back()
         if self._incremental and not canonical:
             return self._uploads.snapshot(self.database, checkpoint, completed)
         forms = [(bound.entry.number, bound.form) for bound in parts]

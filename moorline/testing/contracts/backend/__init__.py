@@ -7,7 +7,13 @@
 Needs pytest. A backend that passes can be restored at any parallelism, and a snapshot of it shows the state as it
 was at the barrier, whatever the stream has done to it since. What a class may say about its backend: ``writes_rows``
 (False: files of its own kind), ``exact_entries`` (False: ``entries`` is an estimate), ``sweeps_on_access`` (False: it
-removes expired state in its own way). ``machines.py`` beside it holds the same promises against a dict, at random.
+removes expired state in its own way).
+
+    base, storage                               the vocabulary of the tests; the parts of a snapshot, in memory
+    values, keys, windows, timers, peeking      live state
+    snapshots, restoring, increments, chains    what is saved, and what comes back
+    ttl, ttl_maps, ttl_restoring                what expires
+    jobs, machines                              the same promises held against a dict, at random
 """
 
 from moorline.testing.contracts.backend.base import BackendTests

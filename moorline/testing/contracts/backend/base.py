@@ -189,7 +189,7 @@ def shown(state: Any) -> Any:
     return state.get()
 
 
-class InTheAir:
+class PendingSnapshot:
     """A snapshot of which the synchronous part is done."""
 
     def __init__(
@@ -221,9 +221,9 @@ class InTheAir:
 
 
 @contextmanager
-def snapshot_of(backend: KeyedBackend) -> Iterator[InTheAir]:
-    """A full snapshot in the air: taken at the start of the block, released at its end."""
-    snapshot = InTheAir(backend, 1, 0, [], owned(0, 1, MAX_PARALLELISM))
+def snapshot_of(backend: KeyedBackend) -> Iterator[PendingSnapshot]:
+    """A pending full snapshot: taken at the start of the block, released at its end."""
+    snapshot = PendingSnapshot(backend, 1, 0, [], owned(0, 1, MAX_PARALLELISM))
     try:
         yield snapshot
     finally:
@@ -274,12 +274,12 @@ class Subtask:
         at(self.backend, key)
         self.scope.key = (self.backend.current.key, window)
 
-    def begin(self) -> InTheAir:
+    def begin(self) -> PendingSnapshot:
         """A barrier has come."""
         number, self.next = self.next, self.next + 1
-        return InTheAir(self.backend, number, self.completed, self.parts, self._key_groups)
+        return PendingSnapshot(self.backend, number, self.completed, self.parts, self._key_groups)
 
-    def complete(self, snapshot: InTheAir, *, confirm: bool = True) -> list[Part]:
+    def complete(self, snapshot: PendingSnapshot, *, confirm: bool = True) -> list[Part]:
         """The checkpoint is complete. All older ones are deleted. The subtask may or may not hear of it."""
         self.parts, self.completed = snapshot.done(), snapshot.number
         if confirm:
@@ -290,7 +290,7 @@ class Subtask:
         """A barrier comes, and the checkpoint completes."""
         return self.complete(self.begin(), confirm=confirm)
 
-    def give_up(self, snapshot: InTheAir) -> None:
+    def give_up(self, snapshot: PendingSnapshot) -> None:
         """Our part was durable, another subtask's was not: all files are deleted again."""
         snapshot.done()
 
@@ -336,6 +336,14 @@ class BackendTests:
         """A backend with states, ready for records."""
         return Subtask(self, *descriptors, **options)
 
+    def everything_under(self, keys: Iterable[Any]) -> Subtask:
+        """A backend with a bit of everything under some keys."""
+        subtask = self.subtask(*ALL)
+        for key in keys:
+            subtask.at(key)
+            self._fill(subtask.states)
+        return subtask
+
     def restored(
         self, parts: Iterable[Part], *descriptors: StateDescriptor, subtask: int = 0, parallelism: int = 1
     ) -> tuple[Any, ...]:
@@ -375,6 +383,10 @@ class BackendTests:
         value, listed, mapped, reduced, mean = states
         value.update(2), listed.add("y"), mapped.put_all({"k": 2, "l": 3}), reduced.add(2), mean.add(2.0)
 
+    def _clear(self, states: list[Any]) -> None:
+        for state in states:
+            state.clear()
+
     def _shown(self, states: Iterable[Any]) -> tuple[Any, ...]:
         value, listed, mapped, reduced, mean = states
         return value.value(), list(listed.get()), dict(mapped.items()), reduced.get(), mean.get()
@@ -385,4 +397,4 @@ def subtask_of(key: Any, parallelism: int) -> int:
     return owner(keys.key_group(key, MAX_PARALLELISM), parallelism, MAX_PARALLELISM)
 
 
-__all__ = ["BackendTests", "InTheAir", "Part", "Subtask", "at", "rows_of", "saved", "shown", "snapshot_of"]
+__all__ = ["BackendTests", "Part", "PendingSnapshot", "Subtask", "at", "rows_of", "saved", "shown", "snapshot_of"]

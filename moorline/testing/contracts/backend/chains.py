@@ -12,18 +12,14 @@ class Chains(ChainTests):
     # --- restarts -------------------------------------------------------------------------------
 
     def test_the_chain_goes_on_after_a_restart(self) -> None:
-        subtask = self.subtask(*ALL)
-        for key in range(20):
-            subtask.at(key)
-            self._fill(subtask.states)
+        subtask = self.everything_under(range(20))
         parts = subtask.checkpoint()
         for round_ in range(3):
             subtask = self.subtask(*ALL, restored=parts, completed=round_ + 1)
             subtask.at(round_)
             self._change(subtask.states)
             subtask.at(round_ + 5)
-            for state in subtask.states:
-                state.clear()
+            self._clear(subtask.states)
             before = files_of(parts)
             parts = subtask.checkpoint()
             assert before & files_of(parts)
@@ -43,10 +39,7 @@ class Chains(ChainTests):
         assert self.held(parts, VALUE, range(5)) == {0: 9, 1: 9, 2: 9, 3: 9, 4: 0}
 
     def test_a_checkpoint_that_fails_after_a_restart_leaves_the_restored_chain_to_build_on(self) -> None:
-        subtask = self.subtask(*ALL)
-        for key in range(20):
-            subtask.at(key)
-            self._fill(subtask.states)
+        subtask = self.everything_under(range(20))
         parts = subtask.checkpoint()
         again = self.subtask(*ALL, restored=parts, completed=1)
         for key in range(3):
@@ -58,10 +51,7 @@ class Chains(ChainTests):
         self._same(again, again.checkpoint(), range(20), *ALL)
 
     def test_the_chain_goes_on_at_another_parallelism(self) -> None:
-        first = self.subtask(*ALL)
-        for key in KEYS:
-            first.at(key)
-            self._fill(first.states)
+        first = self.everything_under(KEYS)
         parts = first.checkpoint()
         expected = dict.fromkeys(KEYS, 1)
         for completed, parallelism in enumerate((3, 2, 1), start=1):
@@ -108,38 +98,29 @@ class Chains(ChainTests):
 
     def test_keys_of_the_jobs_own_classes_stay_in_the_chain(self) -> None:
         sample = [Colour.RED, Colour.BLUE, Account("north", 1), "plain"]
-        subtask = self.subtask(*ALL)
-        for key in sample:
-            subtask.at(key)
-            self._fill(subtask.states)
+        subtask = self.everything_under(sample)
         again = self.subtask(*ALL, restored=subtask.checkpoint(), completed=1)
         again.at(Colour.RED)
         self._change(again.states)
         again.at("plain")
-        for state in again.states:
-            state.clear()
+        self._clear(again.states)
         parts = again.checkpoint()
         self._same(again, parts, sample, *ALL)
         once_more = self.subtask(*ALL, restored=parts, completed=2)
         once_more.at(Account("north", 1))
-        for state in once_more.states:
-            state.clear()
+        self._clear(once_more.states)
         self._same(once_more, once_more.checkpoint(), sample, *ALL)
 
     # --- long chains ----------------------------------------------------------------------------
 
     def test_a_chain_does_not_grow_without_end(self) -> None:
-        subtask = self.subtask(*ALL)
-        for key in range(300):
-            subtask.at(key)
-            self._fill(subtask.states)
+        subtask = self.everything_under(range(300))
         for n in range(60):
             subtask.at(n % 7)
             self._change(subtask.states)
             subtask.at(n)
             if n % 5 == 0:
-                for state in subtask.states:
-                    state.clear()
+                self._clear(subtask.states)
             parts = subtask.checkpoint()
             assert len(parts) <= 50 * len(ALL)
         self._same(subtask, parts, range(300), *ALL)

@@ -65,8 +65,7 @@ class Increments(ChainTests):
             self._change(subtask.states)
         for key in sample[3:6]:
             subtask.at(key)
-            for state in subtask.states:
-                state.clear()
+            self._clear(subtask.states)
         self._same(subtask, subtask.checkpoint(), sample, *ALL)
         for key in sample[4:8]:
             subtask.at(key)
@@ -98,30 +97,22 @@ class Increments(ChainTests):
         assert _written(snapshot) == 2
 
     def test_what_is_gone_stays_gone(self) -> None:
-        subtask = self.subtask(*ALL)
-        for key in range(20):
-            subtask.at(key)
-            self._fill(subtask.states)
+        subtask = self.everything_under(range(20))
         subtask.checkpoint()
         for key in range(5):
             subtask.at(key)
-            for state in subtask.states:
-                state.clear()
+            self._clear(subtask.states)
         self._same(subtask, subtask.checkpoint(), range(20), *ALL)
         subtask.at(2)
         self._fill(subtask.states)
         self._same(subtask, subtask.checkpoint(), range(20), *ALL)
 
     def test_everything_may_be_gone(self) -> None:
-        subtask = self.subtask(*ALL)
-        for key in range(5):
-            subtask.at(key)
-            self._fill(subtask.states)
+        subtask = self.everything_under(range(5))
         subtask.checkpoint()
         for key in range(5):
             subtask.at(key)
-            for state in subtask.states:
-                state.clear()
+            self._clear(subtask.states)
         parts = subtask.checkpoint()
         self._same(subtask, parts, range(5), *ALL)
         again = self.subtask(*ALL, restored=parts, completed=2)
@@ -234,16 +225,12 @@ class Increments(ChainTests):
 
     @pytest.mark.parametrize("how", ["never durable", "given up"])
     def test_what_a_failed_checkpoint_held_is_in_the_next_one(self, how: str) -> None:
-        subtask = self.subtask(*ALL)
-        for key in range(20):
-            subtask.at(key)
-            self._fill(subtask.states)
+        subtask = self.everything_under(range(20))
         subtask.checkpoint()
         subtask.at(1)
         self._change(subtask.states)
         subtask.at(2)
-        for state in subtask.states:
-            state.clear()
+        self._clear(subtask.states)
         failed = subtask.begin()
         failed.failed() if how == "never durable" else subtask.give_up(failed)
         subtask.at(3)
@@ -252,10 +239,7 @@ class Increments(ChainTests):
 
     @pytest.mark.parametrize("how", ["never durable", "given up"])
     def test_the_first_checkpoint_may_fail(self, how: str) -> None:
-        subtask = self.subtask(*ALL)
-        for key in range(5):
-            subtask.at(key)
-            self._fill(subtask.states)
+        subtask = self.everything_under(range(5))
         failed = subtask.begin()
         failed.failed() if how == "never durable" else subtask.give_up(failed)
         subtask.at(1)
@@ -263,35 +247,24 @@ class Increments(ChainTests):
         self._same(subtask, subtask.checkpoint(), range(5), *ALL)
 
     def test_many_checkpoints_may_fail_in_a_row(self) -> None:
-        subtask = self.subtask(*ALL)
-        for key in range(60):
-            subtask.at(key)
-            self._fill(subtask.states)
+        subtask = self.everything_under(range(60))
         subtask.checkpoint()
         for key in range(40):
             subtask.at(key)
             self._change(subtask.states)
             if key % 3 == 0:
-                for state in subtask.states:
-                    state.clear()
+                self._clear(subtask.states)
             subtask.give_up(subtask.begin())
         self._same(subtask, subtask.checkpoint(), range(60), *ALL)
 
     def test_what_goes_and_comes_and_goes_between_failing_checkpoints_is_gone(self) -> None:
-        subtask = self.subtask(*ALL)
-        for key in range(20):
-            subtask.at(key)
-            self._fill(subtask.states)
+        subtask = self.everything_under(range(20))
         subtask.checkpoint()
         for change in (self._clear, self._fill, self._clear):
             subtask.give_up(subtask.begin())
             subtask.at(1)
             change(subtask.states)
         self._same(subtask, subtask.checkpoint(), range(5), *ALL)
-
-    def _clear(self, states: list[Any]) -> None:
-        for state in states:
-            state.clear()
 
     def test_a_confirmation_that_was_lost_does_no_harm(self) -> None:
         subtask = self.subtask(*ALL)
@@ -328,10 +301,7 @@ class Increments(ChainTests):
             self._same(again, parts, range(10), *ALL)
 
     def test_two_checkpoints_in_flight_build_on_the_same_one(self) -> None:
-        subtask = self.subtask(*ALL)
-        for key in range(10):
-            subtask.at(key)
-            self._fill(subtask.states)
+        subtask = self.everything_under(range(10))
         subtask.checkpoint()
         subtask.at(1)
         self._change(subtask.states)

@@ -1,6 +1,6 @@
 """A job with one state, against a dict that knows better: what the machines of ``machines.py`` have in common.
 
-A machine is a job with one state in some subtasks. Several checkpoints may be in the air; each completes (then older
+A machine is a job with one state in some subtasks. Several checkpoints may be pending; each completes (then older
 ones never will), is given up after it was written, or fails before. A crash goes back to the last one that has
 completed, at any parallelism, with full or incremental snapshots from then on.
 """
@@ -22,8 +22,8 @@ from moorline.testing.contracts.backend.base import (
     Account,
     BackendTests,
     Colour,
-    InTheAir,
     Part,
+    PendingSnapshot,
     Subtask,
     shown,
     subtask_of,
@@ -40,7 +40,7 @@ number = st.integers(-9, 9)
 
 
 class JobMachine(RuleBasedStateMachine):
-    """A job with one state: some subtasks, a dict that knows better, and checkpoints in the air."""
+    """A job with one state: some subtasks, a dict that knows better, and pending checkpoints."""
 
     descriptor: ClassVar[StateDescriptor | None] = None
     #: Has each window a state of its own?
@@ -52,7 +52,7 @@ class JobMachine(RuleBasedStateMachine):
         super().__init__()
         self.model: dict[Any, Any] = {}
         self.completed: tuple[int, list[Part], dict[Any, Any]] = (0, [], {})
-        self.pending_snapshots: list[tuple[int, list[InTheAir], dict[Any, Any]]] = []
+        self.pending_snapshots: list[tuple[int, list[PendingSnapshot], dict[Any, Any]]] = []
         self.subtasks: list[Subtask] = []
         self.next = 1
         self._start(1, True)
