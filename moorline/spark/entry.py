@@ -1,4 +1,4 @@
-"""What runs in a Spark task: one subtask, with threads around it that bring its input and orders.
+"""A Spark task: one subtask, with threads around it that bring its input and orders.
 
     Spark's batches --reader thread--> mailbox (bounded)   --+
     the driver's orders --control thread--> mailbox        --+--> the task's generator: Subtask, then yield rows
@@ -7,7 +7,7 @@
     progress thread --> the driver: also the sign of life
 
 The generator is the only thread that touches the subtask. Yielding blocks when the next stage does not keep up, the
-mailbox fills, the reader thread stops reading, and Spark holds the stages before back.
+mailbox fills, the reader thread stops reading, and Spark makes the stages before wait.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import os
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -32,24 +31,22 @@ from pyspark import TaskContext
 from moorline import failpoints
 from moorline.failpoints import failpoint
 from moorline.model.ids import SubtaskId
+from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.messages import Connected, Order, Progress
 from moorline.spark import shipping
 from moorline.spark.exchange import ARROW_SCHEMA
+from moorline.spark.mailbox import Mailbox
 from moorline.spark.pieces import PIECE_BYTES, Pieces, cut
 from moorline.storage.stores.open import open_store, remember_options
 from moorline.subtask.control.line import ControlLine
 from moorline.subtask.control.stalls import StallWatch
 from moorline.subtask.environment import Environment
 from moorline.subtask.failure_report import describe_failure
-from moorline.subtask.iteration.feedback import MEMORY_BUDGET
 from moorline.subtask.iteration.lines import FeedbackLost, FeedbackReceiver, FeedbackSender
 from moorline.subtask.output import Rows
-from moorline.subtask.spill_queue import SpillQueue
 from moorline.subtask.task import Subtask
 from moorline.subtask.time_accounting import Activity
 
-#: Frames read ahead of the subtask.
-READ_AHEAD = 4
 PROGRESS_SECONDS = 0.5
 #: The longest wait without looking around.
 PATIENCE_SECONDS = 1.0
@@ -65,7 +62,7 @@ class DriverLost(RuntimeError):
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """What every task of an attempt is told."""
+    """Everything that all tasks of an attempt are given."""
 
     address: tuple[str, int]
     secret: bytes
@@ -77,86 +74,111 @@ class TaskSpec:
     storage: tuple[str, Mapping[str, Any] | None] = field(default=("", None), repr=False)
 
 
-class Mailbox:
-    """Where the threads meet. Calls (orders, finished uploads) go before frames and are never held back."""
+class _Task:
+    """One subtask, and the lines and threads around it."""
 
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._frames: deque[bytes] = deque()
-        self._calls: deque[Callable[[], None]] = deque()
-        self._feedback = SpillQueue()
-        self.input_ended = False
-        self._error: BaseException | None = None
-        self._closed = False
+    def __init__(self, spec: TaskSpec, deployment: Deployment, subtask_id: SubtaskId) -> None:
+        self._spec, self._deployment, self._id = spec, deployment, subtask_id
+        self.mailbox = Mailbox()
+        self.sender = FeedbackSender(deployment.plan.graph.job, deployment.attempt, spec.secret, subtask_id)
+        self._uploads = ThreadPoolExecutor(1, thread_name_prefix="moorline-upload")
+        self._ended = threading.Event()
+        self._line: ControlLine | None = None
+        self._receiver: FeedbackReceiver | None = None
+        self._subtask: Subtask | None = None
 
-    def put_frame(self, frame: bytes) -> bool:
-        """False: nobody will read it any more."""
-        with self._changed:
-            while len(self._frames) >= READ_AHEAD and not self._closed:
-                self._changed.wait()
-            self._frames.append(frame)
-            self._changed.notify_all()
-            return not self._closed
+    def start(self) -> Subtask:
+        """Connect to the driver, then restore and open the subtask, with signs of life meanwhile."""
+        spec, deployment = self._spec, self._deployment
+        job, attempt = deployment.plan.graph.job, deployment.attempt
+        self._line = line = ControlLine(
+            spec.address, spec.secret, job, attempt, self._id, self._on_order, self._on_driver_lost
+        )
+        line.report(Connected(pid=os.getpid(), host=socket.gethostname(), executor=_executor()))
+        watch = StallWatch(threading.get_ident(), _now_ms)
+        # From here on it gives signs of life, however long it takes to read state back and to open functions.
+        threading.Thread(target=self._report_progress, args=(watch, line), daemon=True).start()
+        self._receiver = self._listen(line.host)
+        store = open_store(deployment.location) if deployment.location else None
+        environment = Environment(
+            _now_ms,
+            line.report,
+            self._background,
+            store,
+            spec.flush_ms,
+            has_urgent_work=self.mailbox.has_calls,
+            send_back_to=self.sender.connect,
+        )
+        self._subtask = subtask = Subtask(deployment, self._id, environment)
+        subtask.start(os.getpid(), self._receiver.address if self._receiver is not None else None)
+        return subtask
 
-    def put_call(self, call: Callable[[], None]) -> None:
-        with self._changed:
-            self._calls.append(call)
-            self._changed.notify_all()
+    def report_end(self) -> None:
+        """Report where the subtask stands at the end."""
+        assert self._line is not None and self._subtask is not None
+        self._line.report(self._subtask.progress())
 
-    def put_feedback(self, frame: bytes) -> None:
-        """Never waits: see ``subtask/iteration/lines.py``."""
-        with self._changed:
-            self._feedback.append(frame, to_disk=self._feedback.memory_bytes + len(frame) > MEMORY_BUDGET)
-            self._changed.notify_all()
-
-    def take_feedback(self) -> Iterator[bytes]:
-        while self._feedback:
-            with self._changed:
-                frame = self._feedback.popleft()
-            yield frame
-
-    def end_input(self, error: BaseException | None) -> None:
-        with self._changed:
-            self.input_ended, self._error = True, error
-            self._changed.notify_all()
-
-    def take_calls(self) -> list[Callable[[], None]]:
-        if not self._calls:
-            return []
-        with self._changed:
-            calls, self._calls = list(self._calls), deque()
-            return calls
-
-    def has_calls(self) -> bool:
-        return bool(self._calls)
-
-    def take_frame(self) -> bytes | None:
-        if not self._frames:
-            if self._error is not None:
-                raise self._error
-            return None
-        with self._changed:
-            frame = self._frames.popleft()
-            self._changed.notify_all()
-            return frame
-
-    def wait(self, seconds: float) -> None:
-        """Wait until there is something to take, but no longer than ``seconds``."""
-        with self._changed:
-            if not self._frames and not self._calls and not self._feedback and not self.input_ended:
-                self._changed.wait(seconds)
-
-    def wait_for_calls(self, seconds: float) -> None:
-        with self._changed:
-            if not self._calls and not self._feedback:
-                self._changed.wait(seconds)
+    def report_failure(self, error: Exception) -> None:
+        """Report the subtask's error, unless it is only that a line to others is gone."""
+        is_of_a_line = isinstance(error, (DriverLost, FeedbackLost))
+        if self._line is not None and self._subtask is not None and not is_of_a_line:
+            self._line.report(describe_failure(error))
 
     def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._frames.clear()
-            self._feedback.close()
-            self._changed.notify_all()
+        self._ended.set()
+        self.mailbox.close()
+        self._uploads.shutdown(wait=False, cancel_futures=True)
+        self.sender.close()
+        if self._receiver is not None:
+            self._receiver.close()
+        if self._subtask is not None:
+            self._subtask.close()
+        if self._line is not None:
+            self._line.close()
+
+    def _listen(self, host: str) -> FeedbackReceiver | None:
+        """Receive what comes back round a loop, if the subtask is at the head of one."""
+        plan, job, attempt = self._deployment.plan, self._deployment.plan.graph.job, self._deployment.attempt
+        senders = {SubtaskId(plan.links[link].source, index) for link, index in plan.feedback_into(self._id)}
+        if not senders:
+            return None
+        received, lost = self.mailbox.put_feedback, self._on_feedback_lost
+        return FeedbackReceiver(host, job, attempt, self._spec.secret, self._id, senders, received, lost)
+
+    def _report_progress(self, watch: StallWatch, line: ControlLine) -> None:
+        """Send signs of life: the subtask's own thread may be restoring, or be back-pressured, for very long."""
+        while True:
+            subtask = self._subtask
+            progress = subtask.progress() if subtask is not None else Progress(records_in=0, records_out=0)
+            stall = watch.look(subtask.turn() if subtask is not None else None)
+            line.report(msgspec.structs.replace(progress, stalled_ms=stall.ms, stalled_at=stall.at))
+            if self._ended.wait(PROGRESS_SECONDS):
+                return
+
+    # --- called on other threads: each leaves a call for the subtask's own ------------------------
+
+    def _on_order(self, order: Order) -> None:
+        self.mailbox.put_call(lambda: self._subtask.order(order) if self._subtask else None)
+
+    def _on_driver_lost(self) -> None:
+        self._fail(DriverLost("the control line to the driver is broken"))
+
+    def _on_feedback_lost(self) -> None:
+        self._fail(FeedbackLost("a line that leads back to this subtask is broken"))
+
+    def _fail(self, error: Exception) -> None:
+        def fail() -> None:
+            raise error
+
+        self.mailbox.put_call(fail)
+
+    def _background(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        def finished(future: Future[Any]) -> None:
+            error = future.exception()
+            result = None if error else future.result()
+            self.mailbox.put_call(lambda: done(result, error))
+
+        self._uploads.submit(work).add_done_callback(finished)
 
 
 def run_task(spec: TaskSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -170,82 +192,20 @@ def run_task(spec: TaskSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> I
     deployment = shipping.unpack(spec.deployment)
     context = TaskContext.get()
     assert context is not None
-    subtask_id = deployment.plan.at(stage, context.partitionId())
-    mailbox = Mailbox()
+    task = _Task(spec, deployment, deployment.plan.at(stage, context.partitionId()))
+    mailbox = task.mailbox
     reader = threading.Thread(target=_read, args=(batches, stage, mailbox), name="moorline-reader", daemon=True)
-    uploads = ThreadPoolExecutor(1, thread_name_prefix="moorline-upload")
-    ended = threading.Event()
-    line: ControlLine | None = None
-    subtask: Subtask | None = None
-    job, attempt, plan = deployment.plan.graph.job, deployment.attempt, deployment.plan
-    receiver: FeedbackReceiver | None = None
-    sender = FeedbackSender(job, attempt, spec.secret, subtask_id)
-
-    def ordered(order: Order) -> None:
-        mailbox.put_call(lambda: subtask.order(order) if subtask else None)
-
-    def lost() -> None:
-        def fail() -> None:
-            raise DriverLost("the control line to the driver is broken")
-
-        mailbox.put_call(fail)
-
-    def loop_broken() -> None:
-        def fail() -> None:
-            raise FeedbackLost("a line that leads back to this subtask is broken")
-
-        mailbox.put_call(fail)
-
-    def background(work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
-        def finished(future: Future[Any]) -> None:
-            error = future.exception()
-            result = None if error else future.result()
-            mailbox.put_call(lambda: done(result, error))
-
-        uploads.submit(work).add_done_callback(finished)
-
     try:
-        line = ControlLine(spec.address, spec.secret, job, attempt, subtask_id, ordered, lost)
-        line.report(Connected(pid=os.getpid(), host=socket.gethostname(), executor=_executor()))
-        watch = StallWatch(threading.get_ident(), _now_ms)
-        # From here on it gives signs of life, however long it takes to read state back and to open functions.
-        threading.Thread(target=_report_progress, args=(lambda: subtask, watch, line, ended), daemon=True).start()
-        if back := plan.feedback_into(subtask_id):
-            senders = {SubtaskId(plan.links[link].source, index) for link, index in back}
-            receiver = FeedbackReceiver(
-                line.host, job, attempt, spec.secret, subtask_id, senders, mailbox.put_feedback, loop_broken
-            )
-        store = open_store(deployment.location) if deployment.location else None
-        environment = Environment(
-            _now_ms,
-            line.report,
-            background,
-            store,
-            spec.flush_ms,
-            has_urgent_work=mailbox.has_calls,
-            send_back_to=sender.connect,
-        )
-        subtask = Subtask(deployment, subtask_id, environment)
-        subtask.start(os.getpid(), receiver.address if receiver is not None else None)
+        subtask = task.start()
         reader.start()
-        yield from _drive(subtask, mailbox, sender)
+        yield from _drive(subtask, mailbox, task.sender)
         yield from _drain(subtask, mailbox)
-        line.report(subtask.progress())  # the last word: where it stands at the end
+        task.report_end()
     except Exception as error:
-        if line is not None and subtask is not None and not isinstance(error, (DriverLost, FeedbackLost)):
-            line.report(describe_failure(error))
+        task.report_failure(error)
         raise
     finally:
-        ended.set()
-        mailbox.close()
-        uploads.shutdown(wait=False, cancel_futures=True)
-        sender.close()
-        if receiver is not None:
-            receiver.close()
-        if subtask is not None:
-            subtask.close()
-        if line is not None:
-            line.close()
+        task.close()
 
 
 def _executor() -> str:
@@ -278,21 +238,8 @@ def _read(batches: Iterator[pa.RecordBatch], stage: int, mailbox: Mailbox) -> No
         mailbox.end_input(error)
 
 
-def _report_progress(
-    current: Callable[[], Subtask | None], watch: StallWatch, line: ControlLine, ended: threading.Event
-) -> None:
-    """On a thread of its own: the generator may be restoring, or be held back by the next stage, for very long."""
-    while True:
-        subtask = current()
-        progress = subtask.progress() if subtask is not None else Progress(records_in=0, records_out=0)
-        stall = watch.look(subtask.turn() if subtask is not None else None)
-        line.report(msgspec.structs.replace(progress, stalled_ms=stall.ms, stalled_at=stall.at))
-        if ended.wait(PROGRESS_SECONDS):
-            return
-
-
 def _drive(subtask: Subtask, mailbox: Mailbox, sender: FeedbackSender) -> Iterator[pa.RecordBatch]:
-    """Until the job is done: orders first, then input, then whatever the subtask has to do of its own."""
+    """Drive a subtask until it is done: orders first, then input, then the subtask's own work."""
     output, times = subtask.output, subtask.times
     while True:
         times.turns += 1

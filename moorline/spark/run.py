@@ -46,6 +46,7 @@ def _wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+# Half of this function are its options and what they mean. The rest is one sequence: check, open, wire, begin.
 @checks_options()
 def start(
     job: Job,
@@ -104,15 +105,7 @@ def start(
     batch.refuse_dataframes(graph)
     check_ends(graph)
     check_declared(graph)
-    history, location = None, None
-    if checkpoints is not None:
-        if checkpoints.location.startswith("memory:"):
-            raise InvalidArgument(
-                "checkpoints", checkpoints.location, "Workers are other processes: give a folder they all can reach."
-            )
-        remember_options(checkpoints.location, checkpoints.storage_options)
-        location = job_url(checkpoints.location, graph.job)
-        history = History(open_for_history(location, checkpoints.allow_unfenced), graph.job)
+    history, location = _open_history(checkpoints, graph.job)
     slots = sum(lower(graph).widths)
     resources = ExitStack()
     try:
@@ -174,6 +167,19 @@ def run(
         raise
     assert result is not None
     return result
+
+
+def _open_history(checkpoints: Checkpoints | None, job: str) -> tuple[History | None, str | None]:
+    """The history of a job, and where it lies; None without checkpoints."""
+    if checkpoints is None:
+        return None, None
+    if checkpoints.location.startswith("memory:"):
+        raise InvalidArgument(
+            "checkpoints", checkpoints.location, "Workers are other processes: give a folder they all can reach."
+        )
+    remember_options(checkpoints.location, checkpoints.storage_options)
+    location = job_url(checkpoints.location, job)
+    return History(open_for_history(location, checkpoints.allow_unfenced), job), location
 
 
 def _check_slots(spark: SparkSession, wanted: int) -> None:

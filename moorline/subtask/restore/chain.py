@@ -148,36 +148,24 @@ def _attach(upstream: ChainedOperator, tag: str | None, target: Any) -> None:
 def _make(
     operator: Operator, subtask: SubtaskId, deployment: Deployment, environment: Environment
 ) -> tuple[ChainedOperator, RuntimeContext]:
+    """One operator with its restored state, not open yet."""
     restore = deployment.restores.get(subtask, {}).get(operator.uid, OperatorRestore())
     graph, store = deployment.plan.graph, restore_store(deployment, environment)
-    mine = owned(subtask.index, operator.parallelism, graph.max_parallelism)
+    key_groups = owned(subtask.index, operator.parallelism, graph.max_parallelism)
     moment = OperatorClock()
     backend: KeyedBackend | None = None
     if operator.is_keyed:
-        backend = _backend(operator, subtask.index, deployment, moment, mine)
+        backend = _backend(operator, subtask.index, deployment, moment, key_groups)
         backend.identities.expect(restore.key_kinds)
         if not restore.changes_keys:
-            stored = restore.key_groups or graph.max_parallelism
-            theirs = covering(mine, graph.max_parallelism, stored)
-            handles = keyed_handles(restore)
-            is_foreign = deployment.restore_location is not None or restore.key_groups is not None
-            if is_foreign or deployment.state.rocksdb is None:
-                rows = list(as_rows(handles, theirs, store, Scratch()))
-                if is_foreign:
-                    # Its files are not ours: the first checkpoint of our own does not build on them.
-                    rows = [replace(one, handle=msgspec.structs.replace(one.handle, file=None)) for one in rows]
-                if restore.key_groups is not None:
-                    rows = [filter_to_key_groups(one, mine, graph.max_parallelism) for one in rows]
-                backend.restore(rows)
-            else:
-                backend.restore(list(as_stored(handles, theirs, store)))
+            _restore_keyed(backend, restore, deployment, key_groups, store)
     checkpoint = None if deployment.restored is None else int(deployment.restored)
     elements = read_elements(restore, store)
     is_end = _is_end(operator)
     own = {state: parts for state, parts in elements.items() if is_end and state in OF_THE_ENDS}
     ends = {state: plain_elements(state, parts) for state, parts in own.items()}
     users = {state: parts for state, parts in elements.items() if state not in own}
-    state = OperatorState(operator.uid, users, read_raw(restore, mine, store), checkpoint, mine, is_end)
+    state = OperatorState(operator.uid, users, read_raw(restore, key_groups, store), checkpoint, key_groups, is_end)
     context = RuntimeContext(operator, subtask.index, deployment, backend, restore)
 
     def notice(kind: str, text: str) -> None:
@@ -185,28 +173,59 @@ def _make(
 
     reuse = deployment.state.object_reuse
     place = OperatorContext(operator, subtask.index, environment.wall_ms, moment, backend, state, notice, reuse)
-    attempt = deployment.attempt
+    return _operator(place, context, deployment, ends), context
+
+
+def _restore_keyed(
+    backend: KeyedBackend,
+    restore: OperatorRestore,
+    deployment: Deployment,
+    key_groups: KeyGroupRange,
+    store: BlobStore | None,
+) -> None:
+    """Give a backend its part of the restored state back, as stored files or as rows."""
+    most = deployment.plan.graph.max_parallelism
+    stored_groups = covering(key_groups, most, restore.key_groups or most)
+    handles = keyed_handles(restore)
+    is_foreign = deployment.restore_location is not None or restore.key_groups is not None
+    if not is_foreign and deployment.state.rocksdb is not None:
+        backend.restore(list(as_stored(handles, stored_groups, store)))
+        return
+    rows = list(as_rows(handles, stored_groups, store, Scratch()))
+    if is_foreign:
+        # Its files are not ours: the first checkpoint of our own does not build on them.
+        rows = [replace(part, handle=msgspec.structs.replace(part.handle, file=None)) for part in rows]
+    if restore.key_groups is not None:
+        rows = [filter_to_key_groups(part, key_groups, most) for part in rows]
+    backend.restore(rows)
+
+
+def _operator(
+    place: OperatorContext, context: RuntimeContext, deployment: Deployment, ends: dict[str, list[Any]]
+) -> ChainedOperator:
+    """The operator by its kind. ``ends``: restored positions of a source, committables of a sink."""
+    operator, attempt = place.operator, deployment.attempt
     match operator.kind:
         case "source" if isinstance(operator.function, SourceFunction):
-            return SourceFunctionOperator(place, context), context
+            return SourceFunctionOperator(place, context)
         case "source":
-            return SourceOperator(place, attempt, ends), context
+            return SourceOperator(place, attempt, ends)
         case "sink" if isinstance(operator.function, SinkFunction):
-            return SinkFunctionOperator(place, context), context
+            return SinkFunctionOperator(place, context)
         case "sink":
-            return SinkOperator(place, graph.job, attempt, ends), context
+            return SinkOperator(place, deployment.plan.graph.job, attempt, ends)
         case "timestamps":
-            return TimestampsOperator(place), context
+            return TimestampsOperator(place)
         case "process" if deployment.state.one_key and isinstance(operator.function, Reduction):
-            return BatchReduceOperator(place, context), context
+            return BatchReduceOperator(place, context)
         case "process" | "co_process":
-            return ProcessOperator(place, context), context
+            return ProcessOperator(place, context)
         case "broadcast_process":
-            return BroadcastOperator(place, context), context
+            return BroadcastOperator(place, context)
         case "window":
-            return window_operator(place, context), context
+            return window_operator(place, context)
         case _:
-            return MapOperator(place, context), context
+            return MapOperator(place, context)
 
 
 def _backend(
