@@ -98,14 +98,14 @@ def run(
             spark = resources.enter_context(embedded(os.cpu_count() or 1, TASK_FAILURES))
         sinks = [o for o in plan.graph.operators if isinstance(o.function, Sink)]
         try:
-            found = _collect(spark, plan, object_reuse)
-            _commit(sinks, found)
+            results = _collect(spark, plan, object_reuse)
+            _commit(sinks, results)
         finally:
             # In a batch job what is staged is of no use to a later run, also if this one has failed.
             for sink in sinks:
                 sink.function.clean_up(plan.graph.job, sink.uid)
     collected: dict[str, list[Any]] = {}
-    for kind, name, values in found:
+    for kind, name, values in results:
         if kind == "collected":
             collected.setdefault(name, []).extend(values)
     return collected
@@ -129,20 +129,22 @@ def _collect(spark: SparkSession, plan: Plan, object_reuse: bool) -> list[tuple[
             raise
         except Exception as failure:  # whatever Spark, py4j or the plan raises
             reason = "Spark gave up on a task"
-            raise JobFailed(plan.graph.job, reason, _told(failure)) from failure
+            raise JobFailed(plan.graph.job, reason, _failure_text(failure)) from failure
     return [pickle.loads(row.payload) for row in sorted(rows, key=lambda row: row.seq)]
 
 
-def _told(failure: Exception) -> str:
-    """What went wrong in a worker: if it is one of our errors, all that it says, its record among it."""
+def _failure_text(failure: Exception) -> str:
+    """The message of a worker's failure: of one of our errors all of it, its record among it."""
     ours = re.findall(r"^moorline\.errors\.(\w+: .*?)(?=^\S*JVM stacktrace|^ SQLSTATE|\Z)", str(failure), re.M | re.S)
     return ours[-1].strip() if ours else exchange.in_short(failure)
 
 
-def _commit(sinks: list[Operator], found: list[tuple[str, str, list[Any]]]) -> None:
+def _commit(sinks: list[Operator], results: list[tuple[str, str, list[Any]]]) -> None:
     """Everything has been computed and staged: make it visible."""
     for sink in sinks:
-        staged = [c for kind, uid, committables in found if kind == "staged" and uid == sink.uid for c in committables]
+        staged = [
+            c for kind, uid, committables in results if kind == "staged" and uid == sink.uid for c in committables
+        ]
         if staged:
             sink.function.commit(staged)
 

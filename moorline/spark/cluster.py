@@ -110,8 +110,8 @@ class SparkCluster:
                 raise RuntimeError("cancelled before it started")
             rows = frames.collect()
             pieces = Pieces()
-            found = [pieces.add(bytes(row.frame)) for row in rows if row.frame]
-            results = unpack_results([frame for frame in found if frame is not None])
+            frames = [pieces.add(bytes(row.frame)) for row in rows if row.frame]
+            results = unpack_results([frame for frame in frames if frame is not None])
         except Exception as failure:  # whatever Spark, py4j or the plan raises: the attempt has ended
             error, raised = exchange.in_short(failure), isinstance(failure, PythonException)
         finally:

@@ -83,11 +83,11 @@ def _only(graph: Graph, output: str | None, schema: StructType) -> Graph:
             advice = "A DataFrame cannot commit what other sinks write. Run the job with mo.run, or leave it out."
             raise InvalidArgument(f"sink {operator.uid!r}", operator.function, advice)
     outputs = {o.uid: o.function.collects for o in sinks if o.function.collects is not None}
-    found = [uid for uid, name in outputs.items() if output in (None, name)]
-    if len(found) != 1:
+    matching = [uid for uid, name in outputs.items() if output in (None, name)]
+    if len(matching) != 1:
         names = ", ".join(map(repr, outputs.values())) or "none"
         raise InvalidArgument("output", output, f"Name one of the job's mo.collect(...): {names}.")
-    sink, needed, todo = found[0], set(), found
+    sink, needed, todo = matching[0], set(), matching
     while todo:
         uid = todo.pop()
         if uid not in needed:

@@ -59,10 +59,10 @@ def cancel(spark: SparkSession, group: str) -> None:
 
 
 def in_short(failure: Exception) -> str:
-    """What Spark says, without py4j's line in front, which says only that Java has failed."""
-    told = str(failure)
-    if told.startswith("An error occurred while calling ") and "\n: " in told:
-        return told.partition("\n: ")[2]
+    """Spark's message without py4j's line in front, which says only that Java has failed."""
+    text = str(failure)
+    if text.startswith("An error occurred while calling ") and "\n: " in text:
+        return text.partition("\n: ")[2]
     # What a worker died of before it could tell us itself stands at the end of its traceback.
-    causes = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception): .*$", told, re.MULTILINE)
-    return f"{type(failure).__name__}: {causes[-1] if causes else told}"
+    causes = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception): .*$", text, re.MULTILINE)
+    return f"{type(failure).__name__}: {causes[-1] if causes else text}"

@@ -45,7 +45,7 @@ class Result:
         return f"<Result of {collected or 'no collect sinks'}; {counts}>"
 
     def collected(self, name: str) -> list[Any]:
-        """What the sink ``mo.collect(name)`` got."""
+        """The records of the sink ``mo.collect(name)``."""
         if name not in self._results:
             raise InvalidArgument("collected", name, f"The job's collect sinks are {sorted(self._results)}.")
         return self._results[name]
@@ -149,7 +149,7 @@ class Handle:
         level: Literal["live", "checkpoint"] = "live",
         timeout: Duration = "10s",
     ) -> Any:
-        """What is stored under a key: the value, list or dict, or None. The job goes on.
+        """The content of a key: the value, list or dict, or None. The job goes on.
 
         ``level="live"`` shows what the subtask has now. A job that is restarting or a subtask that is busy is waited
         for, up to ``timeout``; then :class:`QueryUnavailable` says what it was. ``level="checkpoint"`` shows what the

@@ -13,8 +13,8 @@ from moorline.storage.stores.permitted import check_savepoint
 if TYPE_CHECKING:
     from moorline.spark.handle import Handle
 
-#: Of each failure so much is told, and of those the last ones.
-TOLD, FAILURES = 500, 10
+#: Characters shown of a failure, and how many failures are.
+FAILURE_CHARACTERS, FAILURES = 500, 10
 
 
 class ServedJob:
@@ -33,7 +33,7 @@ class ServedJob:
             "checkpoints": len(checkpoints),
             "last_checkpoint": checkpoints[-1].checkpoint if checkpoints else None,
             "restored_from": handle.restored_from,
-            "failures": [failure[:TOLD] for failure in handle.failures[-FAILURES:]],
+            "failures": [failure[:FAILURE_CHARACTERS] for failure in handle.failures[-FAILURES:]],
             "progress": handle.progress,
         }
 

@@ -112,7 +112,7 @@ class MoorlineDataSource(DataSource):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What the options say."""
+    """The options of a read, checked."""
 
     path: str
     table: str
@@ -153,9 +153,9 @@ class _TableReader(DataSourceReader):  # type: ignore[misc]
         self._keys: list[tuple[Any, ...]] = []
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        for one in filters:
+        for condition in filters:
             if self._wanted.table in BY_KEY_GROUP:
-                match one:
+                match condition:
                     case EqualTo(("key",), value) if value is not None:
                         self._keys.append((value,))
                     case In(("key",), values) if values and all(v is not None for v in values):
@@ -170,7 +170,7 @@ class _TableReader(DataSourceReader):  # type: ignore[misc]
                         self._bounds.append(("<=", value - 1))
                     case LessThanOrEqual(("key_group",), int(value)):
                         self._bounds.append(("<=", value))
-            yield one
+            yield condition
 
     def partitions(self) -> list[InputPartition]:
         wanted, reader = self._wanted, self._wanted.open()
@@ -194,12 +194,12 @@ class _TableReader(DataSourceReader):  # type: ignore[misc]
     def _groups(self, max_parallelism: int) -> set[int]:
         low = max([0, *(v for sign, v in self._bounds if sign == ">=")])
         high = min([max_parallelism - 1, *(v for sign, v in self._bounds if sign == "<=")])
-        found = set(range(low, high + 1))
+        groups = set(range(low, high + 1))
         is_encoded = self._schema["key"].dataType.typeName() == "binary" if self._keys else False
         for one_of in self._keys:
             encoded = (bytes(k) if is_encoded else keys.encode(k) for k in one_of)
-            found &= {keys.encoded_key_group(e, max_parallelism) for e in encoded if e}
-        return found
+            groups &= {keys.encoded_key_group(e, max_parallelism) for e in encoded if e}
+        return groups
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Part)
@@ -231,8 +231,8 @@ def _only(manifest: Manifest, uid: str, states: set[str] | None, piece: KeyGroup
         return manifest
 
     def keyed(part: OperatorHandles) -> list[KeyedHandle]:
-        found = [h for h in part.keyed if states is None or _names(h) & states]
-        return [h for h in found if piece is None or piece & h.key_groups]
+        wanted = [h for h in part.keyed if states is None or _names(h) & states]
+        return [h for h in wanted if piece is None or piece & h.key_groups]
 
     def cut(entry: OperatorEntry) -> OperatorEntry:
         # Of elements, only those that have no key group of their own are read by these tasks.

@@ -24,7 +24,7 @@ class Slices:
     """Processes records until something more urgent comes up."""
 
     def __init__(self, now_ms: Callable[[], float], has_urgent_work: Callable[[], bool], records: int) -> None:
-        self._now_ms, self._is_wanted = now_ms, has_urgent_work
+        self._now_ms, self._has_urgent_work = now_ms, has_urgent_work
         self._records = self._most = records
         #: The last slice that took too long: its records and milliseconds.
         self._slow = (0, 0.0)
@@ -43,7 +43,7 @@ class Slices:
                 operator.process(records[done:stop], stamps and stamps[done:stop], side)
             self._adapt(stop - done, self._now_ms() - began)
             done = stop
-            if done == count or self._is_wanted():
+            if done == count or self._has_urgent_work():
                 return done
 
     def _adapt(self, records: int, took_ms: float) -> None:

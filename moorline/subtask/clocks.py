@@ -1,4 +1,4 @@
-"""What time it is for one subtask: event time, which its channels bring, and the wall clock, which its operators await.
+"""The time of one subtask: event time, which its channels bring, and the wall clock, which its operators await.
 
 ``subtask/task.py`` asks. In a loop time ends when the loop is empty: what comes back must not come after the end.
 """

@@ -1,4 +1,4 @@
-"""What a subtask needs from the world: time, storage, someone to report to, someone to do slow work.
+"""The world around a subtask: time, storage, the way to the driver, and threads for slow work.
 
 On Spark it is made by ``spark/entry.py``; in a simulation everything in it is simulated.
 """

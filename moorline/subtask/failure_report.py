@@ -1,4 +1,4 @@
-"""What a subtask tells the driver of the error that ended it."""
+"""The report of the error that ended a subtask."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from pathlib import Path
 from moorline.errors import MoorlineError, SnapshotCorrupt, StorageError, UnreadableRecord, UserCodeFailed
 from moorline.model.wire.messages import Failed
 
-#: Of an error's text and of its traceback so much is told.
-TOLD = 100_000
+#: Characters that are reported of an error's text and of its traceback.
+REPORTED = 100_000
 _PACKAGE = str(Path(__file__).parents[1])
 
 
 def describe_failure(error: BaseException) -> Failed:
     """An error as a report."""
-    told = _told(_traceback(error))
+    calls = _sendable(_traceback(error))
     if isinstance(error, UserCodeFailed):
         return Failed(
-            error=_told(error.error),
-            traceback=_told(error.traceback),
+            error=_sendable(error.error),
+            traceback=_sendable(error.traceback),
             uid=error.uid,
             name=error.name,
             position=error.position,
-            record=_told(error.record),
+            record=_sendable(error.record),
         )
     if isinstance(error, SnapshotCorrupt):
-        return Failed(error=_told(str(error)), traceback=told, corrupt=error.path, can_pass=False)
+        return Failed(error=_sendable(str(error)), traceback=calls, corrupt=error.path, can_pass=False)
     # The place in the input, by which it is known again.
     record = f"{error.path} at {error.position}" if isinstance(error, UnreadableRecord) else ""
     can_pass = None
@@ -35,8 +35,8 @@ def describe_failure(error: BaseException) -> Failed:
     elif isinstance(error, OSError):
         can_pass = StorageError.of("", "", error).can_pass
     notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
-    told_error = _told(f"{type(error).__name__}: {error}{notes}")
-    return Failed(error=told_error, traceback=told, record=record, can_pass=can_pass)
+    text = _sendable(f"{type(error).__name__}: {error}{notes}")
+    return Failed(error=text, traceback=calls, record=record, can_pass=can_pass)
 
 
 def _traceback(error: BaseException) -> str:
@@ -56,8 +56,8 @@ def advice_on_module(error: ModuleNotFoundError) -> str:
     )
 
 
-def _told(text: str) -> str:
+def _sendable(text: str) -> str:
     """``text`` as a message can carry it: user code may raise with half a character in its text, or with megabytes."""
-    if len(text) > TOLD:
-        text = f"{text[: TOLD // 2]} ... {text[-TOLD // 2 :]}"
+    if len(text) > REPORTED:
+        text = f"{text[: REPORTED // 2]} ... {text[-REPORTED // 2 :]}"
     return text.encode("utf-8", "backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""What of the input may pass now: barriers are lined up, and blocked channels are held back.
+"""Input that may pass now: barriers are lined up, and frames of blocked channels wait.
 
 All channels of a subtask arrive through one stream of frames, so a blocked channel cannot be left unread: its frames
 are kept aside and come back in order when it is unblocked. While a checkpoint *overtakes*, all channels are blocked:
@@ -120,14 +120,14 @@ class Gate:
         self._tell(CheckpointAborted(checkpoint))
 
     def in_flight(self, checkpoint: int) -> InFlight:
-        """What has come in before the checkpoint's barriers, or was restored, and has not been processed."""
-        found = [(self._channels + n, queue.copy(queue.end)) for n, queue in enumerate(self._restored) if queue]
+        """Frames from before the checkpoint's barriers, or restored, that have not been processed."""
+        frames = [(self._channels + n, queue.copy(queue.end)) for n, queue in enumerate(self._restored) if queue]
         for channel, held in enumerate(self._held):
             # A barrier that is not among the held frames has passed: nothing is left before it.
             place = self._places[channel].get(checkpoint, held.first)
             if place > held.first:
-                found.append((channel, held.copy(place)))
-        return found
+                frames.append((channel, held.copy(place)))
+        return frames
 
     def held_bytes(self) -> int:
         return sum(h.memory_bytes + h.disk_bytes for h in (*self._held, *self._restored))

@@ -192,20 +192,20 @@ class HashOutput(LinkOutput):
 
     def _route_ints(self, records: list[Any], timestamps: list[int] | None, iterator: Iterator[Any]) -> bool:
         """Route a whole batch at once if its keys are all ints. False: they are not, and nothing has happened."""
-        found = list(map(self._key_of, iterator))
-        if set(map(type, found)) != {int}:
-            self._ints = not found  # and do not try again: keys are of one kind
+        batch_keys = list(map(self._key_of, iterator))
+        if set(map(type, batch_keys)) != {int}:
+            self._ints = not batch_keys  # and do not try again: keys are of one kind
             return False
         try:
-            groups = keys.int_key_groups(np.array(found, np.int64), self._max_parallelism)
+            groups = keys.int_key_groups(np.array(batch_keys, np.int64), self._max_parallelism)
         except OverflowError:
             return False
         receivers = groups * len(self.channels) // self._max_parallelism  # what owner() says, for a column
         for number, channel in enumerate(self.channels):
-            mine = (receivers == number).tolist()
-            channel.records += compress(records, mine)
+            is_sent = (receivers == number).tolist()
+            channel.records += compress(records, is_sent)
             if timestamps:
-                channel.stamps += compress(timestamps, mine)
+                channel.stamps += compress(timestamps, is_sent)
         return True
 
     def _route(self, key: Any, record: Any) -> tuple[int, Callable[[Any], None]]:
@@ -223,10 +223,10 @@ class HashOutput(LinkOutput):
 
 
 class Linked(Protocol):
-    """What a chain of operators ends in."""
+    """The end of a chain of operators."""
 
     def link_to(self, plan: Plan, link: Link, sender: SubtaskId) -> Target:
-        """What takes the records that go over ``link``."""
+        """The receiver of the records that go over ``link``."""
         ...
 
 

@@ -1,7 +1,7 @@
 """Frames that wait for their turn: in memory up to a budget, then in a temporary file; first in, first out.
 
 A copy of the ones in front can be taken for a snapshot. It costs no reading: what is on disk stays there until
-whoever writes the snapshot reads it, on another thread, while the queue goes on.
+the snapshot's writer reads it, on another thread, while the queue goes on.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class SpillQueue:
         self._written += _LENGTH.size + len(frame)
 
     def put_back(self, frame: bytes) -> None:
-        """What is left of the frame that came out last: it is the first again."""
+        """Put the rest of the frame that came out last back in front."""
         self.first -= 1
         self._memory.appendleft(frame)
         self.memory_bytes += len(frame)

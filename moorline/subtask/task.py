@@ -16,7 +16,7 @@ A subtask goes through phases, and never back:
 
     RUNNING    records are processed, timers fire, a source reads
        | the barrier of a last checkpoint goes out: final, or before a pause
-    STOPPED    nothing fires and nothing is read: what it made would be committed by nobody, or twice
+    STOPPED    nothing fires and nothing is read: it would never be committed, or twice
        | all input has ended, which may also happen while it is running
     FINISHED   time has ended, and the end was sent on
        | the final checkpoint is confirmed, stopped or finished
@@ -286,7 +286,7 @@ class Subtask:
     # --- the end ---------------------------------------------------------------------------------
 
     def _finish(self) -> None:
-        """All input has ended, and so has time. What is emitted from here on belongs to nobody."""
+        """All input has ended, and so has time. Nothing is emitted from here on."""
         if self._reading is None:
             self._clocks.end_of_input()
         self._enter(Phase.FINISHED)

@@ -170,12 +170,12 @@ def test_a_slow_frame_is_left_half_done_when_the_driver_wants_something():
     wanted = iter([False, False, True, False])
     slices = world.subtask._inputs._slices
     slices._records = slices._most = 3
-    slices._is_wanted = lambda: next(wanted)
+    slices._has_urgent_work = lambda: next(wanted)
     world.start()
     world.send([(n, 0) for n in range(20)])
     assert world.subtask.progress().records_in == 9
     assert world.subtask.is_input_paused
-    slices._is_wanted = lambda: False
+    slices._has_urgent_work = lambda: False
     found = overtaken(world, [(50, 0), (51, 0)], [])
     (handle,) = found.operators[-1].in_flight
     assert handle.records == 11 + 2

@@ -196,7 +196,7 @@ class Buffering(mo.MapFunction, mo.CheckpointedFunction):
 
     def snapshot_state(self, ctx):
         ctx.raw_state.start_partition().write(b"piece")
-        ctx.raw_keyed_state.start_key_group(ctx.raw_keyed_state._mine.first).write(b"group")
+        ctx.raw_keyed_state.start_key_group(ctx.raw_keyed_state._key_groups.first).write(b"group")
 
 
 def buffered(parallelism: int, values=range(10)) -> tuple[Snapshot, OperatorHarness]:

@@ -1,4 +1,4 @@
-"""What this machine has to offer for a job on Spark: for ``moorline doctor`` and ``moorline run --master``."""
+"""This machine as a place for jobs on Spark: for ``moorline doctor`` and ``moorline run --master``."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def on_master(master: str) -> SparkSession:
 
 def spark_version() -> tuple[str, bool]:
     """The version of PySpark, and whether it is one that we run on."""
-    found = pyspark.__version__
-    return found, found.startswith(settings.SUPPORTED + ".")
+    version = pyspark.__version__
+    return version, version.startswith(settings.SUPPORTED + ".")
 
 
 def java_version() -> tuple[str, bool]:
@@ -42,10 +42,10 @@ def java_version() -> tuple[str, bool]:
     if java is None or not Path(java).exists():
         return "not found" + (f" in JAVA_HOME={home}" if home else ""), False
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30).stderr
+        shown = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30).stderr
     except (OSError, subprocess.SubprocessError) as error:
         return f"{java} does not start: {error}", False
-    version = re.search(r'version "(\d+)', told)
+    version = re.search(r'version "(\d+)', shown)
     number = int(version[1]) if version else 0
     return f"{number} ({java})" if number else f"{java} does not tell its version", number >= JAVA
 

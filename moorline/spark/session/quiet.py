@@ -1,4 +1,4 @@
-"""What Spark prints when tasks of ours end as they should: nothing; and who prints our own log, if nobody else does.
+"""Spark's log silenced while tasks of ours end as they should; our own log printed if the application prints none.
 
 An attempt ends by a cancelled Spark job, also for a planned rescale, and every JVM thread concerned writes a stack of
 its own about that: 50 to 150 lines for one event that the driver's log tells in one. While a job of ours runs, the
@@ -31,13 +31,13 @@ AFTERMATH_SECONDS = 6.0
 
 
 class _Hush:
-    """Switched off while somebody uses it; then as it was."""
+    """Spark's talkative loggers, switched off while jobs run and then as they were."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users = 0
         self._jvm: Any = None
-        #: The levels that were set by somebody else.
+        #: The levels that the application has set.
         self._before: dict[str, Any] = {}
 
     def begin(self, spark: SparkSession) -> None:

@@ -27,7 +27,7 @@ CORE_SETTINGS = {
     "spark.shuffle.streaming.readerMaxMemory": "1048576",
     "spark.shuffle.streaming.writerMaxMemory": "1048576",
 }
-#: One row is one frame, so a batch of one costs nothing and waits for nobody.
+#: One row is one frame, so a batch of one costs nothing and waits for no other.
 SQL_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
@@ -80,9 +80,9 @@ def check(spark: Any, *, is_pipelined: bool = True) -> None:
         problems.append(f"it is Spark {spark.version}; this version of Moorline runs on Spark {SUPPORTED}.x")
     conf = spark.sparkContext.getConf()
     for name, wanted in CORE_SETTINGS.items() if is_pipelined else ():
-        found = conf.get(name)
-        if found is None or (wanted in ("true", "false") and found.lower() != wanted):
-            problems.append(f'{name} is {found or "not set"}; make the session with .config("{name}", "{wanted}")')
+        value = conf.get(name)
+        if value is None or (wanted in ("true", "false") and value.lower() != wanted):
+            problems.append(f'{name} is {value or "not set"}; make the session with .config("{name}", "{wanted}")')
     for name in ("spark.dynamicAllocation.enabled", "spark.speculation") if is_pipelined else ():
         if (conf.get(name) or "false").lower() == "true":
             problems.append(f"{name} is true; a pipelined job needs it off")

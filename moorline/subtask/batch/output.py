@@ -109,7 +109,7 @@ class _Link:
         """Not passed on: the receiver's time ends with its input."""
 
     def idle(self) -> None:
-        """Nobody waits."""
+        """Nothing: no receiver waits."""
 
     def flush(self) -> None:
         raise NotImplementedError
@@ -189,21 +189,21 @@ class _KeyedLink(_Link):
             self._are_stamped = bool(timestamps)
         iterator: Any = iter(records)
         try:
-            found = list(map(self._key_of, iterator))
+            batch_keys = list(map(self._key_of, iterator))
         except Exception as error:  # of the user's key selector
             at = len(records) - iterator.__length_hint__() - 1
             raise user_code_failed(self._operator, self._sender, error, -1, f"{records[at]!r:.500}") from error
-        self._gather(records, timestamps, self._identities_of(found, records))
+        self._gather(records, timestamps, self._identities_of(batch_keys, records))
         self._count += len(records)
         if self._count >= self._enough:
             self.flush()
 
-    def _identities_of(self, found: list[Any], records: list[Any]) -> list[Any]:
-        """What stands for the key of each record."""
+    def _identities_of(self, batch_keys: list[Any], records: list[Any]) -> list[Any]:
+        """The identity of each record's key."""
         try:
-            return self._identities.of_batch(found)
+            return self._identities.of_batch(batch_keys)
         except keys.NotAKey:
-            for key, record in zip(found, records):
+            for key, record in zip(batch_keys, records):
                 try:
                     self._identities.of(key)
                 except keys.NotAKey as error:

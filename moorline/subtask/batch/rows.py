@@ -1,4 +1,4 @@
-"""What travels between the Spark tasks of a batch job: rows, and in which order they are worked off.
+"""Rows between the Spark tasks of a batch job, and the order in which they are worked off.
 
     slot     int     the partition of the next stage that the row goes to
     place    int     stage << 16 | slot that it is for; one that is for a later stage is passed on
@@ -110,7 +110,7 @@ class Rows:
         return bool(self._full)
 
     def take(self) -> list[pa.RecordBatch]:
-        """What is full."""
+        """The batches that are full."""
         full, self._full = self._full, []
         return full
 

@@ -131,15 +131,15 @@ class BatchSubtask:
         stamps: list[int] = []
         side = 0
         for seq, moment, payload in zip(seqs, times, payloads):
-            found, timestamps = unpack(payload, moment)
+            unpacked, timestamps = unpack(payload, moment)
             this = sides[batch_rows.link_of(seq)]
             if records and (
-                this != side or bool(stamps) != bool(timestamps) or len(records) + len(found) > RUN_RECORDS
+                this != side or bool(stamps) != bool(timestamps) or len(records) + len(unpacked) > RUN_RECORDS
             ):
                 process(records, stamps or None, side)
                 records, stamps = [], []
             side = this
-            records += found
+            records += unpacked
             if timestamps:
                 stamps += timestamps
         if records:
@@ -156,16 +156,16 @@ class BatchSubtask:
     # --- the end ---------------------------------------------------------------------------------
 
     def _stage_sinks(self) -> Iterator[None]:
-        """Sinks make durable what they have, and the driver is told how to make it visible."""
+        """Have the sinks make durable what they have, and send the driver what makes it visible."""
         for operator in self._operators:
             if not isinstance(operator, SinkOperator):
                 continue
             operator.prepare(CHECKPOINT)
             if staged := operator.staged():
                 self._output.result("staged", operator.operator.uid, staged)
-            found = operator.results()
-            if found is not None:
-                name, records = found
+            result = operator.results()
+            if result is not None:
+                name, records = result
                 self._output.result("collected", name, [])  # also one that has nothing is known by its name
                 for start in range(0, len(records), RESULT_RECORDS):
                     self._output.result("collected", name, records[start : start + RESULT_RECORDS])

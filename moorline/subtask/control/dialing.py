@@ -1,7 +1,7 @@
 """Connecting to the driver, or to the head of a loop: the caller's half of the handshake (``model/wire/handshake.py``).
 
 A line that is closed before it was answered is tried again: the other end may have had too many strangers at its door.
-Where nobody listens, or somebody without the secret, it is not.
+One that is refused, or answered without the secret, is not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a subtask answers when somebody asks for the content of a key.
+"""Answers to queries for the content of a key.
 
 Called by ``subtask/task.py`` between two batches, on the subtask's own thread, so an answer is consistent: it shows
-the effect of whole batches. A query never fails the subtask. Whatever goes wrong is told to whoever asked.
+the effect of whole batches. A query never fails the subtask. An error is the answer, and nothing more.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def answer(operators: Sequence[ChainedOperator], query: Query) -> Answer:
         kind, type_name, table = operator.backend.peek(query.state, query.key)
         rows = peeking.to_bytes(table)
     except Exception as error:  # a store outside, a damaged disk: the next record will meet it too
-        told = str(error) or type(error).__name__
-        return Answer(id=query.id, error=told.encode("utf-8", "backslashreplace").decode()[:10_000])
+        text = str(error) or type(error).__name__
+        return Answer(id=query.id, error=text.encode("utf-8", "backslashreplace").decode()[:10_000])
     finally:
         moment.processing_ms = before
     if len(rows) > MOST_BYTES:

@@ -1,7 +1,7 @@
-"""What comes back to the head of a loop: it waits here for its turn, and is logged for snapshots.
+"""Frames that come back to the head of a loop: they wait here for their turn, and are logged for snapshots.
 
-Whoever sends something back must never wait for the head: the head may itself be waiting for him to take records, and
-nothing would move again. So everything is taken as it comes, kept in memory up to a budget and then in temporary files.
+A sender must never wait for the head: the head may itself be waiting for it to take records, and nothing would move
+again. So everything is taken as it comes, kept in memory up to a budget and then in temporary files.
 Which of it belongs to which snapshot is decided by ``protocol/iteration/feedback.py``.
 
 ``subtask/task.py`` owns one if its subtask is of a head; there is one thread, and nothing blocks.
@@ -43,7 +43,7 @@ Log = list[tuple[int, FrameCopy]]
 
 @dataclass
 class _OpenLog:
-    """What belongs to one snapshot so far: what waited when it was taken, and what has come in since."""
+    """The log of one snapshot so far: frames that waited when it was taken, and those that have come in since."""
 
     waited: Log
     arrived: list[SpillQueue]
@@ -52,7 +52,7 @@ class _OpenLog:
 class Feedback:
     """The channels that lead back to one subtask of a loop's head.
 
-    ``deliver`` returns what it has left of a frame, if something more urgent has come up. ``closed`` is told when all
+    ``deliver`` returns what it has left of a frame, if something more urgent has come up. ``closed`` is called when all
     of a snapshot's log is there, ``dropped`` when it never will be, ``give_up`` when that is news to the driver too.
     """
 

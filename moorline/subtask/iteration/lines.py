@@ -6,7 +6,7 @@ under a secret of its own that both ends make from the attempt's. After it every
 does not is looked at: what is in a frame is unpickled later. A line belongs to one attempt and dies with it.
 
     message   u32 length, 16-byte seal, u8 kind, payload
-    kind      0 a piece of a frame   1 the last piece of it   2 farewell: the line ends, and all has been said
+    kind      0 a piece of a frame   1 the last piece of it   2 the end of the line: nothing follows
 
 The receiver reads whatever comes, always: if it waited until the head had time, and the head for those who send to it,
 nothing would move again. ``spark/entry.py`` makes them; each line has a thread at its receiving end.
@@ -31,7 +31,7 @@ PIECE_BYTES = 1 << 20
 #: Connections that have shown nothing yet, each with a thread. For one more, one of them goes.
 MAX_UNAUTHENTICATED = 32
 
-_PIECE, _LAST, _FAREWELL = b"\0", b"\1", b"\2"
+_PIECE, _LAST, _END = b"\0", b"\1", b"\2"
 
 Address = tuple[str, int]
 
@@ -132,7 +132,7 @@ class FeedbackReceiver:
             if length > FRAME_LIMIT:
                 raise Refused(f"a message of {length} bytes is over the limit")
             payload = opened.open(head[LENGTH.size :], receive(line, length))
-            if payload[:1] == _FAREWELL:
+            if payload[:1] == _END:
                 return
             pieces.append(payload[1:])
             if payload[:1] == _LAST:
@@ -176,7 +176,7 @@ class FeedbackSender:
         """Nothing follows."""
         for line, sealing in self._lines.values():
             with suppress(OSError):
-                line.sendall(sealing.seal(_FAREWELL))
+                line.sendall(sealing.seal(_END))
             line.close()
         self._lines.clear()
 

@@ -44,7 +44,7 @@ class _GoingRound:
 
 
 class Looping:
-    """What one subtask has to do with its loop."""
+    """The part of one subtask in its loop."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Looping:
         self._feedback.take(self._back[head.link, head.sender], frame)
 
     def keep(self, origin: Origin, frames: Iterable[bytes]) -> None:
-        """What went round in the restored snapshot is not to be processed: let the next one have it again."""
+        """Keep frames that went round in the restored snapshot unprocessed, for the next snapshot."""
         inputs = [(o.upstream, o.tag, o.side) for o in self._origins]
         for frame in frames:
             self._feedback.take(inputs.index((origin.upstream, origin.tag, origin.side)), frame)

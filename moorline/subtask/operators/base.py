@@ -1,7 +1,7 @@
 """One operator of a chain: it takes batches and watermarks and passes on what it makes of them.
 
 What kinds there are: ``function.py`` (map and the like), ``process.py`` (process functions with one or two inputs),
-``ends.py`` (sources and sinks), ``subtask/windows/``. When user code raises, the position of the record is read off the
+``source.py`` and ``sink.py``, ``subtask/windows/``. When user code raises, the position of the record is read off the
 loop's own iterator, so good records pay nothing for it.
 
 A record is the value that it was when it was emitted. So it is copied at that moment if user code, a state or another
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Target(Protocol):
-    """What a batch can be passed on to: an operator or a link."""
+    """A receiver of batches: an operator or a link."""
 
     def process(self, records: list[Any], timestamps: list[int] | None = None, side: int = 0) -> None: ...
     def watermark(self, time: int) -> None: ...
@@ -153,7 +153,7 @@ class ChainedOperator:
         return [*self.targets, *(t for targets in self.side_targets.values() for t in targets)]
 
     def failure(self, error: Exception, records: list[Any], iterator: Any) -> Exception:
-        """What to raise for ``error``, with the place it happened at: ours has a note of it."""
+        """The error to raise for ``error``, with the place it happened at: ours has a note of it."""
         at = len(records) - iterator.__length_hint__() - 1
         record = f"{records[at]!r:.500}" if 0 <= at < len(records) else ""
         if isinstance(error, MoorlineError) and not isinstance(error, UserCodeFailed):
@@ -194,9 +194,9 @@ def user_code_failed(
 ) -> UserCodeFailed:
     """``error`` with the user's own part of its traceback, and where it happened."""
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [f for f in frames if "/moorline/subtask/" not in f.filename.replace("\\", "/")]
-    told = "".join(traceback.format_list(theirs)) + "".join(traceback.format_exception_only(error))
+    user_frames = [f for f in frames if "/moorline/subtask/" not in f.filename.replace("\\", "/")]
+    shown = "".join(traceback.format_list(user_frames)) + "".join(traceback.format_exception_only(error))
     name = f"{type(error).__name__}: {error}"
     if isinstance(error, ModuleNotFoundError):
         name += f" ({advice_on_module(error)})"
-    return UserCodeFailed(operator.uid, operator.name, subtask, position, record, name, told)
+    return UserCodeFailed(operator.uid, operator.name, subtask, position, record, name, shown)

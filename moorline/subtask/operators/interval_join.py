@@ -26,7 +26,7 @@ class IntervalJoinOperator(ProcessOperator):
     def _stamped(
         self, this: Side, records: Iterable[Any], timestamps: list[int], keys: list[Any] | None, out: list[Any]
     ) -> list[int]:
-        found: list[Any] = []
-        super()._stamped(this, records, timestamps, keys, found)
-        out.extend([value for _, value in found])
-        return [timestamp for timestamp, _ in found]
+        joined: list[Any] = []
+        super()._stamped(this, records, timestamps, keys, joined)
+        out.extend([value for _, value in joined])
+        return [timestamp for timestamp, _ in joined]

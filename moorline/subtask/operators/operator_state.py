@@ -153,11 +153,11 @@ class OperatorState:
         restored: RestoredElements,
         raw_keyed: dict[int, bytes],
         checkpoint: int | None,
-        mine: KeyGroupRange,
+        key_groups: KeyGroupRange,
         is_end: bool = False,
     ) -> None:
         self._uid, self._restored, self._raw_keyed = uid, restored, raw_keyed
-        self._checkpoint, self._mine = checkpoint, mine
+        self._checkpoint, self._key_groups = checkpoint, key_groups
         self._lists: dict[str, tuple[OperatorList, str, StoredType]] = {}
         self._maps: dict[str, tuple[BroadcastMap, StoredType]] = {}
         self._function: Any = None
@@ -186,10 +186,10 @@ class OperatorState:
     def _list(self, descriptor: ListStateDescriptor, mode: str) -> ListState[Any]:
         name = descriptor.name
         if name in self._lists:
-            found, known, _ = self._lists[name]
+            state, known, _ = self._lists[name]
             if known != mode:
                 raise InvalidArgument(f"state {name!r}", mode, f"It is a {known} list state already.")
-            return found
+            return state
         self._check(name, self._maps)
         kind = stored(descriptor.type, f"state {name!r} of operator {self._uid!r}")
         values = self._take(name, descriptor.type, descriptor.migrate)
@@ -232,13 +232,13 @@ class OperatorState:
                 function.restore_state(list(state.get()))
 
     def close_registration(self) -> list[str]:
-        """From now on no state can be asked for. Returns what was restored and nobody has asked for."""
+        """From now on no state can be asked for. Returns the restored ones that were not asked for."""
         self._is_closed = True
         return [name for name, parts in self._restored.items() if any(encoded for _, encoded in parts)]
 
     def snapshot(self, checkpoint: int, timestamp: int) -> tuple[list[Elements], dict[int, bytes]]:
         """All elements as they are now, and raw keyed state by key group."""
-        raw = _Snapshot(checkpoint, timestamp, self._mine)
+        raw = _Snapshot(checkpoint, timestamp, self._key_groups)
         if isinstance(self._function, CheckpointedFunction):
             self._function.snapshot_state(raw)
         elif isinstance(self._function, ListCheckpointed):
@@ -269,13 +269,13 @@ class OperatorState:
 
 
 class _Initialization:
-    """What ``initialize_state`` is given."""
+    """The context of ``initialize_state``."""
 
     def __init__(self, state: OperatorState) -> None:
         self.operator_state = state
         self.restored_checkpoint = state._checkpoint
         self.is_restored = state._checkpoint is not None
-        self.key_groups = range(state._mine.first, state._mine.end)
+        self.key_groups = range(state._key_groups.first, state._key_groups.end)
         self._raw = state._take(RAW, bytes, None)
 
     @property
@@ -288,10 +288,10 @@ class _Initialization:
 
 
 class _Snapshot:
-    """What ``snapshot_state`` is given."""
+    """The context of ``snapshot_state``."""
 
-    def __init__(self, checkpoint: int, timestamp: int, mine: KeyGroupRange) -> None:
-        self.checkpoint, self.timestamp, self._mine = checkpoint, timestamp, mine
+    def __init__(self, checkpoint: int, timestamp: int, key_groups: KeyGroupRange) -> None:
+        self.checkpoint, self.timestamp, self._key_groups = checkpoint, timestamp, key_groups
         self.pieces: list[io.BytesIO] = []
         self.groups: dict[int, io.BytesIO] = {}
 
@@ -308,7 +308,8 @@ class _Snapshot:
         return self.pieces[-1]
 
     def start_key_group(self, key_group: int) -> IO[bytes]:
-        if key_group not in range(self._mine.first, self._mine.end) or key_group in self.groups:
-            advice = f"Start each of the own key groups, {self._mine.first} to {self._mine.end - 1}, at most once."
+        if key_group not in range(self._key_groups.first, self._key_groups.end) or key_group in self.groups:
+            first, last = self._key_groups.first, self._key_groups.end - 1
+            advice = f"Start each of the own key groups, {first} to {last}, at most once."
             raise InvalidArgument("key group", key_group, advice)
         return self.groups.setdefault(key_group, io.BytesIO())

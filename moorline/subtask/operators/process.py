@@ -43,7 +43,7 @@ _NO_ON_TIMER = {KeyedProcessFunction.on_timer, KeyedCoProcessFunction.on_timer, 
 
 
 class ElementContext:
-    """What ``process_element`` gets beside its value."""
+    """The context of ``process_element``."""
 
     def __init__(self, operator: ProcessOperator) -> None:
         self._operator, self._moment, self._clock = operator, operator.moment, operator.clock
@@ -174,23 +174,23 @@ class ProcessOperator(FunctionOperator):
         # Without a key there is nothing that could be asked for the current one.
         current = self.backend.current if self.backend is not None and keys is not None else CurrentKey()
         for current.key, record in zip(keys or repeat(NO_KEY), records):
-            found = element(record, context)
-            if found is None:
+            results = element(record, context)
+            if results is None:
                 continue
             if own is None:
-                out.extend(found)
+                out.extend(results)
                 continue
             # As in take(), spelled out: a call for each record would cost more than all that it does.
-            for value in found:
+            for value in results:
                 cls = type(value)
                 if cls is tuple:
                     for part in value:
                         if type(part) not in immutable:
                             part = None
-                            value = own(found, value)
+                            value = own(results, value)
                             break
                 elif cls not in immutable:
-                    value = own(found, value)
+                    value = own(results, value)
                 append(value)
 
     def _stamped(
@@ -203,23 +203,23 @@ class ProcessOperator(FunctionOperator):
         try:
             for current.key, record, timestamp in zip(keys or repeat(NO_KEY), records, timestamps):
                 moment.timestamp = timestamp
-                found = element(record, context)
-                if found is None:
+                results = element(record, context)
+                if results is None:
                     continue
                 if own is None:
-                    out.extend(found)
+                    out.extend(results)
                     stamps += (len(out) - len(stamps)) * (timestamp,)
                     continue
-                for value in found:
+                for value in results:
                     cls = type(value)
                     if cls is tuple:
                         for part in value:
                             if type(part) not in immutable:
                                 part = None
-                                value = own(found, value)
+                                value = own(results, value)
                                 break
                     elif cls not in immutable:
-                        value = own(found, value)
+                        value = own(results, value)
                     append(value)
                     stamps.append(timestamp)
         finally:
@@ -287,9 +287,9 @@ class ProcessOperator(FunctionOperator):
         # What a processing-time timer makes has no place in event time.
         self.moment.timestamp = time if domain == "event" else None
         try:
-            found = self._on_timer(time, context)
-            if found is not None:
-                take(found, self._fired, self.own)
+            results = self._on_timer(time, context)
+            if results is not None:
+                take(results, self._fired, self.own)
         except MoorlineError as error:
             raise self.noted(error, f"a timer of key {key!r:.200}") from error.__cause__
         except Exception as error:

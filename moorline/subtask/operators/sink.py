@@ -25,7 +25,7 @@ class SinkOperator(ChainedOperator):
 
     def open(self) -> None:
         sink: Sink = self.operator.function
-        # The checkpoint they come from is complete, and nobody knows whether they were committed.
+        # The checkpoint they come from is complete, and it is not known whether they were committed.
         again = [committable for _, committable in restored_pairs(self.operator.uid, "committables", self._restored)]
         context = SinkContext(
             self._job,
@@ -64,7 +64,7 @@ class SinkOperator(ChainedOperator):
             self._staged[checkpoint] = staged
 
     def staged(self) -> list[Any]:
-        """What was prepared and waits to be committed."""
+        """The committables that were prepared and wait."""
         return [c for committables in self._staged.values() for c in committables]
 
     def elements(self) -> PlainElements:

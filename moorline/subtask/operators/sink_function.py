@@ -11,7 +11,7 @@ from moorline.subtask.operators.function import FunctionOperator
 
 
 class _InvokeContext:
-    """What ``invoke`` gets beside its value."""
+    """The context of ``invoke``."""
 
     def __init__(self, operator: SinkFunctionOperator) -> None:
         self._operator = operator

@@ -30,7 +30,7 @@ def restored_pairs(uid: str, state: str, restored: dict[str, list[Any]]) -> list
 
 
 class ReadingOperator(ChainedOperator):
-    """What begins a stream: it is asked to read, and stamps what it has read."""
+    """The begin of a stream: it is asked to read, and stamps what it has read."""
 
     #: The input has ended.
     has_ended = False

@@ -119,21 +119,21 @@ class SourceFunctionOperator(FunctionOperator, ReadingOperator):
             self._thread.lock.resume()
 
     def confirmed(self, checkpoint: int) -> None:
-        self._told(super().confirmed, checkpoint)
+        self._notify(super().confirmed, checkpoint)
 
     def aborted(self, checkpoint: int) -> None:
-        self._told(super().aborted, checkpoint)
+        self._notify(super().aborted, checkpoint)
 
-    def _told(self, tell: Any, checkpoint: int) -> None:
-        """Tell the function something, while ``run`` stays out of what it does under the lock."""
+    def _notify(self, call: Any, checkpoint: int) -> None:
+        """Call a notification of the function, while ``run`` stays out of what that does under the lock."""
         if self._thread is None:
-            tell(checkpoint)
+            call(checkpoint)
             return
         try:
             while not self._thread.lock.pause():
                 # Kept and not passed on: after the last barrier nothing may follow.
                 self._kept += self._thread.take(READ_RECORDS)
-            tell(checkpoint)
+            call(checkpoint)
         finally:
             self._thread.lock.resume()
 

@@ -35,7 +35,7 @@ class _Stopped(BaseException):
 
 
 class _Lock:
-    """The checkpoint lock: reentrant, and whoever takes snapshots goes first.
+    """The checkpoint lock: reentrant, and snapshots go first.
 
     Without that a source that lets go of it only to take it again would starve them.
     """
@@ -64,7 +64,7 @@ class _Lock:
         self._lock.release()
 
     def pause(self) -> bool:
-        """For the subtask: take it, if nobody has it. Until :meth:`resume` nobody else enters it anew."""
+        """For the subtask: take it, if it is free. Until :meth:`resume` no other thread enters it anew."""
         self._open.clear()
         self._is_paused = self._lock.acquire(timeout=_LOOK_SECONDS)
         return self._is_paused
@@ -92,9 +92,9 @@ class SourceThread:
 
     def _run(self) -> None:
         try:
-            found = self._function.run(self)
-            if found is not None:
-                self._pull(iter(found))
+            results = self._function.run(self)
+            if results is not None:
+                self._pull(iter(results))
         except _Stopped:
             pass
         except BaseException as error:  # the user's; sys.exit() is no way to end a source either

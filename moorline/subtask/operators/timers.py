@@ -11,7 +11,7 @@ from moorline.state.backend import NO_KEY, CurrentKey, KeyedBackend, Namespace, 
 
 
 class Clock:
-    """What user code is told about time where there are no timers, because there is no key."""
+    """The clock of user code without a key, and so without timers."""
 
     def __init__(self, uid: str, moment: OperatorClock, wall_ms: Callable[[], int]) -> None:
         self._uid, self._moment, self._wall_ms = uid, moment, wall_ms

@@ -39,17 +39,17 @@ class EventTime:
         # Not at once: a reader that does not say what splits it has shall have had time to read from all of them.
         self._announced, self._announced_ms = MIN_TIME, self._started_ms
         self._is_idle = self._has_ended = False
-        #: Says which splits may still have records; None: nobody knows.
+        #: Says which splits may still have records; None: it is not known.
         self.open_splits: Callable[[], Collection[Any] | None] = lambda: None
 
     def stamp(self, records: list[Any], timestamps: list[int] | None, split: Any = None) -> list[int]:
         """The records' timestamps, having taken note of them."""
         assign = self._strategy.timestamp
         if assign is not None:
-            found: list[Any] = list(map(assign, records))
-            if set(map(type, found)) - {int}:
-                found = [to_ms(moment) for moment in found]
-            timestamps = found
+            assigned: list[Any] = list(map(assign, records))
+            if set(map(type, assigned)) - {int}:
+                assigned = [to_ms(moment) for moment in assigned]
+            timestamps = assigned
         elif timestamps is None:
             timestamps = [self._wall_ms()] * len(records)
         known = self._splits.get(split)
@@ -131,7 +131,7 @@ class TimestampsOperator(ChainedOperator):
         self.emit(records, stamped)
 
     def watermark(self, time: int) -> None:
-        if time == MAX_TIME:  # the one thing that nobody knows better
+        if time == MAX_TIME:  # of the time upstream, only its end counts here
             self._time.end()
 
     def idle(self) -> None:

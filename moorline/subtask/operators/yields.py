@@ -29,8 +29,8 @@ def many(
         return function
 
     def call(*arguments: Any) -> Iterable[Any]:
-        found = function(*arguments)
-        return found if type(found) is list else checked(found, uid, method, may_be_tuple)
+        results = function(*arguments)
+        return results if type(results) is list else checked(results, uid, method, may_be_tuple)
 
     return call
 
@@ -41,25 +41,27 @@ def many_of_element(function: Callable[[Any, Any], Any], uid: str, method: str) 
         return function
 
     def call(value: Any, ctx: Any) -> Any:
-        found = function(value, ctx)
-        return found if found is None or type(found) is list else checked(found, uid, method)
+        results = function(value, ctx)
+        return results if results is None or type(results) is list else checked(results, uid, method)
 
     return call
 
 
-def checked(found: Any, uid: str, method: str, may_be_tuple: bool = False) -> Iterable[Any]:
-    """``found``, if it is an iterable of records. Raises :class:`InvalidOutput`."""
-    if found is None:
+def checked(results: Any, uid: str, method: str, may_be_tuple: bool = False) -> Iterable[Any]:
+    """``results``, if it is an iterable of records. Raises :class:`InvalidOutput`."""
+    if results is None:
         return ()
-    if not isinstance(found, Iterable):
-        raise InvalidOutput(uid, method, _shown(found), f"Yield the records, or return a list: {_listed(found)}.")
-    if type(found) is tuple and (may_be_tuple or not found):
-        return found
-    if isinstance(found, _ONE_RECORD):
-        parts = "its fields" if isinstance(found, tuple) else "its keys" if isinstance(found, dict) else "its parts"
-        advice = f"That is one record, and {parts} would become records. Yield it, or return a list: {_listed(found)}."
-        raise InvalidOutput(uid, method, _shown(found), advice)
-    return found
+    if not isinstance(results, Iterable):
+        raise InvalidOutput(uid, method, _shown(results), f"Yield the records, or return a list: {_listed(results)}.")
+    if type(results) is tuple and (may_be_tuple or not results):
+        return results
+    if isinstance(results, _ONE_RECORD):
+        parts = "its fields" if isinstance(results, tuple) else "its keys" if isinstance(results, dict) else "its parts"
+        advice = (
+            f"That is one record, and {parts} would become records. Yield it, or return a list: {_listed(results)}."
+        )
+        raise InvalidOutput(uid, method, _shown(results), advice)
+    return results
 
 
 def is_tagged(value: Any, uid: str) -> bool:
@@ -72,9 +74,9 @@ def is_tagged(value: Any, uid: str) -> bool:
     return True
 
 
-def _shown(found: Any) -> str:
-    return f"a {type(found).__qualname__}: {found!r:.200}"
+def _shown(results: Any) -> str:
+    return f"a {type(results).__qualname__}: {results!r:.200}"
 
 
-def _listed(found: Any) -> str:
-    return f"return [{found!r:.60}]"
+def _listed(results: Any) -> str:
+    return f"return [{results!r:.60}]"

@@ -97,7 +97,7 @@ def _change_keys(
         return
     key_groups = deployment.plan.graph.max_parallelism
     stored = restore.key_groups or key_groups
-    mine = owned(subtask.index, operator.parallelism, key_groups)
+    own_groups = owned(subtask.index, operator.parallelism, key_groups)
     handles, store = keyed_handles(restore), restore_store(deployment, environment)
     rekeying = Rekeying(
         operator.uid,
@@ -106,7 +106,7 @@ def _change_keys(
         context.descriptors,
         context.live,
         key_groups,
-        mine,
+        own_groups,
         operator.key_type,
         chained.moment,
         environment.wall_ms,
@@ -229,7 +229,7 @@ def _operator(
 
 
 def _backend(
-    operator: Operator, subtask: int, deployment: Deployment, moment: OperatorClock, mine: KeyGroupRange
+    operator: Operator, subtask: int, deployment: Deployment, moment: OperatorClock, own_groups: KeyGroupRange
 ) -> KeyedBackend:
     """Where the keyed states of an operator live: on the heap or in RocksDB, and those with a store outside."""
     config, graph, uid = deployment.state, deployment.plan.graph, operator.uid
@@ -253,7 +253,7 @@ def _backend(
             uid,
             graph.max_parallelism,
             moment,
-            key_groups=mine,
+            key_groups=own_groups,
             folder=folder,
             incremental=config.incremental,
             memory_budget=config.rocksdb.memory_bytes,
@@ -268,7 +268,7 @@ def _backend(
             moment,
             store=store,
             job=graph.job,
-            key_groups=mine,
+            key_groups=own_groups,
             attempt=int(deployment.attempt),
             restored=None if deployment.restored is None else int(deployment.restored),
             key_type=operator.key_type,

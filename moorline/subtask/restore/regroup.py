@@ -22,21 +22,21 @@ from moorline.model.key_groups import KeyGroupRange
 from moorline.state.backend import RestoredRows
 
 
-def filter_to_key_groups(one: RestoredRows, mine: KeyGroupRange, max_parallelism: int) -> RestoredRows:
-    """The same, with those rows alone whose keys are in ``mine`` of ``max_parallelism`` key groups."""
+def filter_to_key_groups(rows: RestoredRows, key_groups: KeyGroupRange, max_parallelism: int) -> RestoredRows:
+    """The same, with those rows alone whose keys are in ``key_groups`` of ``max_parallelism`` key groups."""
 
     def tables() -> Iterator[pa.Table]:
-        for table in one.tables():
+        for table in rows.tables():
             if "key" not in table.column_names:
-                path = one.handle.file.path if one.handle.file is not None else one.handle.state
+                path = rows.handle.file.path if rows.handle.file is not None else rows.handle.state
                 raise SnapshotCorrupt(path, "it has no key column")
             groups = _key_groups(table["key"], max_parallelism)
-            is_mine = (groups >= mine.first) & (groups < mine.end)
+            is_kept = (groups >= key_groups.first) & (groups < key_groups.end)
             column = table.schema.get_field_index("key_group")
             table = table.set_column(column, "key_group", pa.array(groups, table["key_group"].type))
-            yield table.filter(pa.array(is_mine))
+            yield table.filter(pa.array(is_kept))
 
-    return replace(one, handle=one.handle.cut(mine.first, mine.end), tables=tables)
+    return replace(rows, handle=rows.handle.cut(key_groups.first, key_groups.end), tables=tables)
 
 
 def _key_groups(column: pa.ChunkedArray, max_parallelism: int) -> npt.NDArray[np.int64]:
@@ -45,10 +45,10 @@ def _key_groups(column: pa.ChunkedArray, max_parallelism: int) -> npt.NDArray[np
         return keys.int_key_groups(column.to_numpy(), max_parallelism)
     encode: Callable[[Any], bytes] = bytes if pa.types.is_binary(column.type) else keys.encode
     known: dict[Any, int] = {}
-    found = np.empty(len(column), np.int64)
+    groups = np.empty(len(column), np.int64)
     for number, key in enumerate(column.to_pylist()):
         group = known.get(key)
         if group is None:
             group = known[key] = keys.encoded_key_group(encode(key), max_parallelism)
-        found[number] = group
-    return found
+        groups[number] = group
+    return groups

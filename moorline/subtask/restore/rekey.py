@@ -89,13 +89,13 @@ class Rekeying:
         descriptors: dict[str, StateDescriptor],
         live: dict[str, State],
         max_parallelism: int,
-        mine: KeyGroupRange,
+        own_groups: KeyGroupRange,
         key_type: Any,
         moment: OperatorClock,
         wall_ms: Callable[[], int],
     ) -> None:
         self._uid, self._rekey, self._backend, self._live = uid, rekey, backend, live
-        self._descriptors, self._mine, self._key_type = descriptors, mine, key_type
+        self._descriptors, self._own_groups, self._key_type = descriptors, own_groups, key_type
         self._max_parallelism, self._moment, self._wall_ms = max_parallelism, moment, wall_ms
         #: By state: the new keys that have content already (of a map, keys and entries), and its stamp if it has one.
         self._seen: dict[str, dict[Any, int | None]] = {name: {} for name in descriptors}
@@ -130,7 +130,7 @@ class Rekeying:
             self._backend.flush()
 
     def _check_place(self, handles: Sequence[KeyedHandle]) -> None:
-        """What nobody carries over must be dropped by name, as without a change of keys."""
+        """Raise for restored state that is neither carried over nor dropped by name, as without a change of keys."""
         for handle in handles:
             for state, kind, type_name in handle.states:
                 if isinstance(handle, StoreHandle):
@@ -152,12 +152,12 @@ class Rekeying:
         return True
 
     def _new_key(self, key: Any) -> Any:
-        """What stands for the key to carry over to, or NO_KEY if it is not ours or not wanted."""
+        """The identity of the key to carry over to, or NO_KEY if it is not ours or not wanted."""
         try:
             new = self._rekey.key(key)
             if new is None:
                 return NO_KEY
-            if keys.key_group(new, self._max_parallelism) not in self._mine:
+            if keys.key_group(new, self._max_parallelism) not in self._own_groups:
                 return NO_KEY
             return self._backend.identities.of(new)
         except MoorlineError:

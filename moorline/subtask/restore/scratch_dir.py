@@ -3,7 +3,7 @@
     moorline-<host>-<pid>-<job>-<uid>-<subtask>-<attempt>-<random>
 
 No two subtasks ever have the same one, so an older attempt that is still alive does no harm. A worker that was killed
-could not remove its own; whoever comes next to the same place on the same host does, if no process has its pid.
+could not remove its own; the next one in the same place on the same host does, if no process has its pid.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def make_local_folder(parent: str | None, job: str, uid: str, subtask: int, atte
 
 def _remove_left_behind(where: Path, host: str) -> None:
     for path in where.glob(f"moorline-{host}-*-*"):
-        found = re.match(rf"moorline-{host}-(\d+)-", path.name)
-        if found and not _is_alive(int(found[1])):
+        owner = re.match(rf"moorline-{host}-(\d+)-", path.name)
+        if owner and not _is_alive(int(owner[1])):
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -29,26 +29,26 @@ def keyed_handles(restore: OperatorRestore) -> list[KeyedHandle]:
     return [handle for handle in restore.keyed if not isinstance(handle, RawHandle)]
 
 
-def as_stored(handles: Iterable[KeyedHandle], mine: KeyGroupRange, store: BlobStore | None) -> Iterator[Restored]:
-    """What handles have of some key groups, in the form that it is stored in."""
+def as_stored(handles: Iterable[KeyedHandle], key_groups: KeyGroupRange, store: BlobStore | None) -> Iterator[Restored]:
+    """The state of handles in some key groups, in its stored form."""
     for handle in handles:
         assert store is not None
         if isinstance(handle, NativeHandle):
             yield RestoredFiles(handle, partial(fetch_files, handle, store))
         else:
-            yield RestoredRows(handle, partial(file_rows, handle, mine, store))
+            yield RestoredRows(handle, partial(file_rows, handle, key_groups, store))
 
 
 def as_rows(
-    handles: Iterable[KeyedHandle], mine: KeyGroupRange, store: BlobStore | None, scratch: Scratch
+    handles: Iterable[KeyedHandle], key_groups: KeyGroupRange, store: BlobStore | None, scratch: Scratch
 ) -> Iterator[RestoredRows]:
     """The same in rows, whatever it is stored in. A state that has none in native files is left out."""
     for handle in handles:
         assert store is not None
         if not isinstance(handle, NativeHandle):
-            yield RestoredRows(handle, partial(file_rows, handle, mine, store))
+            yield RestoredRows(handle, partial(file_rows, handle, key_groups, store))
             continue
-        common = mine & handle.key_groups
+        common = key_groups & handle.key_groups
         for state, kind, type_name in handle.states:
             tables = partial(_native_rows, handle, state, common, store, scratch)
             if any(table.num_rows for table in tables()):
@@ -61,20 +61,20 @@ def _native_rows(
     return (rows.table for rows in rows_of(handle, key_groups, store, scratch, {state}))
 
 
-def read_raw(restore: OperatorRestore, mine: KeyGroupRange, store: BlobStore | None) -> dict[int, bytes]:
+def read_raw(restore: OperatorRestore, key_groups: KeyGroupRange, store: BlobStore | None) -> dict[int, bytes]:
     """The raw keyed state of some key groups."""
-    found: dict[int, bytes] = {}
+    raw: dict[int, bytes] = {}
     for handle in restore.keyed:
         if isinstance(handle, RawHandle):
             assert store is not None
-            for table in file_rows(handle, mine, store):
-                found.update(zip(table["key_group"].to_pylist(), table["value"].to_pylist()))
-    return found
+            for table in file_rows(handle, key_groups, store):
+                raw.update(zip(table["key_group"].to_pylist(), table["value"].to_pylist()))
+    return raw
 
 
 def read_elements(restore: OperatorRestore, store: BlobStore | None) -> RestoredElements:
     """The elements of every operator state, with their stored types."""
-    found: RestoredElements = {}
+    elements: RestoredElements = {}
     for state, slices in restore.elements.items():
         for part in slices:
             handle = part.handle
@@ -87,8 +87,8 @@ def read_elements(restore: OperatorRestore, store: BlobStore | None) -> Restored
                     handle.file.path if handle.file else "the manifest",
                     f"state {state!r} should have {handle.count} elements and has {len(encoded)}",
                 )
-            found.setdefault(state, []).append((handle.type, encoded[part.start : part.stop]))
-    return found
+            elements.setdefault(state, []).append((handle.type, encoded[part.start : part.stop]))
+    return elements
 
 
 def plain_elements(state: str, parts: list[tuple[str, list[bytes]]]) -> list[Any]:

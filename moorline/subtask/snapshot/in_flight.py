@@ -71,7 +71,7 @@ def feedback_origins(plan: Plan, subtask: SubtaskId, unaligned: bool) -> list[Or
 
 @dataclass(frozen=True)
 class Waiting:
-    """What waits at one input, channel by channel, as it was when the snapshot was taken."""
+    """The frames that wait at one input, channel by channel, as they were when the snapshot was taken."""
 
     origin: Origin
     copies: list[FrameCopy]
@@ -109,26 +109,30 @@ def restored(
     for uid in reversed(deployment.plan.vertices[subtask.vertex].operators):
         operator = graph.by_uid[uid]
         for share in restores[uid].in_flight if uid in restores else ():
-            one = share.handle
-            if one.pickled and not deployment.state.unaligned and not operator.may_unpickle(one.upstream, one.tag):
+            handle = share.handle
+            if (
+                handle.pickled
+                and not deployment.state.unaligned
+                and not operator.may_unpickle(handle.upstream, handle.tag)
+            ):
                 raise InFlightPickled(uid, f"checkpoint {deployment.restored}")
-            origin = Origin(uid, one.upstream, one.tag, one.side, one.partitioning, loop=one.loop)
+            origin = Origin(uid, handle.upstream, handle.tag, handle.side, handle.partitioning, loop=handle.loop)
             yield origin, _frames(share, operator, subtask.index, graph.max_parallelism, store)
 
 
 def _frames(
     share: InFlightShare, operator: Operator, subtask: int, max_parallelism: int, store: BlobStore | None
 ) -> Iterator[bytes]:
-    one = share.handle
-    where = one.file.path if one.file else "the manifest"
-    encoded = one.inline
-    if one.file is not None:
+    handle = share.handle
+    where = handle.file.path if handle.file else "the manifest"
+    encoded = handle.inline
+    if handle.file is not None:
         assert store is not None
-        encoded = snapshots.read_elements(store, one.file)
-    if len(encoded) != one.count:
-        raise SnapshotCorrupt(where, f"{len(encoded)} runs of records are in flight, and should be {one.count}")
+        encoded = snapshots.read_elements(store, handle.file)
+    if len(encoded) != handle.count:
+        raise SnapshotCorrupt(where, f"{len(encoded)} runs of records are in flight, and should be {handle.count}")
     for element in encoded[share.first :: share.step]:
-        records, stamps = _decode(element, one.pickled, where)
+        records, stamps = _decode(element, handle.pickled, where)
         if share.key_groups is not None:
             records, stamps = _of_keys(records, stamps, share, operator, subtask, max_parallelism)
         if records:
@@ -158,13 +162,13 @@ def _of_keys(
     max_parallelism: int,
 ) -> tuple[list[Any], list[int] | None]:
     """Those whose key belongs to us."""
-    key_of, mine = operator.key_selector(share.handle.side), share.key_groups
-    assert mine is not None
+    key_of, key_groups = operator.key_selector(share.handle.side), share.key_groups
+    assert key_groups is not None
     wanted = []
     for record in records:
         try:
             key = key_of(record)
-            wanted.append(keys.key_group(key, max_parallelism) in mine)
+            wanted.append(keys.key_group(key, max_parallelism) in key_groups)
         except (keys.NotAKey, TypeError) as error:
             raise InvalidKey(operator.uid, f"{key!r:.200}", f"{record!r:.500}", str(error)) from None
         except MoorlineError:

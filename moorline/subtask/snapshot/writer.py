@@ -49,10 +49,10 @@ class Writer:
         checkpoint: int,
         subtask: int,
         attempt: int,
-        mine: KeyGroupRange,
+        key_groups: KeyGroupRange,
         waiting: Sequence[Waiting] = (),
     ) -> None:
-        self._store, self._captured, self._mine, self._waiting = store, captured, mine, waiting
+        self._store, self._captured, self._key_groups, self._waiting = store, captured, key_groups, waiting
         self._checkpoint, self._subtask, self._attempt = checkpoint, subtask, attempt
 
     def __call__(self) -> list[OperatorHandles]:
@@ -79,21 +79,21 @@ class Writer:
         return ElementsHandle(state, mode, len(encoded), file=file, type=type_name)
 
     def _in_flight(self, waiting: list[Waiting]) -> Iterator[InFlightHandle]:
-        for one in waiting:
-            encoded, records, pickled = one.encode()
+        for queue in waiting:
+            encoded, records, pickled = queue.encode()
             if not records:
                 continue
             file = None
             if sum(map(len, encoded)) > INLINE_BYTES:
-                file = snapshots.write_elements(self._store, self._path(one.origin.uid, "in-flight"), encoded)
-            origin = one.origin
+                file = snapshots.write_elements(self._store, self._path(queue.origin.uid, "in-flight"), encoded)
+            origin = queue.origin
             yield InFlightHandle(
                 upstream=origin.upstream,
                 tag=origin.tag,
                 side=origin.side,
                 partitioning=origin.partitioning,
-                first=self._mine.first,
-                end=self._mine.end,
+                first=self._key_groups.first,
+                end=self._key_groups.end,
                 records=records,
                 count=len(encoded),
                 pickled=pickled,
@@ -131,8 +131,8 @@ class Writer:
     def _rows(self, uid: str, state: str, kind: str, type_name: str, table: pa.Table, increment: bool) -> FileHandle:
         file = snapshots.write_rows(self._store, self._path(uid, state), table)
         groups = table["key_group"]
-        mine = KeyGroupRange(groups[0].as_py(), groups[-1].as_py() + 1)
-        return file_handle(state, kind, type_name, mine, table.num_rows, file, increment)
+        written = KeyGroupRange(groups[0].as_py(), groups[-1].as_py() + 1)
+        return file_handle(state, kind, type_name, written, table.num_rows, file, increment)
 
     def _native(self, uid: str, part: Files) -> NativeHandle:
         files = list(part.known.values())
@@ -140,7 +140,7 @@ class Writer:
             if name not in part.known:
                 target = self._path(uid, "native", "bin")
                 files.append(NativeFile(name, snapshots.write_file(self._store, target, path)))
-        first, end = self._mine.first, self._mine.end
+        first, end = self._key_groups.first, self._key_groups.end
         states = list(part.states)
         return NativeHandle(first, end, "rocksdb", files, states)
 
@@ -163,9 +163,9 @@ class Writer:
 
     def _pieces(self, chain: list[FileHandle], fresh_rows: int) -> Iterable[KeyGroupRange]:
         count = 1 + (sum(h.rows for h in chain) + fresh_rows) // FOLD_ROWS
-        width = max(1, -(-(self._mine.end - self._mine.first) // count))
-        for first in range(self._mine.first, self._mine.end, width):
-            yield KeyGroupRange(first, min(first + width, self._mine.end))
+        width = max(1, -(-(self._key_groups.end - self._key_groups.first) // count))
+        for first in range(self._key_groups.first, self._key_groups.end, width):
+            yield KeyGroupRange(first, min(first + width, self._key_groups.end))
 
     def _read(self, chain: list[FileHandle], groups: KeyGroupRange) -> Iterator[tuple[pa.Table, bool]]:
         for handle in chain:

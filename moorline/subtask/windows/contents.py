@@ -1,4 +1,4 @@
-"""What is kept of a window until it fires: all records, a reduction, an accumulator, or a list for each of two sides.
+"""The contents of a window until it fires: all records, a reduction, an accumulator, or a list for each of two sides.
 
 Each kind answers the same few questions about the window that the scope of its states points at. ``take`` and
 ``absorb`` move contents from one window to another when windows merge.
@@ -34,7 +34,7 @@ class Contents(Protocol):
     def add(self, record: Any, timestamp: int | None, side: int) -> None: ...
 
     def elements(self, window: Window) -> Any:
-        """What the window function gets; None if there is nothing."""
+        """The elements for the window function; None if there are none."""
         ...
 
     def clear(self) -> None: ...
@@ -186,7 +186,7 @@ class Evicted(Collected):
 
 
 def contents_of(spec: WindowSpec, function: Any, bind: Bind) -> Contents:
-    """What an operator with this function keeps of its windows."""
+    """The contents that an operator with this function keeps of its windows."""
     combine = function if spec.combine is None else spec.combine
     if spec.contents == "sides":
         return Sides(bind, spec.types)

@@ -1,4 +1,4 @@
-"""What triggers and window functions see of the runtime: time, timers and state of the window they are asked about.
+"""The contexts of triggers and window functions: time, timers and state of the window they are asked about.
 
 There is one context of each kind per operator. It points at the current key and window, which the operator sets.
 """

@@ -21,7 +21,7 @@ Side = dict[str, tuple[list[Any], list[int]]]
 
 
 class WindowResults:
-    """What has been made and is not passed on yet."""
+    """Results that are not passed on yet."""
 
     def __init__(self, operator: ChainedOperator) -> None:
         self._operator = operator
