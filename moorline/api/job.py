@@ -29,7 +29,7 @@ from moorline.errors import (
     ParallelismTooHigh,
     UnconnectedStream,
 )
-from moorline.model.graph import Graph, Input, Operator, Partitioning
+from moorline.model.graph import Graph, Input, Operator, OperatorKind, Partitioning
 from moorline.model.key_groups import MAX_KEY_GROUPS, default_max_parallelism
 from moorline.model.options import STEP_OPTIONS, check_options, checks_options
 
@@ -147,7 +147,9 @@ class Job(AnswersForeignNames):
         if self._max_parallelism is not None and parallelism > self._max_parallelism:
             raise ParallelismTooHigh(uid, parallelism, self._max_parallelism)
         checked = _checked_options(uid, options or {})
-        operator = Operator(uid, name, kind, parallelism, function, inputs, checked, is_generated, has_its_own)
+        operator = Operator(
+            uid, name, OperatorKind(kind), parallelism, function, inputs, checked, is_generated, has_its_own
+        )
         states = declared_states(function)
         if states and not operator.is_keyed:
             raise KeyedStateWithoutKey(uid, tuple(states))

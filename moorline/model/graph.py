@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -50,6 +50,21 @@ class Partitioning(Enum):
     BROADCAST = "broadcast"  # every one of them
 
 
+class OperatorKind(StrEnum):
+    """Kinds of operators. Each is the text that uids are made of and people see."""
+
+    SOURCE = "source"
+    TIMESTAMPS = "timestamps"
+    MAP = "map"
+    FILTER = "filter"
+    FLAT_MAP = "flat_map"
+    PROCESS = "process"
+    CO_PROCESS = "co_process"
+    BROADCAST_PROCESS = "broadcast_process"
+    WINDOW = "window"
+    SINK = "sink"
+
+
 @dataclass(frozen=True)
 class Input:
     """A source of an operator's records: the operator before and how records are partitioned."""
@@ -79,8 +94,7 @@ class Operator:
 
     uid: str
     name: str
-    #: source, timestamps, map, filter, flat_map, process, co_process, broadcast_process, window or sink
-    kind: str
+    kind: OperatorKind
     parallelism: int
     #: The user's function, source or sink.
     function: Any
@@ -186,7 +200,7 @@ class Plan:
 
     def source_subtasks(self) -> Iterator[SubtaskId]:
         for vertex in self.vertices:
-            if self.graph.by_uid[vertex.operators[0]].kind == "source":
+            if self.graph.by_uid[vertex.operators[0]].kind == OperatorKind.SOURCE:
                 for index in range(vertex.parallelism):
                     yield SubtaskId(vertex.id, index)
 

@@ -13,6 +13,7 @@ from typing import Any
 from moorline.api.functions.base import FilterFunction, FlatMapFunction, Function, MapFunction, OutputTag
 from moorline.errors import InvalidOutput, MoorlineError
 from moorline.model.closed_functions import keeps_nothing
+from moorline.model.graph import OperatorKind
 from moorline.model.immutable import IMMUTABLE
 from moorline.state.backend import NO_KEY
 from moorline.subtask.operators.base import ChainedOperator, OperatorContext, take, user_code_failed
@@ -81,10 +82,10 @@ class MapOperator(FunctionOperator):
         for cls, method in ((MapFunction, "map"), (FilterFunction, "filter"), (FlatMapFunction, "flat_map")):
             if isinstance(f, cls):
                 self._call = getattr(f, method)
-        if self.operator.kind == "flat_map":
+        if self.operator.kind == OperatorKind.FLAT_MAP:
             self._call = many(self._call, self.operator.uid, "flat_map", may_be_tuple=True)
         # Several results of one call may share what is in them.
-        self._keeps_nothing = self.operator.kind != "flat_map" and keeps_nothing(f)
+        self._keeps_nothing = self.operator.kind != OperatorKind.FLAT_MAP and keeps_nothing(f)
 
     def _keyed(self, records: list[Any], timestamps: list[int] | None) -> Callable[[Any], Any]:
         """The function, called for these records in turn: each has its key and its timestamp."""
@@ -110,14 +111,14 @@ class MapOperator(FunctionOperator):
         counts: list[int] = []
         try:
             match self.operator.kind:
-                case "filter":
+                case OperatorKind.FILTER:
                     if own is None:
                         kept = [bool(call(r)) for r in iterator]
                         out = list(compress(records, kept))
                     else:
                         out, kept = self._filtered(call, iterator, own)
                     timestamps = timestamps and list(compress(timestamps, kept))
-                case "map":
+                case OperatorKind.MAP:
                     out = [call(r) for r in iterator] if own is None else self._mapped(call, iterator, own)
                 case _:
                     out = []
@@ -134,7 +135,7 @@ class MapOperator(FunctionOperator):
                 self.backend.current.key, self.moment.timestamp = NO_KEY, None
         if self.backend is not None:
             self.backend.flush()
-        if OutputTag.exists and self.operator.kind != "filter":
+        if OutputTag.exists and self.operator.kind != OperatorKind.FILTER:
             self._refuse_tags(out, records, counts)
         self.records_in += len(records)
         self.emit(out, timestamps)

@@ -28,6 +28,7 @@ from moorline.api.state.descriptors import MapStateDescriptor, StateDescriptor
 from moorline.api.state.states import MapState, State
 from moorline.api.streams import describe
 from moorline.errors import MoorlineError, TimerWithoutHandler, UnknownState
+from moorline.model.graph import OperatorKind
 from moorline.model.immutable import IMMUTABLE
 from moorline.state.backend import NO_KEY, CurrentKey, KeyedBackend, Namespace
 from moorline.subtask.operators.base import OperatorContext, take, user_code_failed
@@ -143,7 +144,11 @@ class ProcessOperator(FunctionOperator):
             first, second = (many(m, uid, m.__name__, may_be_tuple=True) for m in (f.flat_map1, f.flat_map2))
             methods = [lambda value, ctx: first(value), lambda value, ctx: second(value)]
         else:
-            names = ["process_element"] if self.operator.kind == "process" else ["process_element1", "process_element2"]
+            names = (
+                ["process_element"]
+                if self.operator.kind == OperatorKind.PROCESS
+                else ["process_element1", "process_element2"]
+            )
             methods = [many_of_element(getattr(f, name, f), uid, name) for name in names]
         return [Side(m, context, self.operator.key_selector(n)) for n, m in enumerate(methods)]
 

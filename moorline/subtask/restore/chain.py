@@ -14,7 +14,7 @@ from moorline.api.functions.source_function import SinkFunction, SourceFunction
 from moorline.api.state.external import ExternalStore
 from moorline.errors import StateIncompatible
 from moorline.failpoints import failpoint
-from moorline.model.graph import Operator
+from moorline.model.graph import Operator, OperatorKind
 from moorline.model.ids import SubtaskId
 from moorline.model.key_groups import KeyGroupRange, covering, owned
 from moorline.model.wire.deployment import Deployment, OperatorRestore
@@ -206,23 +206,23 @@ def _operator(
     """The operator by its kind. ``ends``: restored positions of a source, committables of a sink."""
     operator, attempt = place.operator, deployment.attempt
     match operator.kind:
-        case "source" if isinstance(operator.function, SourceFunction):
+        case OperatorKind.SOURCE if isinstance(operator.function, SourceFunction):
             return SourceFunctionOperator(place, context)
-        case "source":
+        case OperatorKind.SOURCE:
             return SourceOperator(place, attempt, ends)
-        case "sink" if isinstance(operator.function, SinkFunction):
+        case OperatorKind.SINK if isinstance(operator.function, SinkFunction):
             return SinkFunctionOperator(place, context)
-        case "sink":
+        case OperatorKind.SINK:
             return SinkOperator(place, deployment.plan.graph.job, attempt, ends)
-        case "timestamps":
+        case OperatorKind.TIMESTAMPS:
             return TimestampsOperator(place)
-        case "process" if deployment.state.one_key and isinstance(operator.function, Reduction):
+        case OperatorKind.PROCESS if deployment.state.one_key and isinstance(operator.function, Reduction):
             return BatchReduceOperator(place, context)
-        case "process" | "co_process":
+        case OperatorKind.PROCESS | OperatorKind.CO_PROCESS:
             return ProcessOperator(place, context)
-        case "broadcast_process":
+        case OperatorKind.BROADCAST_PROCESS:
             return BroadcastOperator(place, context)
-        case "window":
+        case OperatorKind.WINDOW:
             return window_operator(place, context)
         case _:
             return MapOperator(place, context)
@@ -286,4 +286,6 @@ def restore_store(deployment: Deployment, environment: Environment) -> BlobStore
 
 def _is_end(operator: Operator) -> bool:
     """Are its elements positions or committables, as its own operator wrote them?"""
-    return operator.kind in ("source", "sink") and not isinstance(operator.function, (SourceFunction, SinkFunction))
+    return operator.kind in (OperatorKind.SOURCE, OperatorKind.SINK) and not isinstance(
+        operator.function, (SourceFunction, SinkFunction)
+    )
