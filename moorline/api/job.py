@@ -111,11 +111,11 @@ class Job(AnswersForeignNames):
             operators = {**operators, uid: replace(operators[uid], parallelism=number)}
         highest = max((o.parallelism for o in operators.values()), default=1)
         key_groups = self._max_parallelism or default_max_parallelism(highest)
-        if not any(o.kind == "source" for o in operators.values()):
+        if not any(o.is_source for o in operators.values()):
             raise NothingToRun(self.name)
         read = {i.upstream for o in operators.values() for i in o.inputs}
         for operator in operators.values():
-            if operator.kind != "sink" and operator.uid not in read:
+            if not operator.is_sink and operator.uid not in read:
                 raise UnconnectedStream(operator.uid)
             if operator.parallelism > key_groups:
                 raise ParallelismTooHigh(operator.uid, operator.parallelism, key_groups)

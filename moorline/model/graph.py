@@ -107,6 +107,14 @@ class Operator:
     has_own_parallelism: bool = False
 
     @property
+    def is_source(self) -> bool:
+        return self.kind == OperatorKind.SOURCE
+
+    @property
+    def is_sink(self) -> bool:
+        return self.kind == OperatorKind.SINK
+
+    @property
     def is_keyed(self) -> bool:
         return any(i.partitioning is Partitioning.HASH for i in self.inputs)
 
@@ -200,7 +208,7 @@ class Plan:
 
     def source_subtasks(self) -> Iterator[SubtaskId]:
         for vertex in self.vertices:
-            if self.graph.by_uid[vertex.operators[0]].kind == OperatorKind.SOURCE:
+            if self.graph.by_uid[vertex.operators[0]].is_source:
                 for index in range(vertex.parallelism):
                     yield SubtaskId(vertex.id, index)
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from moorline.errors import SnapshotCorrupt
-from moorline.model.manifest import FileHandle
+from moorline.model.manifest import FileHandle, RawHandle
 from moorline.state.evolution.untyped import raw_type
 from moorline.state.heap.rows import NAMESPACE
 from moorline.state.types.names import parse, parse_map
@@ -50,14 +50,22 @@ def value_types(kind: str, type_name: str, state: str) -> dict[str, pa.DataType]
                 return {"value": raw_type(parse(type_name)).arrow}
 
 
+def needed_columns(kind: str) -> set[str]:
+    """The columns that a state of this kind always has.
+
+    >>> sorted(needed_columns("map"))
+    ['key', 'key_group', 'map_key', 'value']
+    """
+    keys = {"key"} if kind != RawHandle.kind else set()
+    return {"key_group", "value"} | keys | ({"map_key"} if kind == "map" else set())
+
+
 def check_columns(schema: pa.Schema, handle: FileHandle) -> None:
     """The columns of a file are those that its handle says it has. Raises :class:`SnapshotCorrupt`."""
     path = handle.file.path if handle.file is not None else "the manifest"
     expected = FIXED | value_types(handle.kind, handle.type, handle.state) | {"gone": pa.bool_()}
-    needed = {"key_group", "value"} | ({"key"} if handle.kind != "raw" else set())
-    needed |= {"map_key"} if handle.kind == "map" else set()
     names = schema.names
-    if len(set(names)) < len(names) or not needed <= set(names):
+    if len(set(names)) < len(names) or not needed_columns(handle.kind) <= set(names):
         raise SnapshotCorrupt(path, f"it has the columns {', '.join(names)!r:.200}")
     for field in schema:
         fits = field.type in _KEYS if field.name == "key" else field.type == expected.get(field.name)

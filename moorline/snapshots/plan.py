@@ -24,7 +24,7 @@ from moorline.api.state.states import State, declared_states
 from moorline.errors import InFlightNowhere, KeysChanged, MaxParallelismChanged, StateIncompatible
 from moorline.model.graph import Graph, Operator
 from moorline.model.keys.kinds import ANY, kinds_of_selector
-from moorline.model.manifest import Manifest, NativeHandle, OperatorEntry
+from moorline.model.manifest import Manifest, NativeHandle, OperatorEntry, RawHandle
 from moorline.model.options import checks_options
 from moorline.protocol.redistribution import DEALT_OUT_ANEW, check_inputs, key_groups_of, stored_key_groups
 from moorline.snapshots.compatibility import conversions, other_kind, stored_states, with_key_kinds
@@ -184,7 +184,7 @@ def _operator(entry: OperatorEntry, operator: Operator) -> list[StatePlan]:
             verdict, note = _declared(entry.uid, declared[name], kind, type_name)
         elif name in dropped:
             verdict, note = "dropped", "named in drop_states"
-        elif name.startswith(_OURS) or kind == "raw":
+        elif name.startswith(_OURS) or kind == RawHandle.kind:
             verdict, note = "matches", "kept by the operator itself"
         elif _may_ask(operator):
             verdict, note = "unknown", "not declared on the class; the function may ask for it in open()"

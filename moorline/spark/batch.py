@@ -36,7 +36,7 @@ from moorline.api.watermarks import WatermarkStrategy
 from moorline.driver.before_start import check_ends
 from moorline.errors import InvalidArgument, InvalidLoop, JobFailed
 from moorline.model.config.state import StateConfig
-from moorline.model.graph import Graph, Operator, OperatorKind, Plan, Vertex
+from moorline.model.graph import Graph, Operator, Plan, Vertex
 from moorline.model.ids import Attempt, SubtaskId
 from moorline.model.wire.deployment import Deployment
 from moorline.protocol.lowering import lower
@@ -211,7 +211,7 @@ def _hellos(spark: SparkSession, stage: int, width: int, partitions: int = 1) ->
 
 
 def _sources(graph: Graph) -> list[Operator]:
-    return [o for o in graph.operators if o.kind == OperatorKind.SOURCE]
+    return [o for o in graph.operators if o.is_source]
 
 
 def _is_bounded(operator: Operator) -> bool:

@@ -17,7 +17,7 @@ from moorline.api.sinks import Sink, SinkContext, SinkWriter
 from moorline.api.sources import Source
 from moorline.driver.before_start import check_ends
 from moorline.errors import InvalidArgument, StateTypeMismatch
-from moorline.model.graph import Graph, OperatorKind
+from moorline.model.graph import Graph
 from moorline.model.ids import SubtaskId
 from moorline.model.options import checks_options
 from moorline.spark.batch import begin, plan_of, to_rows
@@ -77,7 +77,7 @@ def to_dataframe(
 
 def _only(graph: Graph, output: str | None, schema: StructType) -> Graph:
     """The job as far as one of its outputs needs it, with rows instead of that output."""
-    sinks = [o for o in graph.operators if o.kind == OperatorKind.SINK]
+    sinks = [o for o in graph.operators if o.is_sink]
     for operator in sinks:
         if getattr(operator.function, "has_effects", True):
             advice = "A DataFrame cannot commit what other sinks write. Run the job with mo.run, or leave it out."

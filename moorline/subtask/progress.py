@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from moorline.model.graph import OperatorKind
 from moorline.model.wire.messages import Progress
 from moorline.subtask.environment import Environment
 from moorline.subtask.inputs import Inputs
@@ -44,7 +43,7 @@ class Meter:
         """How far the subtask is. Called from another thread, so it looks at numbers only."""
         busy, back_pressured, idle = self._times.totals()
         # Records that a sink at the end of the chain has written are out as well.
-        written = sum(o.records_in for o in self._operators if o.operator.kind == OperatorKind.SINK)
+        written = sum(o.records_in for o in self._operators if o.operator.is_sink)
         return Progress(
             records_in=self._operators[0].records_in if self._operators else 0,
             records_out=self._output.records_out + written,

@@ -62,7 +62,7 @@ def graph_of(
     steps = list(job._operators)[inputs:]
     if len(steps) != 1:
         raise InvalidArgument("build", steps, "A harness runs exactly one step.")
-    if made is None and job._operators[steps[0]].kind == "sink":
+    if made is None and job._operators[steps[0]].is_sink:
         if not inputs:
             raise InvalidArgument("build", steps, "A sink has an input.")
     elif made is None:

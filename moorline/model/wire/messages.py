@@ -82,7 +82,7 @@ class Progress(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Noticed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """Something that the people who run the job should know. Told once for each operator and kind."""
+    """A warning for the people who run the job. Sent once for each operator and kind."""
 
     uid: str
     kind: str

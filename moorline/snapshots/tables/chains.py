@@ -23,7 +23,7 @@ import pyarrow as pa
 from moorline.errors import SnapshotCorrupt
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import FileHandle, KeyedHandle, NativeHandle
-from moorline.snapshots.columns import FIXED, check_columns, value_types
+from moorline.snapshots.columns import FIXED, check_columns, needed_columns, value_types
 from moorline.snapshots.rows import Scratch, file_rows, rows_of, shape_of_native
 from moorline.state.folding import fold, with_encoded_keys
 from moorline.storage.blobs import BlobStore
@@ -51,9 +51,12 @@ class Chain:
         """The newest: an older base may have an older one."""
         return self._kind_and_type()[1]
 
+    @property
+    def newest(self) -> KeyedHandle:
+        return self.handles[-1]
+
     def _kind_and_type(self) -> tuple[str, str]:
-        newest = self.handles[-1]
-        return next((kind, type_name) for name, kind, type_name in newest.states if name == self.state)
+        return next((kind, type_name) for name, kind, type_name in self.newest.states if name == self.state)
 
     @property
     def everything(self) -> KeyGroupRange:
@@ -102,9 +105,7 @@ def shape_of(chain: Chain, store: BlobStore, scratch: Scratch) -> Shape:
 def columns_of(chain: Chain, shape: Shape) -> pa.Schema:
     """The columns that :func:`chain_rows` is to give."""
     types = FIXED | value_types(chain.kind, chain.type, chain.state) | {"key": shape.key}
-    wanted = {"key_group", "value"} | shape.optional
-    wanted |= {"key"} if chain.kind != "raw" else set()
-    wanted |= {"map_key"} if chain.kind == "map" else set()
+    wanted = needed_columns(chain.kind) | shape.optional
     return pa.schema([(name, types[name]) for name in _ORDER if name in wanted])
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
-from moorline.model.manifest import NativeHandle
+from moorline.model.manifest import NativeHandle, RawHandle
 from moorline.model.options import checks_options
 from moorline.snapshots.tables.catalog import StateInfo
 from moorline.snapshots.tables.reader import SnapshotReader
@@ -145,18 +145,19 @@ def _change(info: StateInfo, ident: tuple[Any, Any, Any], old: Any, new: Any) ->
     if old == new:
         return
     encoded, window, _ = ident
-    if info.kind == "timers":
-        old, new = sorted(old or []), sorted(new or [])
-        if old == new:
-            return
-    if info.kind not in ("list", "timers"):
-        old, new = (None if v is None else v[0] for v in (old, new))
-        map_key = (new or old)[0] if info.kind == "map" else None
-        old, new = (v[1] if v is not None and info.kind == "map" else v for v in (old, new))
-        old, new = _shown(info, old), _shown(info, new)
-    else:
-        map_key = None
-        old, new = ([_shown(info, v) for v in vs] if vs else None for vs in (old, new))
+    map_key = None
+    match info.kind:
+        case "timers":
+            old, new = sorted(old or []) or None, sorted(new or []) or None
+            if old == new:
+                return
+        case "list":
+            old, new = ([_shown(info, v) for v in vs] if vs else None for vs in (old, new))
+        case "map":
+            map_key = (new or old)[0][0]
+            old, new = (None if vs is None else _shown(info, vs[0][1]) for vs in (old, new))
+        case _:
+            old, new = (None if vs is None else _shown(info, vs[0]) for vs in (old, new))
     what = "added" if old is None else "removed" if new is None else "changed"
     key = _key(encoded) if isinstance(encoded, bytes) else encoded
     yield Change(what, info.uid, info.state, key, window, old, new, map_key)
@@ -172,7 +173,7 @@ def _piece(reader: SnapshotReader, info: StateInfo, piece: KeyGroupRange) -> pa.
 def _grouped(table: pa.Table, info: StateInfo) -> dict[tuple[Any, Any, Any], list[Any]]:
     """The values under each key, namespace and map key."""
     groups: dict[tuple[Any, Any, Any], list[Any]] = {}
-    idents = table["key_group"] if info.kind == "raw" else with_encoded_keys(table)["key"]
+    idents = table["key_group"] if info.kind == RawHandle.kind else with_encoded_keys(table)["key"]
     windows: list[Any] = [None] * len(table)
     if "namespace" in table.column_names:
         windows = [None if n is None else (n["start"], n["end"]) for n in table["namespace"].to_pylist()]

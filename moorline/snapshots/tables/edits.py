@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from moorline.api.state.descriptors import MapStateDescriptor, StateDescriptor
 from moorline.errors import InvalidArgument
+from moorline.model.manifest import RawHandle, StoreHandle
 from moorline.snapshots.tables.chains import Chain
 from moorline.snapshots.tables.rows import check_unique, sort_rows
 from moorline.snapshots.tables.values import check_key_groups, check_stored, stored_column
@@ -59,12 +60,12 @@ def transformed(
         types = dict(zip(("map_key", "value"), parse_map(chain.type) if chain.kind == "map" else ("", chain.type)))
         for at, field in enumerate(table.schema):
             column = made[field.name]
-            if field.name in ("map_key", "value") and chain.kind not in ("raw", "store"):
+            if field.name in ("map_key", "value") and not isinstance(chain.newest, (RawHandle, StoreHandle)):
                 column = check_stored(types[field.name], column, chain.state)
             elif column.type != field.type:
                 raise InvalidArgument(f"column {field.name!r}", column.type, f"It has to stay {field.type}.")
             made = made.set_column(at, field, column)
-        if chain.kind == "raw":
+        if isinstance(chain.newest, RawHandle):
             yield made.sort_by("key_group")
             continue
         try:

@@ -72,8 +72,7 @@ def make_rows(layout_: Layout, table: pa.Table) -> pa.Table:
     elif layout_.kind == "timers":
         columns["namespace"] = pa.nulls(len(table), NAMESPACE)
     value_type = layout_.type
-    if layout_.kind == "map":
-        assert layout_.map_key is not None
+    if layout_.map_key is not None:
         map_key_type, value_type = parse_map(layout_.type)
         columns["map_key"] = stored_column(map_key_type, table[layout_.map_key], where)
     if isinstance(layout_.value, str):

@@ -50,7 +50,7 @@ def built(builder: JobBuilder) -> Job:
 
 def _check(operator: Operator) -> None:
     function = operator.function
-    if operator.kind == "source" and getattr(function, "is_bounded", None) is False:
+    if operator.is_source and getattr(function, "is_bounded", None) is False:
         raise InvalidArgument(
             f"source {operator.uid!r}",
             function,
@@ -88,9 +88,9 @@ class _Prepared(SimulatedJob):
         return replace(graph, operators=tuple(map(self._prepared, graph.operators)))
 
     def _prepared(self, operator: Operator) -> Operator:
-        if operator.kind == "source" and not isinstance(operator.function, SourceFunction):
+        if operator.is_source and not isinstance(operator.function, SourceFunction):
             return replace(operator, function=PacedSource(operator.function, self.pace))
-        if operator.kind == "sink" and not isinstance(operator.function, Collect):
+        if operator.is_sink and not isinstance(operator.function, Collect):
             return replace(operator, function=LedgerSink(ledger_of(self.job.name, operator.uid)))
         return operator
 
@@ -124,7 +124,7 @@ class JobSimulation(Simulation):
         self._sinks = {
             ledger_of(job.name, o.uid): o.uid
             for o in graph.operators
-            if o.kind == "sink" and not isinstance(o.function, Collect)
+            if o.is_sink and not isinstance(o.function, Collect)
         }
         self._stores = {d.store for o in graph.operators for d in _descriptors(o) if d.store is not None}
         self.results: Results = {}

@@ -129,7 +129,7 @@ class Simulation:
 
     @property
     def injected(self) -> Counter[str]:
-        """How often each fault was injected, by its name."""
+        """The number of times that each fault was injected, by its name."""
         return self.injection.injected
 
     def simulated(self, parallelism: int, version: int) -> SimulatedJob:
