@@ -247,7 +247,10 @@ def run_stage(packed: bytes, stage: int | SubtaskId, batches: Iterator[pa.Record
 def begin(
     packed: bytes, stage: int | SubtaskId, batches: Iterator[pa.RecordBatch]
 ) -> tuple[BatchSubtask, Iterator[None]]:
-    """The subtask of this Spark task, and its steps. ``stage``: or which subtask it is, if that is known."""
+    """The subtask of this Spark task, and its steps.
+
+    ``stage``: or the subtask, if ``batches`` is a partition of the DataFrame that it reads.
+    """
     # As in a streaming job: records come and go by the thousand and hardly ever form cycles.
     gc.set_threshold(200_000, 20, 50)
     context = TaskContext.get()
@@ -258,7 +261,10 @@ def begin(
     plan = deployment.plan
     environment = Environment(time.monotonic, lambda report: None, _in_no_background, None)
     if isinstance(stage, SubtaskId):
-        return (subtask := BatchSubtask(deployment, stage, environment)), subtask.steps(batches)
+        source = _dataframe_of(plan, plan.vertices[stage.vertex])
+        assert source is not None
+        source.batches = batches
+        return (subtask := BatchSubtask(deployment, stage, environment)), subtask.steps(iter(()))
     first = next(iter(batches))
     slot = first.column(1)[0].as_py() & 0xFFFF
     subtask = BatchSubtask(deployment, plan.at(stage, slot), environment)
@@ -273,8 +279,7 @@ def _read_frame(
     """The function that Spark runs on every partition of a DataFrame that is a source."""
     context = TaskContext.get()
     assert context is not None
-    DataFrameSource.batches = batches
-    return run_in(packed, SubtaskId(vertex, context.partitionId()), iter(()))
+    return run_in(packed, SubtaskId(vertex, context.partitionId()), batches)
 
 
 def _in_no_background(work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row
@@ -53,7 +53,7 @@ class DataFrameSource(Source):
 
     is_bounded = True
     #: In a worker: the partition that is read.
-    batches: ClassVar[Iterator[pa.RecordBatch] | None] = None
+    batches: Iterator[pa.RecordBatch] | None = None
 
     def __init__(self, frame: DataFrame, records: Records) -> None:
         if not isinstance(frame, DataFrame) or frame.isStreaming:
@@ -75,9 +75,8 @@ class DataFrameSource(Source):
 
     def open(self, ctx: SourceContext) -> SourceReader:
         """A reader of the partition."""
-        batches = DataFrameSource.batches
-        assert batches is not None
-        return _PartitionReader(self, batches)
+        assert self.batches is not None
+        return _PartitionReader(self, self.batches)
 
 
 class _PartitionReader(SourceReader):
