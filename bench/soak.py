@@ -204,8 +204,11 @@ def run_small(spark: SparkSession, number: int, folder: Path) -> None:
     if number % 10 == 5:
         wait_until(lambda: len(handle.checkpoints) >= 1 or not handle.is_active)
         handle.stop()
-    with suppress(JobFailed):
+    try:
         handle.wait()
+    except JobFailed:
+        # A failed job keeps its last checkpoint for people to go on from, if it came that far: nothing is left behind.
+        shutil.rmtree(folder / "checkpoints" / handle.job, ignore_errors=True)
     shutil.rmtree(folder / "out", ignore_errors=True)
 
 
