@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -82,12 +83,14 @@ def ha(request: pytest.FixtureRequest) -> mo.StorageLease | mo.ZooKeeper:
 def test_the_first_driver_leads_and_the_second_waits_while_it_lives(drivers, ha, caplog):
     caplog.set_level(logging.INFO, logger="moorline")
     store = MemoryStore()
+    # A leader that gets no processor for two thirds of this has lost the lead, and rightly.
+    ha = replace(ha, ttl="6s")
     first = drivers(store, ha)
     eventually(lambda: first.leads, "the first leads")
     second = drivers(store, ha)
     eventually(lambda: second.status is S.WAITING, "the second waits")
-    # Several times as long as a dead leader would be waited for.
-    time.sleep(5)
+    # Twice as long as a dead leader would be waited for.
+    time.sleep(12)
     assert (second.leads, second.status, first.status) == (False, S.WAITING, S.STARTING)
     assert "waiting, because process" in caplog.text
 
