@@ -226,7 +226,10 @@ def test_a_driver_that_comes_back_to_life_gives_way_and_changes_nothing(tmp_path
         last_words = zombie.report()
         assert last_words is not None, zombie.log()
         assert last_words.get("error", "").startswith("Fenced"), last_words
-    assert everything_below(tmp_path / name) == before
+    after = everything_below(tmp_path / name)
+    assert {path: after.get(path) for path in before} == before
+    # Its workers may still upload files of a checkpoint that no entry will ever name: the next sweep takes them.
+    assert [path for path in after if path not in before and "/data/" not in path] == []
 
 
 def everything_below(folder: Path) -> dict[str, bytes]:
