@@ -39,12 +39,8 @@ class MapKeys:
 
     def __init__(self, key_type: StoredType, state: str) -> None:
         self._type, self._state = key_type, state
+        #: The Python type of a key that can be read back from its row key alone; None: the row has the key as well.
         self._exact = _EXACT.get(key_type.name)
-
-    @property
-    def is_exact(self) -> bool:
-        """Can a key be read back from its row key alone?"""
-        return self._exact is not None
 
     def row(self, key: Any) -> bytes:
         """The ending of a map key's row."""
