@@ -133,14 +133,14 @@ class History(HistoryLog):
         self._store.delete(garbage)
         return len(garbage)
 
-    def unnamed(self) -> list[UnnamedFile]:
+    def unnamed(self) -> list[UnnamedFile] | None:
         """The data files that no checkpoint names, if this is still ours to look after.
 
-        A damaged or lost entry may name files that we would take for unnamed, so with one about there are none.
+        None: it cannot be told, because a damaged or lost entry may name files that we would take for unnamed.
         """
         records = self._look_as_owner().records
         if any(r.damage for r in records):
-            return []
+            return None
         named = _named(records)
         unnamed = [(blob.path, origin_of(blob.path)) for blob in self._store.list(DATA) if blob.path not in named]
         return [UnnamedFile(path, *origin) for path, origin in unnamed if origin is not None]

@@ -31,6 +31,7 @@ import logging
 import uuid
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from enum import Enum
 from typing import Any
 
 from moorline.errors import BlobMissing, Fenced, InvalidTransition, SnapshotCorrupt, StorageError
@@ -56,6 +57,14 @@ def look_at_history(store: BlobStore) -> Look:
 def read_history(store: BlobStore) -> list[Record]:
     """The records of :func:`look_at_history`."""
     return look_at_history(store).records
+
+
+class Standing(Enum):
+    """How an entry that we have just put stands in the history."""
+
+    HIGHEST = "nothing is above it"
+    FOLLOWED = "an entry above it counts it in"
+    TOO_LATE = "its number was used and freed before"
 
 
 class HistoryLog:
@@ -187,25 +196,25 @@ class HistoryLog:
             used = look.next_checkpoint
             origin = savepoint if is_fresh or stopped_at else ""
             claim = self._claim(attempt, now_ms, is_fresh, used, savepoint=origin, stopped_at=stopped_at)
-            written = self._put_claim(number, look, claim)
-            if written is None:
+            if not self._put_claim(number, look, claim):
                 continue
             self._attempt = Attempt(attempt)
-            self._keep(written, records)
             self._remove_claims()
             return self._attempt
 
-    def _put_claim(self, number: int, look: Look, claim: Claim) -> Record | None:
+    def _put_claim(self, number: int, look: Look, claim: Claim) -> bool:
         planned = Record(number, entry_path(number), claim)
         going = [r for r in superseded([*look.records, planned], ()) if isinstance(r.entry, Claim)]
         below = look.records[-1] if look.records and look.records[-1].seq == number - 1 else None
         written, data = self._encoded(number, look.records, going, claim, below.digest if below is not None else "")
         if not self._files.append(number, data, looks_after_error=True):
-            return None
-        if self._came_too_late(number, data):
+            return False
+        standing = self._standing(number, data)
+        if standing is Standing.TOO_LATE:
             self._files.remove([number])
-            return None
-        return written
+            return False
+        self._keep(written, look.records, standing)
+        return True
 
     def _encoded(
         self, number: int, below: list[Record], going: Iterable[Record], entry: Entry, after: str
@@ -259,13 +268,14 @@ class HistoryLog:
             if written:
                 break
             self._pass_over(number)
-        if self._came_too_late(number, data):
+        standing = self._standing(number, data)
+        if standing is Standing.TOO_LATE:
             self._files.remove([number])
             raise self._fenced(self.read())
-        self._keep(record, self._known_records)
+        self._keep(record, self._known_records, standing)
 
-    def _keep(self, record: Record, below: list[Record]) -> None:
-        """Remember an entry of ours, and move the head to it.
+    def _keep(self, record: Record, below: list[Record], standing: Standing) -> None:
+        """Remember an entry of ours, and move the head to it unless there is a higher entry, whose writer does that.
 
         The head is evidence and no part of publishing: if it cannot be moved now, the next entry moves it.
         """
@@ -273,6 +283,8 @@ class HistoryLog:
         self._known_records = [*below, record]
         used = next_checkpoint([r.entry for r in self._known_records if r.entry is not None])
         self._last = Statement(record.seq, record.digest, used, record.place)
+        if standing is not Standing.HIGHEST:
+            return
         path = head_path(record.seq, record.digest, used)
         try:
             self._store.put_if_absent(path, b"{}\n")
@@ -288,20 +300,22 @@ class HistoryLog:
         gone = set(numbers)
         self._known_records = [r for r in self._known_records if r.seq not in gone]
 
-    def _came_too_late(self, number: int, data: bytes) -> bool:
-        """Was the number at which we have just put ``data`` used and freed before? The module says why this tells."""
+    def _standing(self, number: int, data: bytes) -> Standing:
+        """How ``data``, which we have just put at ``number``, stands. The module says why this tells."""
         while True:
             above = [n for n, _ in self._files.list() if n > number]
             if not above:
-                return False
+                return Standing.HIGHEST
             with suppress(BlobMissing):
                 origin = entries.origin(self._store.get(entry_path(above[-1])))
                 # If the highest is damaged we leave our entry where it is: taking it back could do harm.
                 if origin is None or (origin.place is not None and origin.place.number != above[-1]):
-                    return False
+                    return Standing.FOLLOWED
                 if origin.place is not None:
-                    return origin.place.digest_of(number) not in ("", entries.digest(data))
-                return self._precedes_another(number, data)
+                    is_late = origin.place.digest_of(number) not in ("", entries.digest(data))
+                else:
+                    is_late = self._precedes_another(number, data)
+                return Standing.TOO_LATE if is_late else Standing.FOLLOWED
 
     def _precedes_another(self, number: int, data: bytes) -> bool:
         """For entries of earlier versions, which name the one right below them alone."""
@@ -326,7 +340,7 @@ class HistoryLog:
         if origin is None or origin.writer != self._writer:
             raise Fenced(self._store.url, self.attempt, entry.attempt)
         record = Record(number, path, entry, None, entries.digest(data), origin.writer, origin.after, origin.place)
-        self._keep(record, self._known_records)
+        self._keep(record, self._known_records, Standing.HIGHEST)
 
     def _fenced(self, records: list[Record]) -> Fenced:
         # Without an attempt of our own if we never learned that our first claim had succeeded.

@@ -12,6 +12,7 @@ from moorline.errors import HistoryBroken, InvalidArgument, JobNotEnded
 from moorline.model.manifest import Claim
 from moorline.snapshots.fsck import Verdict
 from moorline.storage.log import read_history
+from moorline.storage.stores.memory import MemoryStore
 from moorline.storage.stores.open import open_store
 
 
@@ -73,3 +74,17 @@ def test_nothing_is_given_up_beside_a_driver_that_may_run():
         mo.give_up(url, [number])
     assert open_store(url).list() == before
     mo.give_up(url, [number], take_over=True)
+
+
+def test_a_job_that_ends_beside_a_damaged_entry_says_that_unused_files_may_be_left(caplog):
+    store = MemoryStore()
+    checkpoints = mo.Checkpoints("memory://small", interval="1s", retained=3)
+    world = World(store=store, checkpoints=checkpoints).run()
+    world.complete()
+    newest = store.list("history/")[-1].path
+    store.delete([newest])
+    store.put(newest, b"not an entry")
+    world.finish()
+    assert world.status is mo.JobStatus.FINISHED
+    assert not world.supervision.is_tidy
+    assert "`moorline fsck` names it" in caplog.text

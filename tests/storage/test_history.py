@@ -13,7 +13,7 @@ from moorline.errors import Fenced, InvalidTransition, StorageError
 from moorline.model.manifest import Claim
 from moorline.storage.blobs import BlobStore
 from moorline.storage.history import History
-from moorline.storage.layout import entry_path
+from moorline.storage.layout import entry_path, head_of
 from moorline.storage.segments import verify
 from moorline.storage.stores.memory import MemoryStore
 
@@ -206,6 +206,8 @@ def test_a_checkpoint_published_just_before_a_takeover_stands() -> None:
     store.before = take_over
     publish(first, store, 1)
     assert story(inner) == ["1c1", "2m1:1", "3c2"]
+    heads = [head_of(blob.path) for blob in inner.list("head/")]
+    assert [head[0] for head in heads if head is not None] == [3], "the head is that of who took over"
     with pytest.raises(Fenced):
         publish(first, store, 2)
 

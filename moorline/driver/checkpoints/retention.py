@@ -91,7 +91,8 @@ class Retention:
         if not self._housekeeping.is_due(now_ms):
             return
         try:
-            doomed = self._housekeeping.looked(self._history.unnamed(), in_flight, self._unsure, now_ms)
+            unnamed = self._history.unnamed() or []
+            doomed = self._housekeeping.looked(unnamed, in_flight, self._unsure, now_ms)
             if doomed:
                 self._history.drop(doomed)
                 log.info("%d files that no checkpoint names were deleted", len(doomed))
@@ -104,19 +105,25 @@ class Retention:
 
     def tidy_up(self, last_completed: int) -> bool:
         """Leave nothing behind but the checkpoints that are to be retained: the job is over here. Is that so?"""
+        url = self._history.store.url
         for _ in range(TRIES):
             try:
                 self._resolve_unsure(last_completed)
                 is_retained = self.delete_superfluous(bases=())
-                doomed = self._housekeeping.at_the_end(self._history.unnamed(), self._unsure)
-                self._history.drop(doomed)
+                unnamed = self._history.unnamed()
+                if unnamed is None:
+                    log.warning(
+                        "unused files may be left in %s: a damaged entry of the history may need them. "
+                        "`moorline fsck` names it, and once it is given up the next start deletes them",
+                        url,
+                    )
+                    return False
+                self._history.drop(self._housekeeping.at_the_end(unnamed, self._unsure))
                 if is_retained and not self._unsure:
                     return True
             except StorageError as error:
                 log.warning("unused files could not be deleted: %s", error)
-        log.warning(
-            "unused files are left in %s: the next start deletes them, and so does mo.sweep", self._history.store.url
-        )
+        log.warning("unused files are left in %s: the next start deletes them, and so does mo.sweep", url)
         return False
 
     def _resolve_unsure(self, published: int) -> None:
