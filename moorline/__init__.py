@@ -32,7 +32,14 @@ from moorline.api.functions.connected import (
 )
 from moorline.api.functions.source_function import SinkFunction, SourceFunction
 from moorline.api.job import Job
-from moorline.api.sinks import DeliveryGuarantee, Sink, SinkContext, SinkWriter
+from moorline.api.sinks import (
+    CommitterContext,
+    DeliveryGuarantee,
+    GlobalCommitter,
+    Sink,
+    SinkContext,
+    SinkWriter,
+)
 from moorline.api.sources import Source, SourceContext, SourceReader
 from moorline.api.state.combining import AggregatingState, FoldingState, ReducingState
 from moorline.api.state.descriptors import (
@@ -161,6 +168,7 @@ __all__ = [
     "CoGroupFunction",
     "CoMapFunction",
     "CoProcessFunction",
+    "CommitterContext",
     "ConnectedStreams",
     "Console",
     "Context",
@@ -182,6 +190,7 @@ __all__ = [
     "FoldingState",
     "FoldingStateDescriptor",
     "Function",
+    "GlobalCommitter",
     "GlobalWindow",
     "GlobalWindows",
     "Handle",

@@ -38,7 +38,8 @@ GROUPS = {
         TimeEvictor WindowFunction ProcessWindowFunction JoinFunction CoGroupFunction ProcessJoinFunction""",
     "Sources": """from_items generate read_files from_dataframe BrokenRecord Source SourceReader SourceContext
         SourceFunction""",
-    "Sinks": """collect print discard write_files to_dataframe Sink SinkWriter SinkContext DeliveryGuarantee
+    "Sinks": """collect print discard write_files to_dataframe Sink SinkWriter SinkContext
+        GlobalCommitter CommitterContext DeliveryGuarantee
         SinkFunction""",
     "State in outside stores": "memory_state postgres_state redis_state ExternalStore",
     "Configuration": """Checkpoints RocksDb NoRestart FixedDelay FailureRate ExponentialDelay Autoscale StorageLease

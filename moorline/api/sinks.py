@@ -13,6 +13,11 @@ Each call gets the order of events like this:
 A notification may get lost, so a commit can cover more than one checkpoint, and the last one at the end of a
 bounded job covers everything.
 
+**Commits in one step.** A table wants one commit for each checkpoint, not one from each worker. A sink that sets
+:attr:`Sink.commits_on_driver` is not committed in the workers: the driver gathers the committables of all subtasks from
+the published checkpoint and gives them to a :class:`GlobalCommitter`, and subtasks keep theirs in their snapshots until
+that has succeeded.
+
 In a batch job there is one ``prepare``, at the end of each Spark task; ``commit`` is called once, on the driver, when
 all of them have succeeded. Several attempts at a task may stage something, and may have the same attempt number: put
 something unique into each name.
@@ -46,6 +51,8 @@ class SinkContext:
     attempt: int
     #: What :meth:`SinkWriter.snapshot` returned, dealt out anew if the parallelism has changed.
     restored: tuple[Any, ...] = ()
+    #: The line of checkpoints that it writes for, see :attr:`CommitterContext.lineage`.
+    lineage: str = ""
 
 
 class SinkWriter(Generic[T_contra]):
@@ -71,6 +78,55 @@ class SinkWriter(Generic[T_contra]):
         """Called once, at the end or after a failure. What was not prepared is given up."""
 
 
+@dataclass(frozen=True)
+class CommitterContext:
+    """The place of a committer in its job.
+
+    >>> CommitterContext(job="orders", uid="table", attempt=1, lineage="5f1e").uid
+    'table'
+    """
+
+    job: str
+    uid: str
+    attempt: int
+    #: A word for the line of checkpoints, another one for each start that does not go on from a checkpoint of its own.
+    #: With the number of a checkpoint it tells commits apart, also those of a job of the same name that began anew.
+    lineage: str
+
+
+class GlobalCommitter:
+    """The committer of a sink on the driver: one step for all subtasks of a checkpoint.
+
+    An attempt has one. It is called by one thread at a time, which is not the driver's own, so it may take its time;
+    meanwhile nothing of that checkpoint is confirmed, and the job goes on. What it raises fails the attempt, and the
+    next one commits again.
+
+    >>> class OneList(GlobalCommitter):
+    ...     def __init__(self):
+    ...         self.versions = {}
+    ...     def commit(self, lineage, checkpoint, committables):
+    ...         self.versions.setdefault((lineage, checkpoint), committables)
+    >>> table = OneList()
+    >>> for _ in range(2):
+    ...     table.commit("5f1e", 7, ["file-1", "file-2"])
+    >>> table.versions
+    {('5f1e', 7): ['file-1', 'file-2']}
+    """
+
+    def commit(self, lineage: str, checkpoint: int, committables: list[Any], /) -> None:
+        """Make all of these visible in one step, or none.
+
+        Called once for each checkpoint that staged something, in their order, and again after a restart because it is
+        unknown whether it happened: a commit that was made before, by this driver or by another that is half dead and
+        does it at the same moment, must change nothing. ``lineage`` and ``checkpoint`` tell commits apart; write them
+        together with the data.
+        """
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Called once, at the end of the attempt."""
+
+
 class Sink(Generic[T_contra]):
     """The end of a stream: a system that takes records."""
 
@@ -79,6 +135,8 @@ class Sink(Generic[T_contra]):
     has_effects: bool = True
     #: The name by which ``result.collected(name)`` finds its records, if that is where they go.
     collects: str | None = None
+    #: Does the driver commit for all subtasks, by :meth:`open_committer`? Then :meth:`commit` is never called.
+    commits_on_driver: bool = False
 
     def check(self) -> None:
         """Called once on the driver, before anything is started: raise here what can be known to go wrong.
@@ -93,6 +151,10 @@ class Sink(Generic[T_contra]):
 
     def commit(self, committables: list[Any], /) -> None:
         """Make them visible. Called in the worker; repeating it is harmless."""
+
+    def open_committer(self, ctx: CommitterContext, /) -> GlobalCommitter:
+        """Make the committer of an attempt, if :attr:`commits_on_driver`. Called on the driver."""
+        raise NotImplementedError
 
     def roll_back(self, job: str, uid: str, checkpoint: int, /) -> None:
         """Called on the driver before ``checkpoint`` is restored: undo what was committed for those after it.

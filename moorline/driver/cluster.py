@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.messages import Order
+
+
+class Background(Protocol):
+    """A way to have work done off the driver's thread: the work of one line in its order, that of others beside it."""
+
+    def __call__(self, line: str, work: Callable[[], Any], done: Callable[[BaseException | None], None], /) -> None:
+        """Call ``work`` on another thread, and then ``done`` on the driver's, with the error if there was one."""
+        ...
 
 
 class Cluster(Protocol):
@@ -22,6 +31,11 @@ class Cluster(Protocol):
 
     def cancel(self) -> None:
         """End the running attempt."""
+        ...
+
+    @property
+    def background(self) -> Background:
+        """What takes long is done there."""
         ...
 
     def has_room(self, slots: int) -> bool:

@@ -6,9 +6,11 @@ The claim comes first. From then on nothing that an older attempt does can chang
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+import uuid
+from dataclasses import dataclass, field, replace
 
 from moorline.api.sinks import Sink
+from moorline.driver.committing import Committables, committables_in, global_sinks
 from moorline.driver.processes import is_alive
 from moorline.errors import (
     HistoryBroken,
@@ -50,13 +52,15 @@ class Start:
     given_up: frozenset[int] = frozenset()
     #: The size of the snapshot that it starts from.
     snapshot_bytes: int = 0
+    #: What that snapshot has staged for the driver to commit.
+    committables: Committables = field(default_factory=dict)
 
 
 def start_without_storage(graph: Graph, attempt: Attempt, config: RunConfig) -> Start:
     """An attempt of a job without checkpoints: empty, or from a savepoint."""
     if config.savepoint is not None:
         return _from_savepoint(graph, attempt, None, config, 1, [])
-    return Start(Deployment(lower(graph), attempt, state=config.state), 1, [])
+    return Start(Deployment(lower(graph), attempt, state=config.state, lineage=_new_lineage()), 1, [])
 
 
 def _from_savepoint(
@@ -90,9 +94,22 @@ def _from_savepoint(
     restores = redistribute(manifest, plan, f"the snapshot {store.url}", config.allow_non_restored_state)
     log.debug("attempt %d: restore %s", attempt, store.url)
     deployment = Deployment(
-        plan, attempt, CheckpointId(manifest.checkpoint), restores, url, store.url, state=config.state
+        plan,
+        attempt,
+        CheckpointId(manifest.checkpoint),
+        restores,
+        url,
+        store.url,
+        state=config.state,
+        lineage=_new_lineage(),
     )
-    return Start(deployment, max(next_number, manifest.checkpoint + 1), completed, snapshot_bytes=manifest.size)
+    return Start(
+        deployment,
+        max(next_number, manifest.checkpoint + 1),
+        completed,
+        snapshot_bytes=manifest.size,
+        committables=_staged_in(manifest, graph, store),
+    )
 
 
 def start_from_storage(
@@ -201,7 +218,8 @@ def _start(
     if isinstance(decision, StartEmpty):
         if decision.back_to is not None:
             _roll_back(graph, decision.back_to)
-        return Start(Deployment(lower(graph), attempt, location=url, state=config.state), next_number, completed)
+        deployment = Deployment(lower(graph), attempt, location=url, state=config.state, lineage=_new_lineage())
+        return Start(deployment, next_number, completed)
     manifest = decision.manifest
     check_types(manifest, graph)
     manifest = with_key_kinds(manifest, graph, history.store)
@@ -214,8 +232,10 @@ def _start(
     snapshot = f"checkpoint {manifest.checkpoint} in {url}"
     restores = redistribute(manifest, plan, snapshot, config.allow_non_restored_state)
     restored = CheckpointId(manifest.checkpoint)
-    deployment = Deployment(plan, attempt, restored, restores, url, state=config.state)
-    return Start(deployment, next_number, completed, frozenset(given_up), manifest.size)
+    line = manifest.lineage or _new_lineage()
+    deployment = Deployment(plan, attempt, restored, restores, url, state=config.state, lineage=line)
+    staged = _staged_in(manifest, graph, history.store)
+    return Start(deployment, next_number, completed, frozenset(given_up), manifest.size, staged)
 
 
 def refuse_beside_another(records: list[Record], history: History, job: str) -> None:
@@ -230,6 +250,15 @@ def refuse_beside_another(records: list[Record], history: History, job: str) -> 
     lives = is_alive(claim.process, newest.writer) if claim.process else False
     if not claim.ended and lives is not False:
         raise JobNotEnded(job, history.store.url, bool(lives), claim.attempt)
+
+
+def _new_lineage() -> str:
+    return uuid.uuid4().hex
+
+
+def _staged_in(manifest: Manifest, graph: Graph, store: BlobStore) -> Committables:
+    handles = [subtask for operator in manifest.operators for subtask in operator.subtasks]
+    return committables_in(handles, global_sinks(graph).keys(), store)
 
 
 def _with_key_groups(manifest: Manifest, graph: Graph) -> Graph:

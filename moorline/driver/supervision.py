@@ -158,6 +158,7 @@ class Supervision(ObservedJob):
             return
         self._finished_stats += current.checkpoints.stats
         current.has_ended = True
+        current.checkpoints.commits.close()
         self._queries.ended(f"attempt {attempt} has ended")
         self.results = results or {}  # before another thread sees that the job has finished
         event = on.AttemptEnded(
@@ -229,7 +230,7 @@ class Supervision(ObservedJob):
         if action.rescale is not None:
             self._launcher.graph = self._pending.graph(action.rescale)
         try:
-            current = self._launcher.prepare(action.stopped, self._cluster.send, now_ms)
+            current = self._launcher.prepare(action.stopped, self._cluster, now_ms)
         except StorageError as error:
             return on.LaunchFailed(error, cause_of(str(error), error.can_pass), now_ms)
         except MoorlineError as error:

@@ -259,6 +259,8 @@ class Manifest(msgspec.Struct, frozen=True, tag="checkpoint", tag_field="kind"):
     created_ms: int
     operators: list[OperatorEntry]
     format: int = FORMAT
+    #: A word for the line of checkpoints that it belongs to: see :attr:`moorline.CommitterContext.lineage`.
+    lineage: str = ""
 
     def files(self) -> list[SnapshotFile]:
         return [f for o in self.operators for s in o.subtasks for f in s.files()]

@@ -22,6 +22,7 @@ from moorline.api.job import Job
 from moorline.api.state.operator_state import CheckpointedFunction, ListCheckpointed
 from moorline.api.state.states import State, declared_states
 from moorline.errors import InFlightNowhere, KeysChanged, MaxParallelismChanged, StateIncompatible
+from moorline.model.connector_states import CONNECTOR_STATES
 from moorline.model.graph import Graph, Operator
 from moorline.model.keys.kinds import ANY, kinds_of_selector
 from moorline.model.manifest import Manifest, NativeHandle, OperatorEntry, RawHandle
@@ -34,7 +35,6 @@ from moorline.snapshots.folders import open_snapshot
 REFUSED = ("LOST", "IMPOSSIBLE")
 #: What belongs to the machinery and not to the user's function.
 _OURS = ("timers:", "store:", "#", "window-contents", "merging-window-set", "trigger.", "window.")
-_OF_THE_ENDS = ("positions", "committables", "writer")
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def _all(entry: OperatorEntry, verdict: str, note: str) -> list[StatePlan]:
     return [
         StatePlan(entry.uid, name, kind, verdict, note, *sizes.get(name, (0, 0)))
         for name, kind in states.items()
-        if name not in _OF_THE_ENDS or verdict == "LOST"
+        if name not in CONNECTOR_STATES or verdict == "LOST"
     ]
 
 
@@ -194,7 +194,8 @@ def _operator(entry: OperatorEntry, operator: Operator) -> list[StatePlan]:
     for name, mode in _element_states(entry).items():
         rows, size = sizes.get(name, (0, 0))
         asks = _may_ask(operator) or operator.kind in ("source", "sink", "broadcast_process")
-        verdict = "dropped" if name in dropped else "matches" if name in _OF_THE_ENDS else "unknown" if asks else "LOST"
+        known = "matches" if name in CONNECTOR_STATES else "unknown" if asks else "LOST"
+        verdict = "dropped" if name in dropped else known
         plans.append(StatePlan(entry.uid, name, mode, verdict, "operator state", rows, size))
     plans += [_new(entry.uid, d) for name, d in declared.items() if name not in {p.state for p in plans}]
     return plans

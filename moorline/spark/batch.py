@@ -31,7 +31,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from moorline.api.job import Job
-from moorline.api.sinks import Sink
+from moorline.api.sinks import CommitterContext, Sink
 from moorline.api.watermarks import WatermarkStrategy
 from moorline.driver.before_start import check_ends
 from moorline.errors import InvalidArgument, InvalidLoop, JobFailed
@@ -99,7 +99,7 @@ def run(
         sinks = [o for o in plan.graph.operators if isinstance(o.function, Sink)]
         try:
             results = _collect(spark, plan, object_reuse)
-            _commit(sinks, results)
+            _commit(plan.graph.job, sinks, results)
         finally:
             # In a batch job what is staged is of no use to a later run, also if this one has failed.
             for sink in sinks:
@@ -139,13 +139,20 @@ def _failure_text(failure: Exception) -> str:
     return ours[-1].strip() if ours else exchange.in_short(failure)
 
 
-def _commit(sinks: list[Operator], results: list[tuple[str, str, list[Any]]]) -> None:
+def _commit(job: str, sinks: list[Operator], results: list[tuple[str, str, list[Any]]]) -> None:
     """Everything has been computed and staged: make it visible."""
     for sink in sinks:
         staged = [
             c for kind, uid, committables in results if kind == "staged" and uid == sink.uid for c in committables
         ]
-        if staged:
+        if staged and sink.function.commits_on_driver:
+            lineage = staged[0][0]
+            committer = sink.function.open_committer(CommitterContext(job, sink.uid, 1, lineage))
+            try:
+                committer.commit(lineage, 1, [committable for _, committable in staged])
+            finally:
+                committer.close()
+        elif staged:
             sink.function.commit(staged)
 
 
@@ -175,7 +182,8 @@ def to_rows(
     """The whole job. ``last``: what runs in the last stage instead of :func:`run_stage`, and what its rows are."""
     settings.check(spark, is_pipelined=False)
     settings.same_python(spark)
-    packed = shipping.pack(Deployment(plan, Attempt(1), state=StateConfig(one_key=True, object_reuse=object_reuse)))
+    state = StateConfig(one_key=True, object_reuse=object_reuse)
+    packed = shipping.pack(Deployment(plan, Attempt(1), state=state, lineage=uuid.uuid4().hex))
     rows: DataFrame | None = None
     for stage, width in enumerate(plan.widths):
         run_in, schema = (run_stage, SCHEMA) if last is None or stage + 1 < len(plan.widths) else last

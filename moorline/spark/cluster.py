@@ -11,6 +11,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from moorline import failpoints
+from moorline.driver.background import BackgroundThreads
 from moorline.driver.control.server import ControlServer
 from moorline.driver.loop import DriverLoop
 from moorline.errors import SparkUnsuitable
@@ -42,6 +43,7 @@ class SparkCluster:
         self._group = ""
         self._cancelled = threading.Event()
         self._thread: threading.Thread | None = None
+        self.background = BackgroundThreads(loop, job)
 
     def launch(self, deployment: Deployment) -> None:
         attempt = deployment.attempt
@@ -93,6 +95,7 @@ class SparkCluster:
             raise SparkUnsuitable([f"the job would need {wanted} slots at the same time, and Spark has {free}"])
 
     def close(self) -> None:
+        self.background.close()
         if self._thread is not None:
             self._thread.join(timeout=60)
 

@@ -16,7 +16,17 @@ from moorline.model.config.run import RunConfig
 #: Made by the library and handed out, or without options.
 NOT_FOR_USERS = {
     *("BroadcastConnectedStream", "BroadcastStream", "ConnectedStreams", "KeyedStream", "Stream", "WindowedStream"),
-    *("Handle", "Result", "SinkContext", "SourceContext", "TimeWindow", "OutputTag", "RenamedFrom", "BrokenRecord"),
+    *(
+        "Handle",
+        "Result",
+        "SinkContext",
+        "CommitterContext",
+        "SourceContext",
+        "TimeWindow",
+        "OutputTag",
+        "RenamedFrom",
+        "BrokenRecord",
+    ),
     *("DeliveryGuarantee", "JobStatus", "TriggerResult"),
 }
 

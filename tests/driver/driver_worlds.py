@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import moorline as mo
@@ -24,6 +25,20 @@ class RecordingCluster:
         self.launched: list[Deployment] = []
         self.orders: list[tuple[SubtaskId, Order]] = []
         self.cancelled = 0
+        self.work: list[tuple[Callable[[], Any], Callable[[BaseException | None], None]]] = []
+
+    def background(self, line: str, work: Callable[[], Any], done: Callable[[BaseException | None], None], /) -> None:
+        self.work.append((work, done))
+
+    def do_work(self) -> None:
+        """Do what is to be done off the driver's thread, one piece of it."""
+        work, done = self.work.pop(0)
+        try:
+            work()
+        except Exception as error:
+            done(error)
+        else:
+            done(None)
 
     def launch(self, deployment: Deployment) -> None:
         self.launched.append(deployment)

@@ -13,6 +13,8 @@ from moorline.model.spelling import nearest
 
 #: May be left out: needed for some windows only, where it is asked for.
 _OPTIONAL = {"merge"}
+#: Needed if the function says so, by this attribute.
+_NEEDED_IF = {"open_committer": "commits_on_driver"}
 
 
 def similar_method(function: object, method: str) -> str:
@@ -33,6 +35,8 @@ def check_methods(function: object, where: str) -> None:
         if not cls.__module__.startswith("moorline."):
             continue
         for name, method in vars(cls).items():
+            if name in _NEEDED_IF and not getattr(function, _NEEDED_IF[name]):
+                continue
             if name in _OPTIONAL or not _is_left_to_subclasses(method) or name in vars(function):
                 continue
             if getattr(type(function), name) is method:

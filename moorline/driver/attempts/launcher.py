@@ -13,14 +13,15 @@ from moorline.driver.attempts.heartbeats import Heartbeats
 from moorline.driver.attempts.running import RunningAttempt
 from moorline.driver.checkpoints.coordinator import AttemptCheckpoints
 from moorline.driver.checkpoints.retention import Retention
+from moorline.driver.cluster import Cluster
+from moorline.driver.committing import AttemptCommits
 from moorline.driver.processes import this_process
 from moorline.driver.restore import Start, start_from_storage, start_without_storage
 from moorline.errors import MoorlineError
 from moorline.failpoints import failpoint
 from moorline.model.config.run import RunConfig
 from moorline.model.graph import Graph
-from moorline.model.ids import Attempt, SubtaskId
-from moorline.model.wire.messages import Order
+from moorline.model.ids import Attempt
 from moorline.protocol.supervision.lifecycle import JobStatus
 from moorline.protocol.supervision.requests import StoppedWith
 from moorline.storage.history import History
@@ -52,20 +53,20 @@ class Launcher:
         """The word that our entries in the history carry; empty without storage."""
         return self._history.writer if self._history is not None else ""
 
-    def prepare(
-        self, stopped: StoppedWith | None, send: Callable[[SubtaskId, Order], None], now_ms: int
-    ) -> RunningAttempt:
+    def prepare(self, stopped: StoppedWith | None, cluster: Cluster, now_ms: int) -> RunningAttempt:
         """An attempt, ready to be launched. ``stopped``: it only commits what comes before that savepoint."""
         self.tries += 1
         start = self._start(stopped)
         deployment = replace(start.deployment, is_paused=stopped is not None)
         self.restored_from.append(deployment.restored or 0)
+        commits = AttemptCommits(deployment, cluster.send, cluster.background)
         checkpoints = AttemptCheckpoints(
             deployment,
             self._config.checkpoints,
             self._retention(start, is_claimed=self._config.restore_mode == "claim" and stopped is None, now_ms=now_ms),
             start.next_checkpoint,
-            send,
+            commits,
+            cluster.send,
             now_ms,
             self._wall_ms,
             self._config.thresholds.put_aside_bytes,
@@ -73,6 +74,7 @@ class Launcher:
         heartbeats = Heartbeats(
             deployment.plan.subtasks(), self._config.heartbeat_ms, self._config.start_timeout_ms, now_ms
         )
+        commits.restored(start.committables)
         return RunningAttempt(deployment, checkpoints, now_ms, heartbeats, snapshot_bytes=start.snapshot_bytes)
 
     def _retention(self, start: Start, is_claimed: bool, now_ms: int) -> Retention | None:

@@ -21,15 +21,15 @@ from moorline.driver.checkpoints.orders import Orders, Outcome, SnapshotOrder
 from moorline.driver.checkpoints.retention import Retention
 from moorline.driver.checkpoints.sources import Sources
 from moorline.driver.checkpoints.stats import CheckpointStats, stats_of
+from moorline.driver.committing import AttemptCommits, Committables, committables_in
 from moorline.driver.journal import Journal
-from moorline.errors import FailureReason, StorageError
-from moorline.failpoints import failpoint
+from moorline.errors import FailureReason, MoorlineError, StorageError
 from moorline.model.config.checkpoints import Checkpoints
 from moorline.model.config.thresholds import THRESHOLDS
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import Manifest
 from moorline.model.wire.deployment import Deployment
-from moorline.model.wire.messages import Abort, Acknowledged, Confirm, Declined, Order, Overtake, Progress, Trigger
+from moorline.model.wire.messages import Abort, Acknowledged, Declined, Order, Overtake, Progress, Trigger
 from moorline.protocol import coordination as co
 from moorline.protocol.pacing import Pacing
 from moorline.protocol.triggering import Start, Triggering
@@ -63,6 +63,7 @@ class AttemptCheckpoints:
         config: Checkpoints | None,
         retention: Retention | None,
         next_checkpoint: int,
+        commits: AttemptCommits,
         send: Callable[[SubtaskId, Order], None],
         now_ms: int,
         wall_ms: Callable[[], int],
@@ -70,6 +71,9 @@ class AttemptCheckpoints:
     ) -> None:
         self._deployment, self._config, self._retention = deployment, config, retention
         self._send, self._wall_ms = send, wall_ms
+        self.commits = commits
+        #: By checkpoint: what it has staged for the driver to commit.
+        self._committables: dict[int, Committables] = {}
         self._journal = Journal(deployment.plan.graph.job)
         # Only where something is put aside that the exchange could hold.
         pacing = Pacing(put_aside_bytes) if config is not None and config.overtake_ms is not None else None
@@ -135,14 +139,15 @@ class AttemptCheckpoints:
         return self._orders.pop_outcomes()
 
     def pop_failure(self) -> str | None:
-        """Why the attempt cannot go on: too many checkpoints have failed since the last call."""
+        """Why the attempt cannot go on since the last call: too many checkpoints have failed, or a commit."""
         failure, self._failure = self._failure, None
-        return failure
+        return failure or self.commits.pop_failure()
 
     # --- facts -----------------------------------------------------------------------------------
 
     def time_passed(self, now_ms: int) -> None:
         """Start what is due; give up what takes too long."""
+        self.commits.time_passed(now_ms)
         self._obey(self._coordination.handle(co.TimePassed(now_ms)), now_ms)
         start = self._triggering.time_passed(now_ms)
         if start is not None:
@@ -204,7 +209,7 @@ class AttemptCheckpoints:
                 case co.OvertakeEverywhere(checkpoint):
                     self._send_to_all(Overtake(checkpoint=checkpoint))
                 case co.ConfirmEverywhere(checkpoint, final):
-                    self._confirm(checkpoint, final)
+                    self.commits.published(checkpoint, final, self._committables.pop(checkpoint, {}))
                 case co.AbortEverywhere(checkpoint, reason):
                     log.warning("checkpoint %d given up: %s", checkpoint, reason.sentence)
                     self._ended(checkpoint, False, now_ms)
@@ -233,6 +238,12 @@ class AttemptCheckpoints:
         if not savepoint:
             self._keep_stats(checkpoint, manifest, now_ms)
         self._ended(checkpoint, True, now_ms)
+        try:
+            self._committables[checkpoint] = self._staged_in(handles, savepoint)
+        except MoorlineError as error:
+            # It is there, and nothing of it is confirmed: the next attempt commits.
+            self._failure = f"what checkpoint {checkpoint} has staged cannot be read: {error}"
+            return
         self._obey(self._coordination.handle(co.Published(checkpoint)), now_ms)
         if savepoint:
             log.info("savepoint %s is complete", savepoint)
@@ -251,12 +262,12 @@ class AttemptCheckpoints:
             self._retention.publish(manifest, [c.base for n, c in self._in_flight.items() if n != checkpoint])
         return manifest
 
-    def _confirm(self, checkpoint: int, final: bool) -> None:
-        subtasks = list(self._deployment.plan.subtasks())
-        for number, subtask in enumerate(subtasks):
-            if number == len(subtasks) // 2:
-                failpoint("ckpt.notifying")
-            self._send(subtask, Confirm(checkpoint=checkpoint, final=final))
+    def _staged_in(self, handles: dict[SubtaskId, co.Handles], savepoint: str) -> Committables:
+        """What the sinks that the driver commits have staged."""
+        if not self.commits.uids:
+            return {}
+        store = open_store(savepoint) if savepoint else self._retention.store if self._retention is not None else None
+        return committables_in([h for part in handles.values() for h in part], self.commits.uids, store)
 
     def _send_to_all(self, order: Order) -> None:
         for subtask in self._deployment.plan.subtasks():

@@ -34,4 +34,4 @@ def manifest_of(
                     rekey.name if rekey is not None else "",
                 )
             )
-    return Manifest(graph.job, deployment.attempt, checkpoint, created_ms, entries)
+    return Manifest(graph.job, deployment.attempt, checkpoint, created_ms, entries, lineage=deployment.lineage)

@@ -21,6 +21,7 @@ from moorline.model.manifest import Manifest, SnapshotFile
 from moorline.protocol.housekeeping import Housekeeping
 from moorline.protocol.retention import superfluous
 from moorline.snapshots.folders import delete_savepoint
+from moorline.storage.blobs import BlobStore
 from moorline.storage.history import History
 from moorline.storage.stores.open import open_store
 
@@ -54,6 +55,11 @@ class Retention:
         #: A savepoint that is ours to delete.
         self._claimed = claimed
         self._housekeeping = Housekeeping(attempt, config.grace_ms, now_ms)
+
+    @property
+    def store(self) -> BlobStore:
+        """The store that the checkpoints lie in."""
+        return self._history.store
 
     def publish(self, manifest: Manifest, bases: Iterable[int]) -> None:
         """Publish a checkpoint. ``bases``: those that other checkpoints in flight may build on.

@@ -66,3 +66,5 @@ class Deployment:
     state: StateConfig = ON_THE_HEAP
     #: Nothing is read and nothing fires: all that is left to do is to commit and to end.
     is_paused: bool = False
+    #: The line of checkpoints that it goes on with: see :attr:`moorline.CommitterContext.lineage`.
+    lineage: str = ""

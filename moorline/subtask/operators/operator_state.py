@@ -26,6 +26,7 @@ from moorline.errors import (
     StateTypeMismatch,
     UnknownState,
 )
+from moorline.model.connector_states import CONNECTOR_STATES
 from moorline.model.key_groups import KeyGroupRange
 from moorline.state.evolution import plan as evolution
 from moorline.state.guards import Guard
@@ -33,8 +34,6 @@ from moorline.state.types.annotations import StoredType, stored
 
 #: The name of the state behind ListCheckpointed, and of raw operator state. No name of a user's begins like these.
 LIST_CHECKPOINTED, RAW = "#list-checkpointed", "#raw"
-#: What the operators around sources and sinks keep.
-OF_THE_ENDS = frozenset(("positions", "committables", "writer"))
 
 #: Elements of one state at a snapshot: state, mode, type, encoded.
 Elements = tuple[str, str, str, list[bytes]]
@@ -200,7 +199,7 @@ class OperatorState:
     def _check(self, name: str, others: dict[str, Any]) -> None:
         if self._is_closed:
             raise StateRegisteredLate(name)
-        if (name.startswith("#") and name != LIST_CHECKPOINTED) or (self._is_end and name in OF_THE_ENDS):
+        if (name.startswith("#") and name != LIST_CHECKPOINTED) or (self._is_end and name in CONNECTOR_STATES):
             raise InvalidArgument("state", name, "That name is taken. Give the state another one.")
         if name in others:
             raise InvalidArgument("state", name, "Another state of this operator has that name.")

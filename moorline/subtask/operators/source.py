@@ -10,6 +10,7 @@ from typing import Any
 
 from moorline.api.sources import Source, SourceContext, SourceReader
 from moorline.errors import MoorlineError, SnapshotCorrupt
+from moorline.model.connector_states import POSITIONS
 from moorline.model.times import MAX_TIME
 from moorline.subtask.operators.base import ChainedOperator, OperatorContext, user_code_failed
 from moorline.subtask.operators.timestamps import EventTime
@@ -90,7 +91,7 @@ class SourceOperator(ReadingOperator):
 
     def open(self) -> None:
         source: Source = self.operator.function
-        positions = dict(restored_pairs(self.operator.uid, "positions", self._restored))
+        positions = dict(restored_pairs(self.operator.uid, POSITIONS, self._restored))
         context = SourceContext(
             self.operator.uid,
             self.subtask,
@@ -133,7 +134,7 @@ class SourceOperator(ReadingOperator):
 
     def elements(self) -> PlainElements:
         assert self._reader is not None
-        return [("positions", "union", [list(item) for item in self._reader.positions().items()])]
+        return [(POSITIONS, "union", [list(item) for item in self._reader.positions().items()])]
 
     def confirmed(self, checkpoint: int) -> None:
         super().confirmed(checkpoint)

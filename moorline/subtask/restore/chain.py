@@ -14,6 +14,7 @@ from moorline.api.functions.source_function import SinkFunction, SourceFunction
 from moorline.api.state.external import ExternalStore
 from moorline.errors import StateIncompatible
 from moorline.failpoints import failpoint
+from moorline.model.connector_states import CONNECTOR_STATES
 from moorline.model.graph import Operator, OperatorKind
 from moorline.model.ids import SubtaskId
 from moorline.model.key_groups import KeyGroupRange, covering, owned
@@ -33,7 +34,7 @@ from moorline.subtask.batch.reduce import BatchReduceOperator
 from moorline.subtask.environment import Environment
 from moorline.subtask.operators.base import ChainedOperator, OperatorContext
 from moorline.subtask.operators.function import MapOperator
-from moorline.subtask.operators.operator_state import OF_THE_ENDS, OperatorState
+from moorline.subtask.operators.operator_state import OperatorState
 from moorline.subtask.operators.process import BroadcastOperator, ProcessOperator
 from moorline.subtask.operators.runtime_context import RuntimeContext
 from moorline.subtask.operators.sink import SinkOperator
@@ -162,7 +163,7 @@ def _make(
     checkpoint = None if deployment.restored is None else int(deployment.restored)
     elements = read_elements(restore, store)
     is_end = _is_end(operator)
-    own = {state: parts for state, parts in elements.items() if is_end and state in OF_THE_ENDS}
+    own = {state: parts for state, parts in elements.items() if is_end and state in CONNECTOR_STATES}
     ends = {state: plain_elements(state, parts) for state, parts in own.items()}
     users = {state: parts for state, parts in elements.items() if state not in own}
     state = OperatorState(operator.uid, users, read_raw(restore, key_groups, store), checkpoint, key_groups, is_end)
@@ -213,7 +214,7 @@ def _operator(
         case OperatorKind.SINK if isinstance(operator.function, SinkFunction):
             return SinkFunctionOperator(place, context)
         case OperatorKind.SINK:
-            return SinkOperator(place, deployment.plan.graph.job, attempt, ends)
+            return SinkOperator(place, deployment.plan.graph.job, attempt, deployment.lineage, ends)
         case OperatorKind.TIMESTAMPS:
             return TimestampsOperator(place)
         case OperatorKind.PROCESS if deployment.state.one_key and isinstance(operator.function, Reduction):

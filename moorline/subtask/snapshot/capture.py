@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from moorline.errors import StateTypeMismatch
 from moorline.failpoints import failpoint
-from moorline.model.manifest import OperatorHandles, RawHandle
+from moorline.model.connector_states import GLOBAL_COMMITTABLES
+from moorline.model.manifest import ElementsHandle, OperatorHandles, RawHandle
 from moorline.model.wire.elements import Barrier
 from moorline.state.backend import KeyedSnapshot
 from moorline.state.composite import CompositeBackend
@@ -46,6 +47,21 @@ def stage_external(operators: list[ChainedOperator], checkpoint: int) -> None:
     for operator in operators:
         if isinstance(operator.backend, CompositeBackend):
             operator.backend.stage(checkpoint)
+
+
+def staged_for_driver(operators: list[ChainedOperator]) -> list[OperatorHandles]:
+    """What sinks have staged that the driver commits: it needs that also of a snapshot that goes nowhere."""
+    handles = []
+    for operator in operators:
+        if isinstance(operator, SinkOperator) and operator.operator.function.commits_on_driver:
+            uid = operator.operator.uid
+            elements = [
+                ElementsHandle(state, mode, len(values), inline=[_encode(uid, state, value) for value in values])
+                for state, mode, values in operator.elements()
+                if state == GLOBAL_COMMITTABLES and values
+            ]
+            handles.append(OperatorHandles(uid, elements=elements))
+    return handles
 
 
 def capture(operators: list[ChainedOperator], barrier: Barrier) -> list[Captured]:

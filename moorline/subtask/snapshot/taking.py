@@ -29,7 +29,7 @@ from moorline.subtask.environment import Environment
 from moorline.subtask.operators.base import ChainedOperator
 from moorline.subtask.output import Output
 from moorline.subtask.snapshot import in_flight
-from moorline.subtask.snapshot.capture import Captured, capture, done, stage_external, stage_sinks
+from moorline.subtask.snapshot.capture import Captured, capture, done, stage_external, stage_sinks, staged_for_driver
 from moorline.subtask.snapshot.in_flight import InFlightFrames
 from moorline.subtask.snapshot.writer import Writer
 
@@ -54,7 +54,8 @@ class Snapshots:
         if self._env.store is None and not barrier.savepoint:
             stage_sinks(self._operators, barrier.checkpoint)
             stage_external(self._operators, barrier.checkpoint)
-            self._env.report(Acknowledged(checkpoint=barrier.checkpoint, operators=[], align_ms=align_ms))
+            handles = staged_for_driver(self._operators)
+            self._env.report(Acknowledged(checkpoint=barrier.checkpoint, operators=handles, align_ms=align_ms))
             return None
         began = time.perf_counter()
         captured = capture(self._operators, barrier)

@@ -24,12 +24,14 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from moorline.api.sinks import DeliveryGuarantee, Sink, SinkContext, SinkWriter
+from moorline.api.sinks import CommitterContext, DeliveryGuarantee, Sink, SinkContext, SinkWriter
 from moorline.state.types import plain
 
 Visible = Callable[[], list[Any]]
+#: A committable, with the lineage and the checkpoint that it was staged for.
+Staged = tuple[str, int, Any]
 
-JOB, UID = "contract", "out"
+JOB, UID, LINEAGE = "contract", "out", "5f1e"
 
 
 class SinkContract:
@@ -60,17 +62,34 @@ class SinkContract:
 
     def open(self, sink: Sink, subtask: int = 0, attempt: int = 1, parallelism: int = 2, **names: str) -> SinkWriter:
         """A writer, made as in a worker: from a copy of the sink that was sent there."""
-        job, uid = names.get("job", JOB), names.get("uid", UID)
-        return self.sent(sink).open(SinkContext(job, uid, subtask, parallelism, attempt))
+        job, uid, lineage = names.get("job", JOB), names.get("uid", UID), names.get("lineage", LINEAGE)
+        return self.sent(sink).open(SinkContext(job, uid, subtask, parallelism, attempt, lineage=lineage))
+
+    def prepare(self, writer: SinkWriter, checkpoint: int, lineage: str = LINEAGE) -> list[Staged]:
+        """What a writer stages for a checkpoint."""
+        return [(lineage, checkpoint, committable) for committable in writer.prepare(checkpoint)]
+
+    def commit(self, sink: Sink, staged: list[Staged]) -> None:
+        """Commit, in the worker or on the driver, whichever the sink wants."""
+        if not sink.commits_on_driver:
+            sink.commit([committable for _, _, committable in staged])
+            return
+        committer = sink.open_committer(CommitterContext(JOB, UID, 1, LINEAGE))
+        batches: dict[tuple[int, str], list[Any]] = {}
+        for lineage, checkpoint, committable in staged:
+            batches.setdefault((checkpoint, lineage), []).append(committable)
+        for (checkpoint, lineage), committables in sorted(batches.items(), key=lambda item: item[0]):
+            committer.commit(lineage, checkpoint, committables)
+        committer.close()
 
     def sent(self, sink: Sink) -> Sink:
         """The sink as another process has it."""
         copy: Sink = cloudpickle.loads(cloudpickle.dumps(sink))
         return copy
 
-    def through_a_snapshot(self, committables: list[Any]) -> list[Any]:
-        """The committables as they come back from a snapshot."""
-        return [plain.decode(plain.encode(committable)) for committable in committables]
+    def through_a_snapshot(self, staged: list[Staged]) -> list[Staged]:
+        """Committables as they come back from a snapshot."""
+        return [(lineage, n, plain.decode(plain.encode(committable))) for lineage, n, committable in staged]
 
     def assert_visible(self, visible: Visible, expected: list[Any]) -> None:
         """Exactly these records are visible, in any order."""
@@ -85,7 +104,7 @@ class SinkContract:
         writer = self.open(sink)
         writer.write(self.records(0, 100))
         self.assert_visible(visible, [])
-        writer.prepare(1)
+        self.prepare(writer, 1)
         self.assert_visible(visible, [])
         writer.close()
         self.assert_visible(visible, [])
@@ -94,57 +113,57 @@ class SinkContract:
         writer = self.open(sink)
         writer.write(self.records(0, 60))
         writer.write(self.records(60, 100))
-        sink.commit(self.through_a_snapshot(writer.prepare(1)))
+        self.commit(sink, self.through_a_snapshot(self.prepare(writer, 1)))
         self.assert_visible(visible, self.records(0, 100))
 
     def test_a_commit_covers_only_what_was_prepared(self, sink: Sink, visible: Visible) -> None:
         writer = self.open(sink)
         writer.write(self.records(0, 10))
-        prepared = writer.prepare(1)
+        prepared = self.prepare(writer, 1)
         writer.write(self.records(10, 20))
-        sink.commit(prepared)
+        self.commit(sink, prepared)
         self.assert_visible(visible, self.records(0, 10))
-        sink.commit(writer.prepare(2))
+        self.commit(sink, self.prepare(writer, 2))
         self.assert_visible(visible, self.records(0, 20))
 
     def test_a_commit_can_cover_several_checkpoints_and_subtasks(self, sink: Sink, visible: Visible) -> None:
-        prepared = []
+        prepared = list[Staged]()
         for subtask in range(2):
             writer = self.open(sink, subtask)
             for checkpoint in (1, 2, 3):
                 first = (subtask * 3 + checkpoint) * 10
                 writer.write(self.records(first, first + 10))
-                prepared += writer.prepare(checkpoint)
+                prepared += self.prepare(writer, checkpoint)
             writer.close()
-        sink.commit(prepared)
+        self.commit(sink, prepared)
         self.assert_visible(visible, self.records(10, 70))
 
     def test_a_checkpoint_without_records_is_harmless(self, sink: Sink, visible: Visible) -> None:
         writer = self.open(sink)
         writer.write([])
-        sink.commit(writer.prepare(1))
-        sink.commit(writer.prepare(2))
-        sink.commit([])
+        self.commit(sink, self.prepare(writer, 1))
+        self.commit(sink, self.prepare(writer, 2))
+        self.commit(sink, [])
         self.assert_visible(visible, [])
 
     def test_committing_twice_is_harmless(self, sink: Sink, visible: Visible) -> None:
         writer = self.open(sink)
         writer.write(self.records(0, 10))
-        prepared = writer.prepare(1)
+        prepared = self.prepare(writer, 1)
         for _ in range(3):
-            self.sent(sink).commit(self.through_a_snapshot(prepared))
+            self.commit(self.sent(sink), self.through_a_snapshot(prepared))
         writer.write(self.records(10, 20))
-        sink.commit(prepared + writer.prepare(2))
+        self.commit(sink, prepared + self.prepare(writer, 2))
         self.assert_visible(visible, self.records(0, 20))
 
     def test_attempts_that_commit_the_same_at_the_same_time_do_no_harm(self, sink: Sink, visible: Visible) -> None:
         writer = self.open(sink)
-        prepared = []
+        prepared = list[Staged]()
         for checkpoint in range(1, 9):
             writer.write(self.records(checkpoint * 10, checkpoint * 10 + 10))
-            prepared += writer.prepare(checkpoint)
+            prepared += self.prepare(writer, checkpoint)
         with ThreadPoolExecutor(4) as attempts:
-            for done in [attempts.submit(self.sent(sink).commit, list(prepared)) for _ in range(4)]:
+            for done in [attempts.submit(self.commit, self.sent(sink), list(prepared)) for _ in range(4)]:
                 done.result()
         self.assert_visible(visible, self.records(10, 90))
 
@@ -154,17 +173,17 @@ class SinkContract:
         writer.close()
         again = self.open(sink, attempt=2)
         again.write(self.records(0, 10))
-        sink.commit(again.prepare(1))
+        self.commit(sink, self.prepare(again, 1))
         self.assert_visible(visible, self.records(0, 10))
 
     def test_a_half_dead_attempt_does_not_disturb_the_new_one(self, sink: Sink, visible: Visible) -> None:
         old, new = self.open(sink, attempt=1), self.open(sink, attempt=2)
         old.write(self.records(0, 10))
         new.write(self.records(0, 10))
-        old.prepare(1)
-        prepared = new.prepare(1)
+        self.prepare(old, 1)
+        prepared = self.prepare(new, 1)
         old.close()
-        sink.commit(prepared)
+        self.commit(sink, prepared)
         self.assert_visible(visible, self.records(0, 10))
 
     def test_rolling_back_takes_back_newer_checkpoints(self, sink: Sink, visible: Visible) -> None:
@@ -174,22 +193,32 @@ class SinkContract:
         prepared = {}
         for checkpoint in (1, 2, 3):
             writer.write(self.records(checkpoint * 10, checkpoint * 10 + 10))
-            prepared[checkpoint] = writer.prepare(checkpoint)
-            sink.commit(prepared[checkpoint])
+            prepared[checkpoint] = self.prepare(writer, checkpoint)
+            self.commit(sink, prepared[checkpoint])
         other.write(self.records(90, 95))
-        sink.commit(other.prepare(3))
+        self.commit(sink, self.prepare(other, 3))
         sink.roll_back(JOB, UID, 1)
         self.assert_visible(visible, self.records(10, 20) + self.records(90, 95))
         sink.roll_back(JOB, UID, 1)
-        sink.commit(prepared[1])
+        self.commit(sink, prepared[1])
         self.assert_visible(visible, self.records(10, 20) + self.records(90, 95))
+
+    def test_a_job_that_begins_anew_commits_under_the_same_numbers(self, sink: Sink, visible: Visible) -> None:
+        """Its name, its operators and its checkpoints are called the same; only the lineage differs."""
+        if not sink.commits_on_driver:
+            pytest.skip("committables tell the commits of workers apart")
+        for first, lineage in ((0, "one"), (10, "two"), (20, "three")):
+            writer = self.open(sink, lineage=lineage)
+            writer.write(self.records(first, first + 10))
+            self.commit(sink, self.prepare(writer, 1, lineage))
+        self.assert_visible(visible, self.records(0, 30))
 
     def test_cleaning_up_keeps_what_was_committed(self, sink: Sink, visible: Visible) -> None:
         writer = self.open(sink)
         writer.write(self.records(0, 10))
-        sink.commit(writer.prepare(1))
+        self.commit(sink, self.prepare(writer, 1))
         writer.write(self.records(10, 20))
-        writer.prepare(2)
+        self.prepare(writer, 2)
         writer.write(self.records(20, 30))
         writer.close()
         sink.clean_up(JOB, UID)
@@ -202,10 +231,10 @@ class SinkContract:
         chance = random.Random(seed)
         attempt, checkpoint, zombies = 1, 0, []
         #: How far the source was, and the committables, of the last complete checkpoint.
-        complete, promised = 0, list[Any]()
+        complete, promised = 0, list[Staged]()
         position = 0
         writers = [self.open(sink, subtask) for subtask in range(2)]
-        pending = list[Any]()
+        pending = list[Staged]()
         for _ in range(40):
             step = chance.random()
             if step < 0.5:
@@ -214,24 +243,24 @@ class SinkContract:
                 position = end
             elif step < 0.8:
                 checkpoint += 1
-                pending += [c for writer in writers for c in writer.prepare(checkpoint)]
+                pending += [c for writer in writers for c in self.prepare(writer, checkpoint)]
                 if chance.random() < 0.8:  # otherwise it fails elsewhere, and the next one covers its files
                     complete, promised = position, self.through_a_snapshot(pending)
                     if chance.random() < 0.7:  # otherwise the notification is lost
-                        sink.commit(pending)
+                        self.commit(sink, pending)
                         pending = []
             else:
                 zombies.append(writers)
                 attempt += 1
-                sink.commit(promised)
+                self.commit(sink, promised)
                 writers, pending, position = [self.open(sink, s, attempt) for s in range(2)], [], complete
                 if chance.random() < 0.5:
                     for writer in zombies.pop():
                         writer.close()
-                    self.sent(sink).commit(promised)
+                    self.commit(self.sent(sink), promised)
         checkpoint += 1
-        pending += [c for writer in writers for c in writer.prepare(checkpoint)]
-        sink.commit(pending)
+        pending += [c for writer in writers for c in self.prepare(writer, checkpoint)]
+        self.commit(sink, pending)
         self.assert_visible(visible, self.records(0, position))
         sink.clean_up(JOB, UID)
         self.assert_visible(visible, self.records(0, position))

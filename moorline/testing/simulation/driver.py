@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from moorline.driver.supervision import Supervision
 from moorline.model.config.restarts import ExponentialDelay
@@ -51,6 +54,9 @@ class SimulatedDriver:
         self.operators = list(graph.operators)
         self.attempt: Attempt | None = None
         self.zombies: list[Attempt] = []
+        #: Work off the driver's thread: to be done, or done and not yet reported.
+        self._work: deque[tuple[Callable[[], Any], Callable[[BaseException | None], None]]] = deque()
+        self._reports: deque[Callable[[], None]] = deque()
         self.supervision = Supervision(
             world.with_key_groups(graph), config, history, self, world.chance, lambda: int(world.now_ms)
         )
@@ -78,6 +84,9 @@ class SimulatedDriver:
             self.attempt.is_over = True
             self.world.zombies.maybe_keep_workers(self, self.attempt)
 
+    def background(self, line: str, work: Callable[[], Any], done: Callable[[BaseException | None], None], /) -> None:
+        self._work.append((work, done))
+
     def has_room(self, slots: int) -> bool:
         has_room = self.world.chance.random() < 0.8
         self.world.injected["rescale by itself"] += has_room
@@ -86,6 +95,7 @@ class SimulatedDriver:
     def step(self) -> None:
         """Deliver one report, or let time pass for the supervision."""
         world, attempt = self.world, self.attempt
+        self._work_in_background()
         if attempt is not None and attempt.is_over:
             self.attempt = None
             self.supervision.attempt_ended(attempt.deployment.attempt, None, "cancelled", int(world.now_ms))
@@ -105,3 +115,18 @@ class SimulatedDriver:
                 number = worker.subtask.attempt
                 self.supervision.reported(number, worker.id, worker.reports.popleft(), int(world.now_ms))
         self.supervision.time_passed(int(world.now_ms))
+
+    def _work_in_background(self) -> None:
+        """Do a piece of work, or report the end of one: a driver may die between the two."""
+        if not self._work and not self._reports:
+            return
+        if self._reports and self.world.injection.later_chance.random() < 0.5:
+            self._reports.popleft()()
+        elif self._work and self.world.injection.later_chance.random() < 0.3:
+            work, done = self._work.popleft()
+            error: Exception | None = None
+            try:
+                work()
+            except Exception as failure:  # as in ``driver/background.py``
+                error = failure
+            self._reports.append(partial(done, error))

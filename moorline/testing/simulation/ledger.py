@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
-from moorline.api.sinks import Sink, SinkContext, SinkWriter
+from moorline.api.sinks import CommitterContext, GlobalCommitter, Sink, SinkContext, SinkWriter
 from moorline.api.sources import Source, SourceContext, SourceReader
 
 
@@ -23,6 +24,14 @@ class Ledger:
         self.staged: dict[str, list[Any]] = {}
         #: The checkpoint and operator of every entry.
         self.origins: dict[str, tuple[int, str]] = {}
+        self._chance = random.Random(name)
+        self._faults = 2
+
+    def next_fault(self) -> str:
+        """How the commit that is just being made fails, if it does. Twice at most: a third time ends a job."""
+        fault = self._chance.choice(["before", "after", *[""] * 10])
+        self._faults -= bool(fault)
+        return fault if self._faults >= 0 else ""
 
     @classmethod
     def of(cls, name: str) -> Ledger:
@@ -60,6 +69,41 @@ class LedgerSink(Sink):
             if n > checkpoint and operator == uid:
                 ledger.staged.pop(entry, None)
                 ledger.entries.pop(entry, None)
+
+
+class LedgerTable(LedgerSink):
+    """A sink that the driver commits, into a :class:`Ledger` of this process: one entry for each checkpoint.
+
+    Now and then a commit fails, before or after it has taken effect.
+    """
+
+    commits_on_driver = True
+
+    def commit(self, committables: list[Any]) -> None:
+        raise AssertionError("a worker must not commit for a sink that the driver commits")
+
+    def open_committer(self, ctx: CommitterContext) -> GlobalCommitter:
+        return _LedgerCommitter(self.name, ctx)
+
+
+class _LedgerCommitter(GlobalCommitter):
+    def __init__(self, name: str, ctx: CommitterContext) -> None:
+        self._name, self._uid = name, ctx.uid
+
+    def commit(self, lineage: str, checkpoint: int, committables: list[Any]) -> None:
+        ledger = Ledger.of(self._name)
+        fault = ledger.next_fault()
+        if fault == "before":
+            raise ConnectionError("the table cannot be reached")
+        version = f"{self._uid}-{lineage}-{checkpoint}"
+        if version not in ledger.entries:
+            missing = [entry for entry in committables if entry not in ledger.staged]
+            if missing:
+                raise LookupError(f"{missing} are not staged")
+            ledger.entries[version] = [r for entry in committables for r in ledger.staged.pop(entry)]
+            ledger.origins[version] = (checkpoint, self._uid)
+        if fault == "after":
+            raise ConnectionError("the table has not answered")
 
 
 class _LedgerWriter(SinkWriter):

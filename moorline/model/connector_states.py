@@ -1,0 +1,14 @@
+"""The states that the operators around sources and sinks keep, beside those of a user's function."""
+
+from __future__ import annotations
+
+#: The position of each split, of a source.
+POSITIONS = "positions"
+#: What a sink has staged and not seen confirmed: pairs of checkpoint and committable.
+COMMITTABLES = "committables"
+#: The same of a sink that the driver commits: pairs of checkpoint and a pair of lineage and committable.
+GLOBAL_COMMITTABLES = "global-committables"
+#: The state of a sink's writer.
+WRITER = "writer"
+
+CONNECTOR_STATES = frozenset((POSITIONS, COMMITTABLES, GLOBAL_COMMITTABLES, WRITER))
