@@ -40,7 +40,7 @@ from moorline.api.sinks import (
     SinkContext,
     SinkWriter,
 )
-from moorline.api.sources import Source, SourceContext, SourceReader
+from moorline.api.sources import EnumeratorContext, Source, SourceContext, SourceReader, SplitEnumerator
 from moorline.api.state.combining import AggregatingState, FoldingState, ReducingState
 from moorline.api.state.descriptors import (
     AggregatingStateDescriptor,
@@ -178,6 +178,7 @@ __all__ = [
     "CountTrigger",
     "DeliveryGuarantee",
     "EndOfStreamTrigger",
+    "EnumeratorContext",
     "EventTimeSessionWindows",
     "EventTimeTrigger",
     "Evictor",
@@ -239,6 +240,7 @@ __all__ = [
     "SourceContext",
     "SourceFunction",
     "SourceReader",
+    "SplitEnumerator",
     "StateTtlConfig",
     "StorageLease",
     "Stream",

@@ -37,6 +37,7 @@ GROUPS = {
         ContinuousProcessingTimeTrigger CountTrigger PurgingTrigger EndOfStreamTrigger NeverTrigger Evictor CountEvictor
         TimeEvictor WindowFunction ProcessWindowFunction JoinFunction CoGroupFunction ProcessJoinFunction""",
     "Sources": """from_items generate read_files from_dataframe BrokenRecord Source SourceReader SourceContext
+        SplitEnumerator EnumeratorContext
         SourceFunction""",
     "Sinks": """collect print discard write_files to_dataframe Sink SinkWriter SinkContext
         GlobalCommitter CommitterContext DeliveryGuarantee

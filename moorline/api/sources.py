@@ -25,6 +25,11 @@ parallelism, every reader is given the positions of all splits and goes on with 
 
         def positions(self):
             return {0: self.left} if self.mine else {}
+
+**Splits that are found while the job runs.** New partitions, new files, a range at a time: a source that sets
+:attr:`Source.enumerates` has a :class:`SplitEnumerator` on the driver. It looks for splits now and then; the driver
+sends each to the subtask that owns it, and :meth:`SourceReader.add_splits` takes it. What the enumerator knows is part
+of every snapshot, together with the positions of the splits that it has handed out by then.
 """
 
 from __future__ import annotations
@@ -64,8 +69,68 @@ class SourceContext:
 
         Splits with numbers are dealt out in turn, splits with names by their hash.
         """
-        number = split if isinstance(split, int) else keys.encoded_hash(keys.encode(split))
-        return number % self.parallelism == self.subtask
+        return owner_of(split, self.parallelism) == self.subtask
+
+
+def owner_of(split: SplitId, parallelism: int) -> int:
+    """The subtask that reads a split."""
+    number = split if isinstance(split, int) else keys.encoded_hash(keys.encode(split))
+    return number % parallelism
+
+
+@dataclass(frozen=True)
+class EnumeratorContext:
+    """The place of an enumerator in its job, and the state to go on from.
+
+    >>> EnumeratorContext(job="orders", uid="files", attempt=1).restored is None
+    True
+    """
+
+    job: str
+    uid: str
+    attempt: int
+    #: The restored position of every split that a subtask had; without those that readers have left out since.
+    positions: dict[SplitId, Any] = field(default_factory=dict)
+    #: What :meth:`SplitEnumerator.snapshot` returned; None at the first start.
+    restored: Any = None
+
+
+class SplitEnumerator:
+    """The finder of splits, on the driver, for all subtasks of a source.
+
+    An attempt has one. It is called by one thread at a time, which is not the driver's own, so it may ask a server.
+    What it raises fails the attempt.
+
+    >>> class Days(SplitEnumerator):
+    ...     def __init__(self, ctx):
+    ...         self.next = ctx.restored or 1
+    ...     def discover(self):
+    ...         self.next += 1
+    ...         return {f"day {self.next - 1}": 0}
+    ...     def snapshot(self):
+    ...         return self.next
+    >>> days = Days(EnumeratorContext("orders", "days", attempt=1, restored=7))
+    >>> days.discover(), days.snapshot()
+    ({'day 7': 0}, 8)
+    """
+
+    #: Milliseconds between two looks.
+    interval_ms: int = 10_000
+
+    def discover(self) -> Positions | None:
+        """Find new splits: each with the position at which it begins. ``None``: there will never be another.
+
+        Called at the start of every attempt, and then again and again. A split that was found before must not be found
+        again, except after a restore that goes back to before it was.
+        """
+        raise NotImplementedError
+
+    def snapshot(self) -> Any:
+        """The state of the enumerator after the last :meth:`discover`, as plain data: it comes back as ``restored``."""
+        return None
+
+    def close(self) -> None:
+        """Called once, at the end of the attempt."""
 
 
 class SourceReader(Generic[T_co]):
@@ -100,6 +165,16 @@ class SourceReader(Generic[T_co]):
         """
         raise NotImplementedError
 
+    def add_splits(self, splits: Positions, /) -> None:
+        """Read these as well, from these positions, if the source :attr:`~Source.enumerates`.
+
+        Right after ``open`` these are the own splits of the restored snapshot; later those that the driver has found.
+        """
+        raise NotImplementedError
+
+    def no_more_splits(self) -> None:
+        """No split will be added any more: ``read`` may return ``None`` when those that are there are read."""
+
     def notify_checkpoint_complete(self, checkpoint: int, /) -> None:
         """The positions handed out for ``checkpoint`` are safe: what lies before them may be acknowledged."""
 
@@ -112,6 +187,8 @@ class Source(Generic[T_co]):
 
     #: Does it end by itself? ``mode="auto"`` asks; None: unknown.
     is_bounded: bool | None = None
+    #: Does the driver find its splits, by :meth:`open_enumerator`? Then readers get them by ``add_splits``.
+    enumerates: bool = False
 
     def check(self) -> None:
         """Called once on the driver, before anything is started: raise here what can be known to go wrong.
@@ -122,4 +199,8 @@ class Source(Generic[T_co]):
 
     def open(self, ctx: SourceContext, /) -> SourceReader[T_co]:
         """Make the reader of one subtask. Called in the worker."""
+        raise NotImplementedError
+
+    def open_enumerator(self, ctx: EnumeratorContext, /) -> SplitEnumerator:
+        """Make the enumerator of an attempt, if :attr:`enumerates`. Called on the driver."""
         raise NotImplementedError

@@ -10,7 +10,8 @@ import uuid
 from dataclasses import dataclass, field, replace
 
 from moorline.api.sinks import Sink
-from moorline.driver.committing import Committables, committables_in, global_sinks
+from moorline.driver.connectors.committing import Committables, committables_in, global_sinks
+from moorline.driver.connectors.enumerating import RestoredSplits, enumerated_sources, splits_in
 from moorline.driver.processes import is_alive
 from moorline.errors import (
     HistoryBroken,
@@ -54,6 +55,8 @@ class Start:
     snapshot_bytes: int = 0
     #: What that snapshot has staged for the driver to commit.
     committables: Committables = field(default_factory=dict)
+    #: What that snapshot has about the splits of sources whose splits the driver finds.
+    splits: dict[str, RestoredSplits] = field(default_factory=dict)
 
 
 def start_without_storage(graph: Graph, attempt: Attempt, config: RunConfig) -> Start:
@@ -109,6 +112,7 @@ def _from_savepoint(
         completed,
         snapshot_bytes=manifest.size,
         committables=_staged_in(manifest, graph, store),
+        splits=_splits_in(manifest, graph, store),
     )
 
 
@@ -235,7 +239,8 @@ def _start(
     line = manifest.lineage or _new_lineage()
     deployment = Deployment(plan, attempt, restored, restores, url, state=config.state, lineage=line)
     staged = _staged_in(manifest, graph, history.store)
-    return Start(deployment, next_number, completed, frozenset(given_up), manifest.size, staged)
+    splits = _splits_in(manifest, graph, history.store)
+    return Start(deployment, next_number, completed, frozenset(given_up), manifest.size, staged, splits)
 
 
 def refuse_beside_another(records: list[Record], history: History, job: str) -> None:
@@ -259,6 +264,11 @@ def _new_lineage() -> str:
 def _staged_in(manifest: Manifest, graph: Graph, store: BlobStore) -> Committables:
     handles = [subtask for operator in manifest.operators for subtask in operator.subtasks]
     return committables_in(handles, global_sinks(graph).keys(), store)
+
+
+def _splits_in(manifest: Manifest, graph: Graph, store: BlobStore) -> dict[str, RestoredSplits]:
+    handles = [subtask for operator in manifest.operators for subtask in operator.subtasks]
+    return splits_in(handles, enumerated_sources(graph), store)
 
 
 def _with_key_groups(manifest: Manifest, graph: Graph) -> Graph:

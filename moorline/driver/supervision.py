@@ -158,7 +158,7 @@ class Supervision(ObservedJob):
             return
         self._finished_stats += current.checkpoints.stats
         current.has_ended = True
-        current.checkpoints.commits.close()
+        current.checkpoints.close()
         self._queries.ended(f"attempt {attempt} has ended")
         self.results = results or {}  # before another thread sees that the job has finished
         event = on.AttemptEnded(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 #: The position of each split, of a source.
 POSITIONS = "positions"
+#: What the enumerator of a source knows.
+ENUMERATOR = "enumerator"
 #: What a sink has staged and not seen confirmed: pairs of checkpoint and committable.
 COMMITTABLES = "committables"
 #: The same of a sink that the driver commits: pairs of checkpoint and a pair of lineage and committable.
@@ -11,4 +13,4 @@ GLOBAL_COMMITTABLES = "global-committables"
 #: The state of a sink's writer.
 WRITER = "writer"
 
-CONNECTOR_STATES = frozenset((POSITIONS, COMMITTABLES, GLOBAL_COMMITTABLES, WRITER))
+CONNECTOR_STATES = frozenset((POSITIONS, ENUMERATOR, COMMITTABLES, GLOBAL_COMMITTABLES, WRITER))

@@ -34,6 +34,7 @@ from moorline.api.job import Job
 from moorline.api.sinks import CommitterContext, Sink
 from moorline.api.watermarks import WatermarkStrategy
 from moorline.driver.before_start import check_ends
+from moorline.driver.connectors.enumerating import all_splits
 from moorline.errors import InvalidArgument, InvalidLoop, JobFailed
 from moorline.model.config.state import StateConfig
 from moorline.model.graph import Graph, Operator, Plan, Vertex
@@ -183,7 +184,8 @@ def to_rows(
     settings.check(spark, is_pipelined=False)
     settings.same_python(spark)
     state = StateConfig(one_key=True, object_reuse=object_reuse)
-    packed = shipping.pack(Deployment(plan, Attempt(1), state=state, lineage=uuid.uuid4().hex))
+    lineage = uuid.uuid4().hex
+    packed = shipping.pack(Deployment(plan, Attempt(1), restores=all_splits(plan), state=state, lineage=lineage))
     rows: DataFrame | None = None
     for stage, width in enumerate(plan.widths):
         run_in, schema = (run_stage, SCHEMA) if last is None or stage + 1 < len(plan.widths) else last

@@ -11,7 +11,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from moorline import failpoints
-from moorline.driver.background import BackgroundThreads
+from moorline.driver.connectors.background import BackgroundThreads
 from moorline.driver.control.server import ControlServer
 from moorline.driver.loop import DriverLoop
 from moorline.errors import SparkUnsuitable

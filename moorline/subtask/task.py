@@ -37,6 +37,7 @@ from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.elements import Barrier
 from moorline.model.wire.messages import (
     Abort,
+    AddSplits,
     Confirm,
     Hold,
     InputEnded,
@@ -160,6 +161,9 @@ class Subtask:
                 self._inputs.abort(checkpoint)
                 self._relay.aborted()
                 self._snapshots.abort(checkpoint)
+            case AddSplits():
+                if self._reading is not None:
+                    self._reading.source.add_splits(order)
             case SendBackTo(addresses=addresses):
                 self._env.send_back_to({SubtaskId(v, i): (host, port) for v, i, host, port in addresses})
             case Query():

@@ -21,6 +21,7 @@ NOT_FOR_USERS = {
         "Result",
         "SinkContext",
         "CommitterContext",
+        "EnumeratorContext",
         "SourceContext",
         "TimeWindow",
         "OutputTag",

@@ -16,7 +16,7 @@ EXAMPLES = sorted(ROOT.glob("examples/*.py"))
 #: With the suites for parts of a user's own, which are imported one by one: they need pytest.
 PUBLIC = {
     *("moorline", "moorline.errors", "moorline.http.client", "moorline.testing"),
-    *(f"moorline.testing.contracts.{suite}" for suite in ("backend", "external", "sink", "store")),
+    *(f"moorline.testing.contracts.{suite}" for suite in ("backend", "external", "sink", "source", "store")),
 }
 #: Earlier places of public modules, which keep working.
 EARLIER = {

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorline.errors import InvalidTransition
-from moorline.protocol.committing import Batch, Commit, Committing, GiveUp
+from moorline.protocol.connectors.committing import Batch, Commit, Committing, GiveUp
 from moorline.protocol.coordination import ConfirmEverywhere
 
 

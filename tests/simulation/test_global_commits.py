@@ -8,7 +8,7 @@ import pytest
 from noticing import notices
 
 from moorline.driver import restore
-from moorline.protocol.committing import Committing
+from moorline.protocol.connectors.committing import Committing
 from moorline.protocol.coordination import ConfirmEverywhere
 from moorline.subtask.operators.sink import SinkOperator
 from moorline.testing.simulation import ledger, simulator

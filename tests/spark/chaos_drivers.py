@@ -92,8 +92,18 @@ class Driver:
         with suppress(BrokenPipeError):
             self.process.stdin.close()
         self.process.wait(120)
-        _, alive = psutil.wait_procs(list(set(self._family)), timeout=60)
-        assert not alive, f"left behind: {alive}"
+        eventually(lambda: not self._alive(), "nothing is left behind", 60)
+
+    def _alive(self) -> list[psutil.Process]:
+        """Those that the driver started and that still run. Not psutil.wait_procs: it stumbles over reused numbers."""
+        return [process for process in set(self._family) if _runs(process)]
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @cache
@@ -105,11 +115,15 @@ def faults_of(report: dict[str, Any], folder: Path) -> list[str]:
     """What is wrong with a cell that has run to its end."""
     if "error" in report:
         return [report["error"], report["traceback"]]
-    found = chaos_job.published(str(folder / report["cell"] / "out"))
+    cell = folder / report["cell"]
     wrong = []
-    if found != expected():
+    for where, found in {
+        "files": chaos_job.published(str(cell / "out")),
+        "table": chaos_job.in_table(str(cell / "table")),
+    }.items():
         missing, doubled = expected() - found, found - expected()
-        wrong.append(f"{sum(missing.values())} rows missing, {sum(doubled.values())} too many")
+        if missing or doubled:
+            wrong.append(f"{where}: {sum(missing.values())} rows missing, {sum(doubled.values())} too many")
     if report["leftovers"]:
         wrong.append(f"left behind: {report['leftovers']}")
     return wrong

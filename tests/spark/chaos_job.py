@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 import psutil
+from folder_table import FolderTable, rows_of
 from pyspark.sql import SparkSession
 
 import moorline as mo
@@ -92,9 +93,10 @@ def build(folder: Path) -> mo.Job:
     job = mo.Job("chaos", parallelism=2)
     generated = mo.generate(reading, count=RECORDS, splits=SPLITS, rate=RATE)
     readings = job.source(Gated(generated, str(folder / "points")), uid="readings")
-    readings.key_by(lambda r: r[0]).process(Totals(), uid="totals").rebalance().sink(
-        mo.write_files(str(folder / "out"), format="jsonl"), uid="files", parallelism=2
-    )
+    totals = readings.key_by(lambda r: r[0]).process(Totals(), uid="totals").rebalance()
+    # The same twice: committed by workers, and by the driver in one step.
+    totals.sink(mo.write_files(str(folder / "out"), format="jsonl"), uid="files", parallelism=2)
+    totals.sink(FolderTable(str(folder / "table")), uid="table", parallelism=2)
     return job
 
 
@@ -108,6 +110,10 @@ def plain_loop() -> Counter:
         if count % EVERY == 0:
             found[key, count, total, last.pop(key)] += 1
     return found
+
+
+def in_table(folder: str) -> Counter:
+    return Counter((row["key"], row["count"], row["sum"], row["last"]) for row in rows_of(folder))
 
 
 def published(out: str) -> Counter:

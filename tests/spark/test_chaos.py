@@ -1,9 +1,9 @@
 """kill -9 and SIGSTOP on real Spark: several executor processes, and a checkpoint every 250 ms.
 
 A cell kills one process (a Python worker, an executor's JVM, the driver) in one phase of a checkpoint. Afterwards the
-published files must hold what a plain loop makes of the same input, and the run must not have been vacuous: the kill
-happened, and a checkpoint above 0 was restored. ``make test`` runs a short form, ``make chaos`` the whole matrix, and
-prints how many processes it killed and how many checkpoints were restored.
+published files, and a table that the driver commits, must hold what a plain loop makes of the same input, and the run
+must not have been vacuous: the kill happened, and a checkpoint above 0 was restored. ``make test`` runs a short form,
+``make chaos`` the whole matrix, and prints how many processes it killed and how many checkpoints were restored.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ WORKER_PHASES = {
 DRIVER_PHASES = {
     "P7-before-publish": "publish.before?steady",
     "P8-after-publish": "publish.after?steady",
+    "P9-before-table": "committer.before?steady",
+    "P9-after-table": "committer.after?steady",
     "P9-amid-notify": "ckpt.notifying?steady",
     "P13-amid-retention": "retention.between?steady",
 }
@@ -54,7 +56,7 @@ FROM_THE_DRIVER = {"worker": "{kill}_file(worker)", "executor": "{kill}_file(exe
 SHORT = {
     "worker": ["P1-steady", "P3-aligning", "P10-amid-commit"],
     "executor": ["P4-sync", "P5-mid-upload", "P8-after-publish"],
-    "driver": ["P7-before-publish", "P8-after-publish", "P10-before-commit"],
+    "driver": ["P7-before-publish", "P9-before-table", "P10-before-commit"],
 }
 
 

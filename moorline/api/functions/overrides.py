@@ -14,7 +14,7 @@ from moorline.model.spelling import nearest
 #: May be left out: needed for some windows only, where it is asked for.
 _OPTIONAL = {"merge"}
 #: Needed if the function says so, by this attribute.
-_NEEDED_IF = {"open_committer": "commits_on_driver"}
+_NEEDED_IF = {"open_committer": "commits_on_driver", "open_enumerator": "enumerates"}
 
 
 def similar_method(function: object, method: str) -> str:

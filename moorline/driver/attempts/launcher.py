@@ -14,7 +14,8 @@ from moorline.driver.attempts.running import RunningAttempt
 from moorline.driver.checkpoints.coordinator import AttemptCheckpoints
 from moorline.driver.checkpoints.retention import Retention
 from moorline.driver.cluster import Cluster
-from moorline.driver.committing import AttemptCommits
+from moorline.driver.connectors.committing import AttemptCommits
+from moorline.driver.connectors.enumerating import AttemptEnumerators
 from moorline.driver.processes import this_process
 from moorline.driver.restore import Start, start_from_storage, start_without_storage
 from moorline.errors import MoorlineError
@@ -60,12 +61,14 @@ class Launcher:
         deployment = replace(start.deployment, is_paused=stopped is not None)
         self.restored_from.append(deployment.restored or 0)
         commits = AttemptCommits(deployment, cluster.send, cluster.background)
+        enumerators = AttemptEnumerators(deployment, start.splits, cluster.send, cluster.background)
         checkpoints = AttemptCheckpoints(
             deployment,
             self._config.checkpoints,
             self._retention(start, is_claimed=self._config.restore_mode == "claim" and stopped is None, now_ms=now_ms),
             start.next_checkpoint,
             commits,
+            enumerators,
             cluster.send,
             now_ms,
             self._wall_ms,

@@ -21,13 +21,14 @@ from moorline.driver.checkpoints.orders import Orders, Outcome, SnapshotOrder
 from moorline.driver.checkpoints.retention import Retention
 from moorline.driver.checkpoints.sources import Sources
 from moorline.driver.checkpoints.stats import CheckpointStats, stats_of
-from moorline.driver.committing import AttemptCommits, Committables, committables_in
+from moorline.driver.connectors.committing import AttemptCommits, Committables, committables_in
+from moorline.driver.connectors.enumerating import AttemptEnumerators
 from moorline.driver.journal import Journal
 from moorline.errors import FailureReason, MoorlineError, StorageError
 from moorline.model.config.checkpoints import Checkpoints
 from moorline.model.config.thresholds import THRESHOLDS
 from moorline.model.ids import SubtaskId
-from moorline.model.manifest import Manifest
+from moorline.model.manifest import ElementsHandle, Manifest
 from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.messages import Abort, Acknowledged, Declined, Order, Overtake, Progress, Trigger
 from moorline.protocol import coordination as co
@@ -51,6 +52,8 @@ class _InFlight:
     started_ms: int
     #: The checkpoint that it may build on.
     base: int = 0
+    #: What enumerators knew when it was triggered, by uid.
+    enumerated: dict[str, ElementsHandle] = field(default_factory=dict)
     acks: list[Acknowledged] = field(default_factory=list)
 
 
@@ -64,6 +67,7 @@ class AttemptCheckpoints:
         retention: Retention | None,
         next_checkpoint: int,
         commits: AttemptCommits,
+        enumerators: AttemptEnumerators,
         send: Callable[[SubtaskId, Order], None],
         now_ms: int,
         wall_ms: Callable[[], int],
@@ -71,7 +75,7 @@ class AttemptCheckpoints:
     ) -> None:
         self._deployment, self._config, self._retention = deployment, config, retention
         self._send, self._wall_ms = send, wall_ms
-        self.commits = commits
+        self.commits, self.enumerators = commits, enumerators
         #: By checkpoint: what it has staged for the driver to commit.
         self._committables: dict[int, Committables] = {}
         self._journal = Journal(deployment.plan.graph.job)
@@ -116,6 +120,7 @@ class AttemptCheckpoints:
         # With enough in flight nothing is due, however late it is: the end of one of them wakes us.
         is_full = len(triggering.pending) >= triggering.max_concurrent
         times = [None if is_full else triggering.next_due_ms(), self._coordination.next_expiry_ms()]
+        times.append(self.enumerators.next_due_ms())
         return min((t for t in times if t is not None), default=None)
 
     # --- requests --------------------------------------------------------------------------------
@@ -134,20 +139,26 @@ class AttemptCheckpoints:
         self._in_flight.clear()
         return self._retention is None or self._retention.tidy_up(self.last_completed)
 
+    def close(self) -> None:
+        """The attempt is over: its committers and enumerators go."""
+        self.commits.close()
+        self.enumerators.close()
+
     def pop_outcomes(self) -> list[Outcome]:
         """Ordered snapshots that have ended since the last call."""
         return self._orders.pop_outcomes()
 
     def pop_failure(self) -> str | None:
-        """Why the attempt cannot go on since the last call: too many checkpoints have failed, or a commit."""
+        """Why the attempt cannot go on since the last call: checkpoints have failed, a commit or a look for splits."""
         failure, self._failure = self._failure, None
-        return failure or self.commits.pop_failure()
+        return failure or self.commits.pop_failure() or self.enumerators.pop_failure()
 
     # --- facts -----------------------------------------------------------------------------------
 
     def time_passed(self, now_ms: int) -> None:
         """Start what is due; give up what takes too long."""
         self.commits.time_passed(now_ms)
+        self.enumerators.time_passed(now_ms)
         self._obey(self._coordination.handle(co.TimePassed(now_ms)), now_ms)
         start = self._triggering.time_passed(now_ms)
         if start is not None:
@@ -185,7 +196,7 @@ class AttemptCheckpoints:
         event = co.Started(checkpoint, now_ms, start.final, bool(ordered.savepoint))
         actions = self._coordination.handle(event)
         base = self.last_completed
-        self._in_flight[checkpoint] = _InFlight(now_ms, base)
+        self._in_flight[checkpoint] = _InFlight(now_ms, base, self.enumerators.states())
         self._sources.send(
             Trigger(
                 checkpoint=checkpoint,
@@ -255,7 +266,8 @@ class AttemptCheckpoints:
         """Make a checkpoint or savepoint exist. None: without storage there is no checkpoint to write."""
         if not savepoint and self._retention is None:
             return None
-        manifest = manifest_of(self._deployment, checkpoint, handles, self._wall_ms())
+        enumerated = self._in_flight[checkpoint].enumerated
+        manifest = manifest_of(self._deployment, checkpoint, handles, enumerated, self._wall_ms())
         if savepoint:
             write_savepoint(open_store(savepoint), manifest)
         elif self._retention is not None:

@@ -1,7 +1,7 @@
 """Messages between subtasks and the driver: a closed set of types, as msgpack.
 
     subtask to driver: Connected, Running, Acknowledged, Declined, InputEnded, Progress, Noticed, Answer, Failed
-    driver to subtask: SendBackTo, Trigger, Overtake, Hold, Confirm, Abort, Query
+    driver to subtask: SendBackTo, AddSplits, Trigger, Overtake, Hold, Confirm, Abort, Query
 
 Reports are past tense, orders imperative. Every line is opened by a handshake that settles job, attempt and
 subtask (``model/wire/handshake.py``), so a message need not repeat them; a message of another attempt has no line
@@ -123,6 +123,15 @@ class SendBackTo(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     addresses: list[tuple[int, int, str, int]]
 
 
+class AddSplits(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """A source: read these splits as well. The first one comes when the driver has first looked, be it without any."""
+
+    #: Plain data as ``state/types/plain.py`` encodes it: pairs of split and position.
+    splits: list[bytes]
+    #: There will never be another.
+    no_more: bool = False
+
+
 class Trigger(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Sources: emit the barrier of this checkpoint now."""
 
@@ -178,7 +187,7 @@ class Query(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 T = TypeVar("T")
 Report = Connected | Running | Acknowledged | Declined | InputEnded | Progress | Noticed | Answer | Failed
-Order = SendBackTo | Trigger | Overtake | Hold | Confirm | Abort | Query
+Order = SendBackTo | AddSplits | Trigger | Overtake | Hold | Confirm | Abort | Query
 
 _encoder = msgspec.msgpack.Encoder()
 _reports: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)

@@ -25,13 +25,14 @@ import pyarrow.compute as pc
 from moorline.model.ids import SubtaskId
 from moorline.model.times import MAX_TIME
 from moorline.model.wire.deployment import Deployment
+from moorline.model.wire.messages import AddSplits
 from moorline.state.heap.single_key import OneKeyBackend
 from moorline.subtask.batch import rows as batch_rows
 from moorline.subtask.batch.output import BatchOutput
 from moorline.subtask.environment import Environment
 from moorline.subtask.operators.base import ChainedOperator
 from moorline.subtask.operators.sink import SinkOperator
-from moorline.subtask.operators.source import ReadingOperator
+from moorline.subtask.operators.source import ReadingOperator, SourceOperator
 from moorline.subtask.restore.chain import close_chain, open_chain
 
 #: Sinks stage once, at the end; this is the number it gets.
@@ -88,6 +89,8 @@ class BatchSubtask:
     # --- input -----------------------------------------------------------------------------------
 
     def _read(self, source: ReadingOperator) -> Iterator[None]:
+        if isinstance(source, SourceOperator) and source.operator.function.enumerates:
+            source.add_splits(AddSplits(splits=[], no_more=True))  # the driver has found them all before
         while not source.has_ended:
             if not source.read():
                 time.sleep(IDLE_SECONDS)

@@ -12,6 +12,8 @@ from moorline.api.sources import Source, SourceContext, SourceReader
 from moorline.errors import MoorlineError, SnapshotCorrupt
 from moorline.model.connector_states import POSITIONS
 from moorline.model.times import MAX_TIME
+from moorline.model.wire.messages import AddSplits
+from moorline.state.types import plain
 from moorline.subtask.operators.base import ChainedOperator, OperatorContext, user_code_failed
 from moorline.subtask.operators.timestamps import EventTime
 
@@ -60,6 +62,10 @@ class ReadingOperator(ChainedOperator):
         if self._time is not None:
             self._time.tick(self.wall_ms())
 
+    def add_splits(self, order: AddSplits) -> None:
+        """Read further splits, which the driver has found."""
+        raise RuntimeError(f"source {self.operator.uid!r} does not take splits")
+
     def drain(self) -> None:
         """Nothing more will be read: end time, so that everything that waits for it fires."""
         if not self.has_ended:
@@ -87,6 +93,8 @@ class SourceOperator(ReadingOperator):
         super().__init__(place)
         self._attempt, self._restored = attempt, restored
         self._reader: SourceReader | None = None
+        #: Those that were ever added: an order may come twice.
+        self._added: set[Any] = set()
         self._begin_time()
 
     def open(self) -> None:
@@ -104,6 +112,8 @@ class SourceOperator(ReadingOperator):
         try:
             self.state.initialize(source)
             self._reader = source.open(context)
+            if source.enumerates:
+                self._add({split: position for split, position in positions.items() if context.owns(split)})
             if self._time is not None:
                 self._time.open_splits = self._reader.splits
         except MoorlineError:
@@ -131,6 +141,27 @@ class SourceOperator(ReadingOperator):
             return True
         self._pass_read(records, reader.timestamps, reader.split)
         return bool(records)
+
+    def add_splits(self, order: AddSplits) -> None:
+        reader = self._reader
+        assert reader is not None
+        try:
+            self._add(dict(map(plain.decode, order.splits)))
+            if order.no_more:
+                reader.no_more_splits()
+        except MoorlineError:
+            raise
+        except Exception as error:
+            raise user_code_failed(self.operator, self.subtask, error) from error
+        if self._time is not None:
+            self._time.splits_are_known()
+
+    def _add(self, splits: dict[Any, Any]) -> None:
+        assert self._reader is not None
+        fresh = {split: position for split, position in splits.items() if split not in self._added}
+        self._added.update(fresh)
+        if fresh:
+            self._reader.add_splits(fresh)
 
     def elements(self) -> PlainElements:
         assert self._reader is not None

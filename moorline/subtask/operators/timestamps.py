@@ -41,6 +41,12 @@ class EventTime:
         self._is_idle = self._has_ended = False
         #: Says which splits may still have records; None: it is not known.
         self.open_splits: Callable[[], Collection[Any] | None] = lambda: None
+        #: Does a reader without splits hold nobody up? Not before the driver has looked for splits.
+        self._may_have_none = False
+
+    def splits_are_known(self) -> None:
+        """The driver has looked for splits: a reader that has none does not hold up the others' time."""
+        self._may_have_none = True
 
     def stamp(self, records: list[Any], timestamps: list[int] | None, split: Any = None) -> list[int]:
         """The records' timestamps, having taken note of them."""
@@ -69,7 +75,12 @@ class EventTime:
             return
         self._announced_ms = now_ms
         idle_ms = self._idle_ms
-        self._look_at_splits()
+        self._look_at_splits(now_ms)
+        if self._may_have_none and not self._splits:
+            if not self._is_idle:
+                self._is_idle = True
+                self._idle()
+            return
         active = [s for s in self._splits.values() if idle_ms is None or now_ms - s.heard_ms < idle_ms]
         if idle_ms is not None and not active:
             if not self._is_idle and now_ms - self._started_ms >= idle_ms:
@@ -82,16 +93,20 @@ class EventTime:
             self._announced = time
             self._announce(time)
 
-    def _look_at_splits(self) -> None:
+    def _look_at_splits(self, now_ms: int) -> None:
         """Wait for splits that have not been heard of yet, and no longer for those that are finished."""
         splits = self.open_splits()
+        since_ms = now_ms if self._may_have_none else self._started_ms
         if splits is not None and splits != self._splits.keys():
             if None in self._splits:
                 advice = "A reader with splits() says with its attribute split which of them read() has read from."
                 raise InvalidArgument("split", None, advice)
-            self._splits = {
-                s: self._splits.get(s) or _Split(self._strategy.generator(), self._started_ms) for s in splits
-            }
+            has_new = any(s not in self._splits for s in splits)
+            self._splits = {s: self._splits.get(s) or _Split(self._strategy.generator(), since_ms) for s in splits}
+            if has_new and self._is_idle and self._may_have_none:
+                # Others wait for us again, before the first record of a split that was just found.
+                self._is_idle = False
+                self._announce(self._announced)
 
     def next_tick_ms(self) -> int | None:
         return None if self._has_ended else self._announced_ms + self._interval_ms

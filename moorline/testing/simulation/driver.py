@@ -14,7 +14,7 @@ from moorline.model.config.state import RocksDb
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.elements import unpack_results
-from moorline.model.wire.messages import Confirm, Hold, Order, Progress
+from moorline.model.wire.messages import AddSplits, Confirm, Hold, Order, Progress
 from moorline.storage.history import History
 from moorline.testing.simulation.cluster import Attempt
 from moorline.testing.simulation.injection import UnsureStore
@@ -71,8 +71,9 @@ class SimulatedDriver:
         injection = self.world.injection
         if self.attempt is None:
             return
-        if not isinstance(order, Hold) and not (isinstance(order, Confirm) and order.final):
-            # The final confirmation cannot be lost: a line that breaks fails the attempt. Nor can a word to wait.
+        if not isinstance(order, (Hold, AddSplits)) and not (isinstance(order, Confirm) and order.final):
+            # The final confirmation cannot be lost: a line that breaks fails the attempt. Nor can a word to wait, or
+            # splits.
             if not hasattr(order, "triggered_ms") and injection.happens(injection.faults.lost_notification):
                 return
             if not hasattr(order, "triggered_ms") and injection.happens(injection.faults.repeated_order):
@@ -127,6 +128,6 @@ class SimulatedDriver:
             error: Exception | None = None
             try:
                 work()
-            except Exception as failure:  # as in ``driver/background.py``
+            except Exception as failure:  # as in ``driver/connectors/background.py``
                 error = failure
             self._reports.append(partial(done, error))

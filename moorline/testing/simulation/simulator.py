@@ -39,7 +39,7 @@ from moorline.testing.simulation.damage import damage_newest
 from moorline.testing.simulation.driver import SimulatedDriver
 from moorline.testing.simulation.faults import Faults, WorkerDied
 from moorline.testing.simulation.injection import Injection
-from moorline.testing.simulation.jobs.connectors import table_job
+from moorline.testing.simulation.jobs.connectors import growing_job, table_job
 from moorline.testing.simulation.jobs.counting import LostOrDoubled, SimulatedJob, counting_job
 from moorline.testing.simulation.jobs.features import Maker, broadcast_job, operator_state_job, timers_job, ttl_job
 from moorline.testing.simulation.jobs.loads import Loads
@@ -69,6 +69,7 @@ FEATURES: list[Maker] = [
     at_least_once_job,
     loop_job,
     table_job,
+    growing_job,
 ]
 
 

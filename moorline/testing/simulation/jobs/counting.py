@@ -50,7 +50,7 @@ class _SplitReader(SourceReader):
         self._turn += 1
         self.split = split = left[self._turn % len(left)]
         at = self._at[split]
-        self._at[split] = min(at + 1 + self._turn % 3, len(self._splits[split]))
+        self._at[split] = min(at + min(1 + self._turn % 3, limit), len(self._splits[split]))
         return list(self._splits[split][at : self._at[split]])
 
     def splits(self) -> list[int | str]:

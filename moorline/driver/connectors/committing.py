@@ -1,7 +1,7 @@
 """The commits that the driver makes for all subtasks of a sink, and the confirmations that wait for them.
 
-``protocol/committing.py`` decides. A commit runs on a thread of its own: one that takes long holds nothing up but
-confirmations. Checkpoints go on, and the committables stay in them.
+``protocol/connectors/committing.py`` decides. A commit runs on a thread of its own: one that takes long holds
+nothing up but confirmations. Checkpoints go on, and the committables stay in them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from moorline.model.ids import SubtaskId
 from moorline.model.manifest import ElementsHandle, OperatorHandles
 from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.messages import Confirm, Order
-from moorline.protocol.committing import Action, Batch, Commit, Committing, GiveUp
+from moorline.protocol.connectors.committing import Action, Batch, Commit, Committing, GiveUp
 from moorline.protocol.coordination import ConfirmEverywhere
 from moorline.state.types import plain
 from moorline.storage import segments

@@ -13,7 +13,7 @@ attempt or driver comes next.
 
 Without such sinks there are no batches, and every checkpoint is confirmed as soon as it is published.
 
-No I/O, no clock. ``driver/committing.py`` obeys it.
+No I/O, no clock. ``driver/connectors/committing.py`` obeys it.
 """
 
 from __future__ import annotations

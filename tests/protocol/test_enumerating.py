@@ -1,0 +1,77 @@
+"""Looks for splits: one at a time, each split to its owner, and a state that changes together with the assignments."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moorline.api.sources import owner_of
+from moorline.protocol.connectors.enumerating import Assign, Enumerating, GiveUp, Look
+
+
+def machine(parallelism: int = 2) -> Enumerating:
+    return Enumerating(parallelism, owner_of, interval_ms=100)
+
+
+def test_the_first_look_is_due_at_once_and_the_next_after_the_interval():
+    splits = machine()
+    assert splits.time_passed(7) == [Look()]
+    assert splits.time_passed(8) == []
+    splits.looked({}, None, 10)
+    assert splits.time_passed(109) == []
+    assert splits.time_passed(110) == [Look()]
+
+
+def test_at_the_first_look_everyone_is_told_also_who_gets_nothing():
+    splits = machine(3)
+    splits.time_passed(0)
+    assert splits.looked({0: "a"}, 1, 0) == [Assign(0, {0: "a"}, False), Assign(1, {}, False), Assign(2, {}, False)]
+    splits.time_passed(100)
+    assert splits.looked({1: "b"}, 2, 100) == [Assign(1, {1: "b"}, False)]
+
+
+def test_that_there_are_no_more_is_for_everyone_and_nothing_is_looked_for_then():
+    splits = machine()
+    splits.time_passed(0)
+    splits.looked({0: 0}, 1, 0)
+    splits.time_passed(100)
+    assert splits.looked(None, 1, 100) == [Assign(0, {}, True), Assign(1, {}, True)]
+    assert splits.time_passed(10_000) == []
+
+
+def test_a_split_that_is_found_twice_is_assigned_once():
+    splits = machine()
+    splits.time_passed(0)
+    splits.looked({0: 0}, 1, 0)
+    splits.time_passed(100)
+    assert splits.looked({0: 0}, 1, 100) == []
+
+
+def test_the_state_changes_with_the_assignments():
+    splits = machine()
+    splits.state = "restored"
+    splits.time_passed(0)
+    assert splits.state == "restored"
+    splits.looked({0: 0}, "found", 0)
+    assert splits.state == "found"
+
+
+def test_a_look_that_fails_is_the_last():
+    splits = machine()
+    splits.time_passed(0)
+    assert splits.failed("no route") == [GiveUp("no route")]
+    assert splits.time_passed(1_000) == []
+
+
+@given(st.integers(1, 5), st.lists(st.dictionaries(st.integers(0, 30) | st.text(max_size=3), st.integers())))
+def test_every_split_goes_to_its_owner_once(parallelism, looks):
+    splits, assigned = machine(parallelism), {}
+    for number, found in enumerate(looks):
+        splits.time_passed(number * 100)
+        for action in splits.looked(found, number, number * 100):
+            assert isinstance(action, Assign)
+            for split in action.splits:
+                assert split not in assigned
+                assert owner_of(split, parallelism) == action.subtask
+                assigned[split] = action.subtask
+    assert assigned.keys() == {split for found in looks for split in found}
