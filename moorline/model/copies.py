@@ -28,7 +28,7 @@ import msgspec
 import numpy as np
 
 from moorline.errors import RecordNotCopied
-from moorline.model.immutable import IMMUTABLE, are_immutable, is_immutable_type
+from moorline.model.immutable import IMMUTABLE, NotData, are_immutable, is_immutable_type
 
 #: What an instance of a class of the user's must not have of its own if it is to be copied attribute by attribute.
 _CUSTOM = ("__deepcopy__", "__copy__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
@@ -119,7 +119,9 @@ def _classified(cls: type) -> _Kind | None:
     if is_immutable_type(cls):
         IMMUTABLE.add(cls)
         return None
-    if issubclass(cls, tuple) and getattr(cls, "_make", None) is not None and cls.__dictoffset__ == 0:
+    if issubclass(cls, NotData):
+        kind = _Kind(_same, _same)
+    elif issubclass(cls, tuple) and getattr(cls, "_make", None) is not None and cls.__dictoffset__ == 0:
         kind = _Kind(_copy_named_tuple, _own_named_tuple)
     elif issubclass(cls, msgspec.Struct):
         kind = _struct_kind(cls)

@@ -33,6 +33,13 @@ IMMUTABLE: set[type] = {
 }
 
 
+class NotData:
+    """The base of types that tell an operator what to do with a record, such as a tag.
+
+    They are immutable, but never in :data:`IMMUTABLE`. So whoever looks for parts that can change finds them, too.
+    """
+
+
 #: Their subclasses are immutable, too.
 _IMMUTABLE_BASES = (
     *(type, enum.Enum, np.generic, pathlib.PurePath),
@@ -62,6 +69,8 @@ def is_immutable_type(cls: type) -> bool:
     """
     if cls in IMMUTABLE or cls.__module__ == "pyarrow.lib":
         return True
+    if issubclass(cls, NotData):
+        return False
     return (issubclass(cls, _IMMUTABLE_BASES) and cls is not np.void) or _is_frozen(cls)
 
 

@@ -11,6 +11,7 @@ import pytest
 import moorline as mo
 from moorline.api.watermarks import to_ms
 from moorline.errors import InvalidArgument, InvalidOutput, MethodMissing, TimersNeedKey, TimerWithoutHandler
+from moorline.model.config.state import StateConfig
 from moorline.testing.harness import OperatorHarness
 
 late = mo.OutputTag("late")
@@ -126,6 +127,43 @@ def test_a_tag_with_a_value_from_map_or_flat_map_is_refused_with_the_record_that
         with pytest.raises(InvalidOutput, match=f"{kind} of operator 'split' returned .*use process") as refused:
             harness.process_batch([1, 2, 3, 4])
         assert "record 2 of this attempt: 3" in refused.value.__notes__[0]
+
+
+@pytest.mark.parametrize("object_reuse", [False, True])
+def test_a_tag_is_found_in_every_batch_and_beside_records_of_any_kind(object_reuse):
+    """Also when its type was met before, and where records are not looked at to be copied."""
+
+    def split(value, ctx):
+        yield value
+        yield late, value
+
+    values = [1, (), (1, 2), (1, [2]), {"n": 1}, (late,), [late, 1]]
+    harness = OperatorHarness.of(
+        lambda stream: stream.process(split, uid="split"), state=StateConfig(object_reuse=object_reuse)
+    )
+    for _ in range(2):
+        for value in values:
+            if value == (late,):
+                with pytest.raises(InvalidOutput, match="a tag with 0 values"):
+                    harness.process(value)
+            else:
+                assert harness.process(value) == [value]
+    assert harness.side_output(late) == [value for value in values if value != (late,)] * 2
+
+
+@pytest.mark.parametrize("object_reuse", [False, True])
+def test_a_tag_among_the_defaults_of_a_lambda_is_no_constant(object_reuse):
+    for _ in range(2):
+        harness = OperatorHarness.of(
+            lambda stream: stream.map(lambda value, tag=late: (tag, value), uid="split"),
+            state=StateConfig(object_reuse=object_reuse),
+        )
+        with pytest.raises(InvalidOutput, match="use process"):
+            harness.process(1)
+
+
+def test_a_tag_keeps_its_class_on_the_way_to_a_worker():
+    assert type(pickle.loads(pickle.dumps(LateTag("late")))) is LateTag
 
 
 def test_a_tag_inside_of_a_record_is_as_good_as_anything_else():

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from moorline.api.type_parameters import ACC, IN, OUT, A, B, K_co, K_contra, T
+from moorline.model.immutable import NotData
 
 if TYPE_CHECKING:
     from moorline.api.state import combining, descriptors, states
 
 
 @dataclass(frozen=True)
-class OutputTag(Generic[T]):
+class OutputTag(NotData, Generic[T]):
     """The name of a side output.
 
     ``OutputTag[Order]("late")`` is one of which type checkers know that orders go there.
@@ -28,18 +29,6 @@ class OutputTag(Generic[T]):
     """
 
     name: str
-    #: Has this process any? If not, no output needs to be looked at for one.
-    exists: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        OutputTag.exists = True
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        OutputTag.exists = True  # it may have a __post_init__ of its own
-
-    def __reduce__(self) -> tuple[type[OutputTag[Any]], tuple[str]]:
-        return OutputTag, (self.name,)  # through the constructor, also in the worker
 
 
 #: A value for a side output, among others that are yielded: ``yield tag, value``.

@@ -168,25 +168,29 @@ class ChainedOperator:
         return error
 
 
-def take(made: Iterable[Any], out: list[Any], own: Callable[[Any, Any], Any] | None) -> None:
+def take(made: Iterable[Any], out: list[Any], own: Callable[[Any, Any], Any] | None) -> bool:
     """Append the results of a call to ``out``, each as the value that it is when it is made.
+
+    Can one of them be ``tag, value``? A tuple of immutable parts is none, and nothing else is looked at.
 
     Give the results themselves, not a variable with them: a reference more looks as if user code kept them.
     """
     if own is None:
         out.extend(made)
-        return
+        return True
+    may_be_tagged = False
     for value in made:
         cls = type(value)
         if cls is tuple:
             for part in value:
                 if type(part) not in IMMUTABLE:
-                    part = None
+                    may_be_tagged, part = True, None
                     value = own(made, value)
                     break
         elif cls not in IMMUTABLE:
             value = own(made, value)
         out.append(value)
+    return may_be_tagged
 
 
 def user_code_failed(

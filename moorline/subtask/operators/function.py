@@ -18,7 +18,7 @@ from moorline.model.immutable import IMMUTABLE
 from moorline.state.backend import NO_KEY
 from moorline.subtask.operators.base import ChainedOperator, OperatorContext, take, user_code_failed
 from moorline.subtask.operators.runtime_context import RuntimeContext
-from moorline.subtask.operators.yields import checked, is_tagged, many
+from moorline.subtask.operators.yields import checked, has_tags, is_tagged, many
 
 
 class FunctionOperator(ChainedOperator):
@@ -109,6 +109,8 @@ class MapOperator(FunctionOperator):
         own = None if self._keeps_nothing else self.own
         call = self._call if self.backend is None else self._keyed(records, timestamps)
         counts: list[int] = []
+        # A function that keeps nothing has no tag to return. Any other is not looked at while it runs, without copies.
+        may_be_tagged = self.own is None and not self._keeps_nothing
         try:
             match self.operator.kind:
                 case OperatorKind.FILTER:
@@ -119,12 +121,15 @@ class MapOperator(FunctionOperator):
                         out, kept = self._filtered(call, iterator, own)
                     timestamps = timestamps and list(compress(timestamps, kept))
                 case OperatorKind.MAP:
-                    out = [call(r) for r in iterator] if own is None else self._mapped(call, iterator, own)
+                    if own is None:
+                        out = [call(r) for r in iterator]
+                    else:
+                        out, may_be_tagged = self._mapped(call, iterator, own)
                 case _:
                     out = []
                     for record in iterator:
                         before = len(out)
-                        take(call(record), out, own)
+                        may_be_tagged |= take(call(record), out, own)
                         counts.append(len(out) - before)
                     if timestamps:
                         timestamps = [t for count, at in zip(counts, timestamps) for t in repeat(at, count)]
@@ -135,15 +140,13 @@ class MapOperator(FunctionOperator):
                 self.backend.current.key, self.moment.timestamp = NO_KEY, None
         if self.backend is not None:
             self.backend.flush()
-        if OutputTag.exists and self.operator.kind != OperatorKind.FILTER:
+        if may_be_tagged and self.operator.kind != OperatorKind.FILTER and has_tags(out):
             self._refuse_tags(out, records, counts)
         self.records_in += len(records)
         self.emit(out, timestamps)
 
     def _refuse_tags(self, out: list[Any], records: list[Any], counts: list[int]) -> None:
-        """Raise for ``tag, value``: here it would go on as a pair. Asked only where a tag exists, by the batch."""
-        if not any(issubclass(kind, OutputTag) for kind in {type(v[0]) for v in out if type(v) is tuple and v}):
-            return
+        """Raise for ``tag, value``: here it would go on as a pair."""
         made_by = [n for n, count in enumerate(counts) for _ in range(count)] or range(len(out))
         pairs = ((n, v) for n, v in zip(made_by, out) if type(v) is tuple and v)
         number, value = next((n, v) for n, v in pairs if isinstance(v[0], OutputTag))
@@ -155,8 +158,11 @@ class MapOperator(FunctionOperator):
         raise self.failure(error, records, passed)
 
     @staticmethod
-    def _mapped(call: Callable[[Any], Any], records: Iterator[Any], own: Callable[[Any, Any], Any]) -> list[Any]:
-        immutable = IMMUTABLE
+    def _mapped(
+        call: Callable[[Any], Any], records: Iterator[Any], own: Callable[[Any, Any], Any]
+    ) -> tuple[list[Any], bool]:
+        """The results, and whether one of them can be ``tag, value``."""
+        immutable, may_be_tagged = IMMUTABLE, False
         out: list[Any] = []
         append = out.append
         for record in records:
@@ -165,13 +171,13 @@ class MapOperator(FunctionOperator):
             if cls is tuple:
                 for part in value:
                     if type(part) not in immutable:
-                        part = None
+                        may_be_tagged, part = True, None
                         value = own(None, value)
                         break
             elif cls not in immutable:
                 value = own(None, value)
             append(value)
-        return out
+        return out, may_be_tagged
 
     @staticmethod
     def _filtered(

@@ -35,7 +35,7 @@ from moorline.subtask.operators.base import OperatorContext, take, user_code_fai
 from moorline.subtask.operators.function import FunctionOperator
 from moorline.subtask.operators.runtime_context import RuntimeContext
 from moorline.subtask.operators.timers import Clock, Timers
-from moorline.subtask.operators.yields import is_tagged, many, many_of_element
+from moorline.subtask.operators.yields import has_tags, is_tagged, many, many_of_element
 
 #: What timers make is passed on when there is so much of it.
 FIRED_RECORDS = 2048
@@ -117,6 +117,8 @@ class ProcessOperator(FunctionOperator):
             self.clock = self._timers
         self._fired: list[Any] = []
         self._fired_stamps: list[int] = []
+        #: Can there be ``tag, value`` among what is not passed on yet?
+        self._may_be_tagged = False
 
     def open(self) -> None:
         super().open()
@@ -191,6 +193,9 @@ class ProcessOperator(FunctionOperator):
                 if cls is tuple:
                     for part in value:
                         if type(part) not in immutable:
+                            self._may_be_tagged = True
+                            if type(part) is OutputTag:
+                                continue
                             part = None
                             value = own(results, value)
                             break
@@ -220,6 +225,9 @@ class ProcessOperator(FunctionOperator):
                     if cls is tuple:
                         for part in value:
                             if type(part) not in immutable:
+                                self._may_be_tagged = True
+                                if type(part) is OutputTag:
+                                    continue
                                 part = None
                                 value = own(results, value)
                                 break
@@ -232,10 +240,9 @@ class ProcessOperator(FunctionOperator):
         return stamps
 
     def _pass_on(self, out: list[Any], stamps: list[int] | None) -> None:
-        if OutputTag.exists:
-            firsts = {type(v[0]) for v in out if type(v) is tuple and v}
-            if any(issubclass(kind, OutputTag) for kind in firsts):
-                out, stamps = self._divert(out, stamps)
+        if (self._may_be_tagged or self.own is None) and has_tags(out):
+            out, stamps = self._divert(out, stamps)
+        self._may_be_tagged = False
         self.emit(out, stamps or None)
         for context in {id(s.context): s.context for s in self._sides}.values():
             if context.side:
@@ -294,7 +301,7 @@ class ProcessOperator(FunctionOperator):
         try:
             results = self._on_timer(time, context)
             if results is not None:
-                take(results, self._fired, self.own)
+                self._may_be_tagged |= take(results, self._fired, self.own)
         except MoorlineError as error:
             raise self.noted(error, f"a timer of key {key!r:.200}") from error.__cause__
         except Exception as error:

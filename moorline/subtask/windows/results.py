@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from moorline.api.functions.base import OutputTag
 from moorline.api.windows.assigners import Window
 from moorline.api.windows.functions import CoGroupFunction, JoinFunction, ProcessWindowFunction, WindowFunction
 from moorline.model.copies import copy_of
 from moorline.subtask.operators.base import ChainedOperator, take
-from moorline.subtask.operators.yields import is_tagged, many
+from moorline.subtask.operators.yields import has_tags, is_tagged, many
 from moorline.subtask.windows.contexts import FunctionScope
 
 #: Tag, then values and timestamps.
@@ -28,13 +27,15 @@ class WindowResults:
         self._out: list[Any] = []
         self._stamps: list[int] = []
         self._side: Side = {}
+        #: Can there be ``tag, value`` among them?
+        self._may_be_tagged = False
 
     def __len__(self) -> int:
         return len(self._out)
 
     def extend(self, made: Iterable[Any] | None, timestamp: int) -> None:
         if made is not None:
-            take(made, self._out, self._operator.own)
+            self._may_be_tagged |= take(made, self._out, self._operator.own)
             self._stamps += (len(self._out) - len(self._stamps)) * (timestamp,)
 
     def divert(self, tag: str, value: Any, timestamp: int) -> None:
@@ -49,7 +50,7 @@ class WindowResults:
 
     def taken(self, uid: str) -> tuple[list[Any], list[int], Side]:
         """Everything, which is not here any more."""
-        if OutputTag.exists and any(is_tagged(value, uid) for value in self._out):
+        if self._may_be_tagged and has_tags(self._out):
             # ``yield tag, value`` means a side output, as in PyFlink.
             made, self._out, stamps, self._stamps = self._out, [], self._stamps, []
             for value, timestamp in zip(made, stamps):
@@ -59,7 +60,7 @@ class WindowResults:
                     self._out.append(value)
                     self._stamps.append(timestamp)
         taken = self._out, self._stamps, self._side
-        self._out, self._stamps, self._side = [], [], {}
+        self._out, self._stamps, self._side, self._may_be_tagged = [], [], {}, False
         return taken
 
 
