@@ -4,8 +4,8 @@ from moorline.storage.stores.memory import MemoryStore
 from moorline.testing.clock import ManualClock
 from moorline.testing.harness import OperatorHarness
 from moorline.testing.simulation import SimulationFailed, SimulationReport, simulate
+from moorline.testing.simulation.audit.ledger import CRASH, Ledger, LedgerSink, ScriptedSource
 from moorline.testing.simulation.faults import Faults
-from moorline.testing.simulation.ledger import CRASH, Ledger, LedgerSink, ScriptedSource
 
 __all__ = [
     "CRASH",

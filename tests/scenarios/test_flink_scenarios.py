@@ -19,8 +19,8 @@ from moorline.snapshots.folders import open_snapshot
 from moorline.storage.history import History
 from moorline.storage.stores.memory import MemoryStore
 from moorline.storage.stores.open import open_store
+from moorline.testing.simulation.audit.ledger import Ledger, LedgerSink
 from moorline.testing.simulation.jobs.counting import SplitSource
-from moorline.testing.simulation.ledger import Ledger, LedgerSink
 
 NAMES = (f"scenario-{n}" for n in itertools.count())
 COUNT, KEYS = 400, 7

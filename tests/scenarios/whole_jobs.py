@@ -19,10 +19,10 @@ from moorline.model.wire.elements import unpack_results
 from moorline.storage.history import History
 from moorline.storage.stores.memory import MemoryStore
 from moorline.subtask.failure_report import describe_failure
+from moorline.testing.simulation.audit.ledger import Ledger
 from moorline.testing.simulation.cluster import Attempt
 from moorline.testing.simulation.faults import Faults
-from moorline.testing.simulation.injection import Injection
-from moorline.testing.simulation.ledger import Ledger
+from moorline.testing.simulation.faults.injection import Injection
 
 NUMBERS = itertools.count(1)
 

@@ -11,10 +11,11 @@ from moorline.driver import restore
 from moorline.protocol.connectors.committing import Committing
 from moorline.protocol.coordination import ConfirmEverywhere
 from moorline.subtask.operators.sink import SinkOperator
-from moorline.testing.simulation import ledger, simulator
+from moorline.testing.simulation import simulator
+from moorline.testing.simulation.audit import ledger
+from moorline.testing.simulation.audit.ledger import Ledger
 from moorline.testing.simulation.faults import Faults
 from moorline.testing.simulation.jobs.connectors import table_job
-from moorline.testing.simulation.ledger import Ledger
 from moorline.testing.simulation.simulator import Simulation
 
 pytestmark = pytest.mark.slow

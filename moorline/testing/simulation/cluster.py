@@ -20,7 +20,7 @@ from moorline.model.wire.messages import Order, Progress, Report
 from moorline.storage.stores.memory import MemoryStore
 from moorline.subtask.environment import Environment
 from moorline.subtask.task import Subtask
-from moorline.testing.simulation.injection import Injection, UnsureStore
+from moorline.testing.simulation.faults.injection import Injection, UnsureStore
 from moorline.testing.simulation.jobs.loads import Loads
 
 

@@ -17,7 +17,7 @@ from moorline.model.wire.elements import unpack_results
 from moorline.model.wire.messages import AddSplits, Confirm, Hold, Order, Progress
 from moorline.storage.history import History
 from moorline.testing.simulation.cluster import Attempt
-from moorline.testing.simulation.injection import UnsureStore
+from moorline.testing.simulation.faults.injection import UnsureStore
 from moorline.testing.simulation.jobs.loads import QUICK
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ from moorline.errors import InvalidArgument
 from moorline.model.config.checkpoints import Checkpoints
 from moorline.model.graph import Graph, Operator
 from moorline.model.wire.messages import Failed
-from moorline.testing.simulation.audit import audit_ending
+from moorline.testing.simulation.audit.ending import audit_ending
+from moorline.testing.simulation.audit.ledger import Ledger, LedgerSink
 from moorline.testing.simulation.faults import Faults
 from moorline.testing.simulation.jobs.counting import SimulatedJob
 from moorline.testing.simulation.jobs.modes import consistency
-from moorline.testing.simulation.ledger import Ledger, LedgerSink
 from moorline.testing.simulation.pace import Pace, PacedSource
 from moorline.testing.simulation.results import Results
 from moorline.testing.simulation.simulator import Simulation

@@ -17,7 +17,7 @@ from moorline.protocol.supervision.lifecycle import JobStatus
 from moorline.snapshots import fsck
 from moorline.storage.blobs import BlobStore
 from moorline.storage.stores.open import open_store
-from moorline.testing.simulation.injection import Injection
+from moorline.testing.simulation.faults.injection import Injection
 
 
 class Requests:

@@ -33,12 +33,15 @@ from moorline.model.graph import Graph
 from moorline.model.wire.messages import Failed
 from moorline.storage.stores.memory import MemoryStore
 from moorline.subtask.failure_report import describe_failure
-from moorline.testing.simulation.audit import audit
+from moorline.testing.simulation.audit.ending import audit
+from moorline.testing.simulation.audit.ledger import Ledger
+from moorline.testing.simulation.audit.tally import Tally
 from moorline.testing.simulation.cluster import Attempt, Worker
-from moorline.testing.simulation.damage import damage_newest
 from moorline.testing.simulation.driver import SimulatedDriver
 from moorline.testing.simulation.faults import Faults, WorkerDied
-from moorline.testing.simulation.injection import Injection
+from moorline.testing.simulation.faults.damage import damage_newest
+from moorline.testing.simulation.faults.injection import Injection
+from moorline.testing.simulation.faults.zombies import Zombies
 from moorline.testing.simulation.jobs.connectors import growing_job, table_job
 from moorline.testing.simulation.jobs.counting import LostOrDoubled, SimulatedJob, counting_job
 from moorline.testing.simulation.jobs.features import Maker, broadcast_job, operator_state_job, timers_job, ttl_job
@@ -49,11 +52,8 @@ from moorline.testing.simulation.jobs.queries import RandomQueries
 from moorline.testing.simulation.jobs.upgrades import join_job, source_function_job, upgrade_job
 from moorline.testing.simulation.jobs.values import values_job
 from moorline.testing.simulation.jobs.windows import outside_job, windows_job
-from moorline.testing.simulation.ledger import Ledger
 from moorline.testing.simulation.requests import Requests
 from moorline.testing.simulation.setup import Setup
-from moorline.testing.simulation.tally import Tally
-from moorline.testing.simulation.zombies import Zombies
 
 FEATURES: list[Maker] = [
     timers_job,

@@ -8,6 +8,7 @@ from typing import Any
 
 from moorline.api.job import Job
 from moorline.api.sources import EnumeratorContext, Positions, Source, SourceContext, SourceReader, SplitEnumerator
+from moorline.testing.simulation.audit.ledger import LedgerSink, LedgerTable
 from moorline.testing.simulation.jobs.counting import (
     CountEverything,
     LostOrDoubled,
@@ -15,7 +16,6 @@ from moorline.testing.simulation.jobs.counting import (
     SimulatedJob,
     SplitSource,
 )
-from moorline.testing.simulation.ledger import LedgerSink, LedgerTable
 
 
 def numbered_input(chance: random.Random, records: int, splits: int) -> dict[int, list[SimRecord]]:

@@ -18,7 +18,7 @@ from moorline.api.sources import Source, SourceContext, SourceReader
 from moorline.api.state.combining import AggregatingState, ReducingState
 from moorline.api.state.states import ListState, MapState, ValueState
 from moorline.model.graph import Graph
-from moorline.testing.simulation.ledger import LedgerSink
+from moorline.testing.simulation.audit.ledger import LedgerSink
 
 #: key, split, number of the record among those of its key and split
 SimRecord = tuple[Any, str, int]

@@ -24,8 +24,8 @@ from moorline.api.state.states import ValueState
 from moorline.api.state.ttl import StateTtlConfig
 from moorline.api.watermarks import WatermarkStrategy
 from moorline.model.times import MAX_TIME, MIN_TIME
+from moorline.testing.simulation.audit.ledger import LedgerSink
 from moorline.testing.simulation.jobs.counting import LostOrDoubled, SimulatedJob, SplitSource
-from moorline.testing.simulation.ledger import LedgerSink
 
 #: key, timestamp, number of the record in its split
 Timed = tuple[Any, int, int]

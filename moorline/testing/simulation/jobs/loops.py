@@ -14,9 +14,9 @@ from typing import Any
 from moorline.api.functions.base import KeyedProcessFunction, OutputTag
 from moorline.api.job import Job
 from moorline.api.state.states import MapState, ValueState
+from moorline.testing.simulation.audit.ledger import LedgerSink
 from moorline.testing.simulation.jobs.counting import LostOrDoubled, SimulatedJob
 from moorline.testing.simulation.jobs.features import AT_THE_END, Timed, timed_input, timed_stream
-from moorline.testing.simulation.ledger import LedgerSink
 
 AGAIN = OutputTag("again")
 KEYS = 6

@@ -9,8 +9,8 @@ from typing import Any
 from moorline.api.functions.base import KeyedProcessFunction
 from moorline.api.job import Job
 from moorline.api.state.states import MapState
+from moorline.testing.simulation.audit.ledger import LedgerSink
 from moorline.testing.simulation.jobs.counting import LostOrDoubled, SimRecord, SimulatedJob, SplitSource
-from moorline.testing.simulation.ledger import LedgerSink
 
 
 def consistency(settings: random.Random) -> dict[str, Any]:

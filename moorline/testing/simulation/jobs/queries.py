@@ -25,7 +25,7 @@ from moorline.snapshots.locate import Snapshot
 from moorline.snapshots.lookup import look_up
 from moorline.state import peeking
 from moorline.storage.stores.memory import MemoryStore
-from moorline.testing.simulation.injection import Injection
+from moorline.testing.simulation.faults.injection import Injection
 
 #: Keys that the simulated jobs use, and one that none of them does.
 KEYS: list[Any] = [*range(7), *"abcdefg", *"ABC", *(f"k{n}" for n in range(0, 40, 7)), (1, "1"), (4, "4"), b"nobody"]

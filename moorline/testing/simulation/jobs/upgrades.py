@@ -20,9 +20,9 @@ from moorline.api.state.descriptors import ListStateDescriptor
 from moorline.api.state.operator_state import CheckpointedFunction
 from moorline.api.state.rekey import Rekey
 from moorline.api.state.states import ListState, ValueState
+from moorline.testing.simulation.audit.ledger import LedgerSink
 from moorline.testing.simulation.jobs.counting import LostOrDoubled, SimulatedJob
 from moorline.testing.simulation.jobs.features import AT_THE_END, Timed, timed_input, timed_stream
-from moorline.testing.simulation.ledger import LedgerSink
 
 
 @dataclass

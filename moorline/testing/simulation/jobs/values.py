@@ -9,9 +9,9 @@ from typing import Any
 from moorline.api.functions.base import KeyedProcessFunction, MapFunction
 from moorline.api.job import Job
 from moorline.api.state.states import ValueState
+from moorline.testing.simulation.audit.ledger import LedgerSink
 from moorline.testing.simulation.jobs.counting import SimulatedJob
 from moorline.testing.simulation.jobs.features import Timed, timed_input, timed_stream
-from moorline.testing.simulation.ledger import LedgerSink
 
 
 class KeepsTotals(KeyedProcessFunction):

@@ -13,9 +13,9 @@ from moorline.api.state.states import MapState, ValueState
 from moorline.api.windows.assigners import EventTimeSessionWindows, TumblingEventTimeWindows
 from moorline.api.windows.functions import ProcessWindowFunction
 from moorline.connectors.memory_state import memory_state
+from moorline.testing.simulation.audit.ledger import LedgerSink
 from moorline.testing.simulation.jobs.counting import LostOrDoubled, SimulatedJob, SplitSource
 from moorline.testing.simulation.jobs.features import Timed, timed_input, timed_stream
-from moorline.testing.simulation.ledger import LedgerSink
 
 #: Timestamps are even and the gap is odd, so no two sessions just touch: then chance would decide whether they are one.
 GAP, SIZE = 13, 20

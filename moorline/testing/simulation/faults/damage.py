@@ -11,8 +11,8 @@ from moorline.protocol.recovery import ended_with_a_savepoint, lineage
 from moorline.storage.blobs import BlobStore
 from moorline.storage.chain import Record
 from moorline.storage.history import History
-from moorline.testing.simulation.history import spoil_history
-from moorline.testing.simulation.injection import Injection
+from moorline.testing.simulation.faults.history import spoil_history
+from moorline.testing.simulation.faults.injection import Injection
 
 
 def damage_newest(store: BlobStore, job: str, injection: Injection, *, has_outside_state: bool) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moorline.testing.simulation.cluster import Attempt
-from moorline.testing.simulation.faults import WorkerDied
-from moorline.testing.simulation.injection import Injection
+from moorline.testing.simulation.faults.injection import Injection
+from moorline.testing.simulation.faults.likelihood import WorkerDied
 
 if TYPE_CHECKING:
     from moorline.testing.simulation.driver import SimulatedDriver

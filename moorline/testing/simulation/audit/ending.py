@@ -14,8 +14,8 @@ from moorline.protocol.recovery import lineage
 from moorline.protocol.supervision.lifecycle import JobStatus
 from moorline.snapshots import fsck
 from moorline.storage.history import History
+from moorline.testing.simulation.audit.ledger import Ledger
 from moorline.testing.simulation.jobs.counting import LostOrDoubled
-from moorline.testing.simulation.ledger import Ledger
 
 if TYPE_CHECKING:
     from moorline.testing.simulation.simulator import Simulation

@@ -10,7 +10,7 @@ from typing import Any
 
 from moorline.errors import StorageError
 from moorline.storage.blobs import Blob, BlobStore
-from moorline.testing.simulation.faults import Faults, WorkerDied
+from moorline.testing.simulation.faults.likelihood import Faults, WorkerDied
 
 
 @dataclass

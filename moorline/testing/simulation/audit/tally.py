@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from moorline.testing.simulation.audit import audit_full
+from moorline.testing.simulation.audit.ending import audit_full
 from moorline.testing.simulation.driver import SimulatedDriver
 
 

@@ -1,0 +1,1 @@
+"""Books of a simulated run, and what is checked with them."""
