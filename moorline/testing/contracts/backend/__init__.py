@@ -12,7 +12,7 @@ removes expired state in its own way).
     base, storage                               the vocabulary of the tests; the parts of a snapshot, in memory
     values, keys, windows, timers, peeking      live state
     snapshots, restoring, increments, chains    what is saved, and what comes back
-    ttl, ttl_maps, ttl_restoring                what expires
+    ttl/rules, maps, restoring                  what expires
     jobs, machines                              the same promises held against a dict, at random
 """
 
@@ -24,9 +24,9 @@ from moorline.testing.contracts.backend.peeking import Peeking
 from moorline.testing.contracts.backend.restoring import Restoring
 from moorline.testing.contracts.backend.snapshots import Snapshots
 from moorline.testing.contracts.backend.timers import Timers
-from moorline.testing.contracts.backend.ttl import Ttl
-from moorline.testing.contracts.backend.ttl_maps import TtlMaps
-from moorline.testing.contracts.backend.ttl_restoring import TtlInEventTime, TtlRestoring
+from moorline.testing.contracts.backend.ttl.maps import TtlMaps
+from moorline.testing.contracts.backend.ttl.restoring import TtlInEventTime, TtlRestoring
+from moorline.testing.contracts.backend.ttl.rules import Ttl
 from moorline.testing.contracts.backend.values import Values
 from moorline.testing.contracts.backend.windows import Windows
 

@@ -26,7 +26,7 @@ from moorline.testing.contracts.backend.base import (
     Colour,
     Subtask,
 )
-from moorline.testing.contracts.backend.ttl import LENGTH, START, TtlTests, living, write
+from moorline.testing.contracts.backend.ttl.rules import LENGTH, START, TtlTests, living, write
 
 COLOUR = ValueStateDescriptor("colour", Colour)
 

@@ -7,7 +7,7 @@ import pytest
 from moorline.api.state.descriptors import MapStateDescriptor
 from moorline.state.backend import OperatorClock
 from moorline.testing.contracts.backend.base import MAP
-from moorline.testing.contracts.backend.ttl import LENGTH, START, TtlTests, living
+from moorline.testing.contracts.backend.ttl.rules import LENGTH, START, TtlTests, living
 
 
 class TtlMaps(TtlTests):

@@ -21,7 +21,7 @@ from moorline.testing.contracts.backend.base import (
     saved,
     shown,
 )
-from moorline.testing.contracts.backend.ttl import KINDS, LENGTH, START, TtlTests, after_one_write, living, write
+from moorline.testing.contracts.backend.ttl.rules import KINDS, LENGTH, START, TtlTests, after_one_write, living, write
 
 INCREMENTAL = pytest.mark.parametrize("incremental", [False, True], ids=["full", "incremental"])
 

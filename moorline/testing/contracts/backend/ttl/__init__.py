@@ -1,0 +1,1 @@
+"""The contract of state that expires."""
