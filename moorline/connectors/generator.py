@@ -18,8 +18,8 @@ from typing import Any, Never, overload
 from moorline.api.sources import Source, SourceContext, SourceReader, SplitId
 from moorline.api.type_parameters import A, T_co
 from moorline.errors import InvalidArgument, RestoreError
-from moorline.model.closed_functions import keeps_nothing
-from moorline.model.copies import copies_of
+from moorline.model.copying.closed_functions import keeps_nothing
+from moorline.model.copying.copies import copies_of
 from moorline.model.options import checks_options
 
 #: Enough for small clusters; a job with more source subtasks than splits leaves some of them without work.

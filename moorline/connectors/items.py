@@ -12,7 +12,7 @@ from typing import Any, Never, overload
 from moorline.api.sources import Source, SourceContext, SourceReader, SplitId
 from moorline.api.type_parameters import A, T_co
 from moorline.errors import InvalidArgument, RestoreError
-from moorline.model.copies import copies_of
+from moorline.model.copying.copies import copies_of
 from moorline.model.options import checks_options
 
 _SPLIT = 0

@@ -5,7 +5,7 @@ msgpack lack them (:data:`LOWERED`). Whatever stores, sends, encodes or only pas
 here:
 
     state/types/plain.py, leaf.py, names.py     state without a declared type; columns and bytes; names of types
-    model/keys/, model/immutable.py             keys; what cannot change
+    model/keys/, model/copying/immutable.py     keys; what cannot change
     http/wire.py, snapshots/tables/values.py    JSON; columns of DataFrames
     connectors/files/rows.py, collect.py        records of sinks
 

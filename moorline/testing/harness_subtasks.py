@@ -10,7 +10,7 @@ from typing import Any
 import cloudpickle
 
 from moorline.errors import InvalidArgument, RecordChanged
-from moorline.model.copies import copy_of
+from moorline.model.copying.copies import copy_of
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.elements import Barrier

@@ -18,9 +18,9 @@ import pytest
 from stable_ids import shown
 
 from moorline.errors import RecordNotCopied
-from moorline.model.closed_functions import keeps_nothing
-from moorline.model.copies import copies_of, copy_of, owned, owned_of
-from moorline.model.immutable import IMMUTABLE, are_immutable
+from moorline.model.copying.closed_functions import keeps_nothing
+from moorline.model.copying.copies import copies_of, copy_of, owned, owned_of
+from moorline.model.copying.immutable import IMMUTABLE, are_immutable
 
 
 class Colour(enum.Enum):

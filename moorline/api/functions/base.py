@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from moorline.api.type_parameters import ACC, IN, OUT, A, B, K_co, K_contra, T
-from moorline.model.immutable import NotData
+from moorline.model.copying.immutable import NotData
 
 if TYPE_CHECKING:
     from moorline.api.state import combining, descriptors, states

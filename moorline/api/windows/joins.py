@@ -28,7 +28,7 @@ from moorline.api.windows.functions import CoGroupFunction, JoinFunction, Proces
 from moorline.api.windows.streams import WindowSpec, checked_assigner
 from moorline.api.windows.triggers import Trigger
 from moorline.errors import InvalidArgument, TimestampMissing
-from moorline.model.copies import copy_of
+from moorline.model.copying.copies import copy_of
 from moorline.model.durations import Duration, milliseconds
 from moorline.model.options import STEP_OPTIONS, checks_options
 from moorline.model.times import MAX_TIME, MIN_TIME

@@ -23,7 +23,7 @@ from moorline.api.state.descriptors import (
 )
 from moorline.api.state.states import ListState, MapState, State, ValueState
 from moorline.errors import TtlNotEnabled
-from moorline.model.copies import copy_of
+from moorline.model.copying.copies import copy_of
 from moorline.model.durations import Duration
 from moorline.state.backend import CurrentKey
 

@@ -19,7 +19,7 @@ from moorline.api.state.descriptors import (
 )
 from moorline.api.state.states import State, ValueState
 from moorline.errors import TtlNotEnabled
-from moorline.model.copies import copy_of
+from moorline.model.copying.copies import copy_of
 from moorline.model.durations import Duration
 from moorline.state.backend import CurrentKey
 from moorline.state.rocksdb.cells import Cells, value_accessors

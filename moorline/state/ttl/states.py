@@ -26,7 +26,7 @@ from moorline.api.state.descriptors import (
     ValueStateDescriptor,
 )
 from moorline.api.state.states import State, ValueState
-from moorline.model.copies import copy_of
+from moorline.model.copying.copies import copy_of
 from moorline.model.durations import Duration
 from moorline.protocol.expiry import after_read, is_expired, later
 from moorline.state.backend import CurrentKey, OperatorClock

@@ -6,7 +6,7 @@ loop's own iterator, so good records pay nothing for it.
 
 A record is the value that it was when it was emitted. So it is copied at that moment if user code, a state or another
 record still holds something in it that can change; and of several readers in one chain each gets a copy of its own.
-``model/copies.py`` says what can change. An operator may do with its records what it likes.
+``model/copying/copies.py`` says what can change. An operator may do with its records what it likes.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from moorline.errors import MoorlineError, UserCodeFailed
-from moorline.model.copies import copies_of, owned_of
+from moorline.model.copying.copies import copies_of, owned_of
+from moorline.model.copying.immutable import IMMUTABLE
 from moorline.model.graph import Operator
-from moorline.model.immutable import IMMUTABLE
 from moorline.model.times import MAX_TIME
 from moorline.state.backend import KeyedBackend, OperatorClock
 from moorline.subtask.failure_report import advice_on_module

@@ -12,9 +12,9 @@ from typing import Any
 
 from moorline.api.functions.base import FilterFunction, FlatMapFunction, Function, MapFunction, OutputTag
 from moorline.errors import InvalidOutput, MoorlineError
-from moorline.model.closed_functions import keeps_nothing
+from moorline.model.copying.closed_functions import keeps_nothing
+from moorline.model.copying.immutable import IMMUTABLE
 from moorline.model.graph import OperatorKind
-from moorline.model.immutable import IMMUTABLE
 from moorline.state.backend import NO_KEY
 from moorline.subtask.operators.base import ChainedOperator, OperatorContext, take, user_code_failed
 from moorline.subtask.operators.runtime_context import RuntimeContext

@@ -28,8 +28,8 @@ from moorline.api.state.descriptors import MapStateDescriptor, StateDescriptor
 from moorline.api.state.states import MapState, State
 from moorline.api.streams import describe
 from moorline.errors import MoorlineError, TimerWithoutHandler, UnknownState
+from moorline.model.copying.immutable import IMMUTABLE
 from moorline.model.graph import OperatorKind
-from moorline.model.immutable import IMMUTABLE
 from moorline.state.backend import NO_KEY, CurrentKey, KeyedBackend, Namespace
 from moorline.subtask.operators.base import OperatorContext, take, user_code_failed
 from moorline.subtask.operators.function import FunctionOperator

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moorline.api.windows.assigners import AlignedWindows, Span, WindowAssigner
-from moorline.model.copies import copy_of
+from moorline.model.copying.copies import copy_of
 from moorline.protocol.merging import merge
 from moorline.state.backend import CurrentKey
 from moorline.subtask.operators.base import ChainedOperator

@@ -19,7 +19,7 @@ from moorline.api.state.states import ListState, ValueState
 from moorline.api.windows.assigners import Window
 from moorline.api.windows.evictors import Evictor
 from moorline.api.windows.streams import WindowSpec
-from moorline.model.copies import copies_of, copy_of
+from moorline.model.copying.copies import copies_of, copy_of
 from moorline.model.times import MIN_TIME
 
 #: The name of the state; two sides have one each.

@@ -11,7 +11,7 @@ from typing import Any
 
 from moorline.api.windows.assigners import Span, Window, window_of
 from moorline.api.windows.triggers import CONTINUE, Trigger, TriggerResult
-from moorline.model.copies import copy_of
+from moorline.model.copying.copies import copy_of
 from moorline.protocol.merging import Merge
 from moorline.state.backend import NO_KEY, CurrentKey
 from moorline.subtask.operators.base import ChainedOperator

@@ -10,7 +10,7 @@ from typing import Any
 
 from moorline.api.windows.assigners import Window
 from moorline.api.windows.functions import CoGroupFunction, JoinFunction, ProcessWindowFunction, WindowFunction
-from moorline.model.copies import copy_of
+from moorline.model.copying.copies import copy_of
 from moorline.subtask.operators.base import ChainedOperator, take
 from moorline.subtask.operators.yields import has_tags, is_tagged, many
 from moorline.subtask.windows.contexts import FunctionScope

@@ -10,7 +10,7 @@ others, so until then nothing else may hold anything in it that can be changed. 
 Whether something else holds an object is read off its reference count. A count that is too high costs a copy and
 nothing else; one that is too low cannot be: every reference that lets Python code reach the object is counted.
 
-Types are looked at once (``model/immutable.py``). Keys of dicts and elements of sets are hashable, and what is hashable
+Types are looked at once (``immutable.py``). Keys of dicts and elements of sets are hashable, and what is hashable
 is supposed not to change. Where one object is in a record twice, a copy has two of it.
 """
 
@@ -28,7 +28,7 @@ import msgspec
 import numpy as np
 
 from moorline.errors import RecordNotCopied
-from moorline.model.immutable import IMMUTABLE, NotData, are_immutable, is_immutable_type
+from moorline.model.copying.immutable import IMMUTABLE, NotData, are_immutable, is_immutable_type
 
 #: What an instance of a class of the user's must not have of its own if it is to be copied attribute by attribute.
 _CUSTOM = ("__deepcopy__", "__copy__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")

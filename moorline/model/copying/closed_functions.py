@@ -12,7 +12,7 @@ import dis
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType, ModuleType
 from typing import Any
 
-from moorline.model.immutable import are_immutable
+from moorline.model.copying.immutable import are_immutable
 
 #: Builtins that give user code nothing to keep anything in.
 _HARMLESS = frozenset(
