@@ -117,7 +117,7 @@ from moorline.state.types.pickle import Pickled
 
 if TYPE_CHECKING:
     from moorline.snapshots.tables.diff import diff_snapshots
-    from moorline.snapshots.tables.writer import SnapshotWriter
+    from moorline.snapshots.tables.writing.writer import SnapshotWriter
     from moorline.spark.dataframes import from_dataframe, to_dataframe
     from moorline.spark.handle import Handle, Result
     from moorline.spark.run import run, start
@@ -136,7 +136,7 @@ _ON_SPARK = {
     "spark_config": "moorline.spark.session.settings",
     "read_snapshot": "moorline.spark.tables",
     "register": "moorline.spark.tables",
-    "SnapshotWriter": "moorline.snapshots.tables.writer",
+    "SnapshotWriter": "moorline.snapshots.tables.writing.writer",
     "diff_snapshots": "moorline.snapshots.tables.diff",
     "to_dataframe": "moorline.spark.dataframes",
 }

@@ -6,7 +6,7 @@ here:
 
     state/types/plain.py, leaf.py, names.py     state without a declared type; columns and bytes; names of types
     model/keys/, model/copying/immutable.py     keys; what cannot change
-    http/wire.py, snapshots/tables/values.py    JSON; columns of DataFrames
+    http/wire.py, snapshots/tables/writing/     JSON; columns of DataFrames
     connectors/files/rows.py, collect.py        records of sinks
 
 The forms and numbers are part of the storage format: a row may be added, none may change.

@@ -45,11 +45,11 @@ from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import KeyedHandle, Manifest, OperatorEntry, OperatorHandles
 from moorline.model.options import checks_options
 from moorline.snapshots.tables.chains import conform
-from moorline.snapshots.tables.dataframes import run_like_us
 from moorline.snapshots.tables.reader import BY_KEY_GROUP, TABLES, SnapshotReader
 from moorline.snapshots.tables.snapshot import Snapshot
 from moorline.snapshots.tables.spark_types import for_spark
 from moorline.snapshots.tables.splits import splits
+from moorline.snapshots.tables.writing.dataframes import run_like_us
 from moorline.storage.stores.open import open_store
 
 FORMAT = "moorline"

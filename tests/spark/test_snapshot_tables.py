@@ -17,7 +17,7 @@ from moorline.errors import InvalidArgument
 from moorline.model import keys
 from moorline.model.manifest import Manifest
 from moorline.snapshots.folders import open_snapshot, write_savepoint
-from moorline.snapshots.tables.writer import SnapshotWriter
+from moorline.snapshots.tables.writing.writer import SnapshotWriter
 from moorline.state.types import plain
 from moorline.storage.stores.open import open_store
 from moorline.testing import OperatorHarness

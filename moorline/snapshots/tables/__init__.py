@@ -1,4 +1,4 @@
-"""Snapshots as tables: reading them, comparing them and making them, all without Spark.
+"""Snapshots as tables: reading them, comparing them and making them (``writing/``), all without Spark.
 
 ``moorline/spark/tables.py`` shows the same tables as DataFrames.
 """

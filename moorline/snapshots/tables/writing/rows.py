@@ -1,7 +1,7 @@
 """From a user's table to the rows of a state: which column is what, in which order, and in which files.
 
 The rows are those of ``state/heap/rows.py``, sorted by key group, key and namespace, cut into files between key
-groups. Used in this process for Arrow tables, and by Spark's tasks for DataFrames (``snapshots/tables/dataframes.py``).
+groups. Used in this process for Arrow tables, and by Spark's tasks for DataFrames (``dataframes.py``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from moorline.errors import InvalidArgument
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import FileHandle, file_handle
-from moorline.snapshots.tables.values import stored_column, stored_keys
+from moorline.snapshots.tables.writing.values import stored_column, stored_keys
 from moorline.state.heap.rows import NAMESPACE, TABLE_BYTES, TABLE_ROWS
 from moorline.state.types.names import parse_map
 from moorline.storage import layout

@@ -11,8 +11,8 @@ from moorline.api.state.descriptors import MapStateDescriptor, StateDescriptor
 from moorline.errors import InvalidArgument
 from moorline.model.manifest import RawHandle, StoreHandle
 from moorline.snapshots.tables.chains import Chain
-from moorline.snapshots.tables.rows import check_unique, sort_rows
-from moorline.snapshots.tables.values import check_key_groups, check_stored, stored_column
+from moorline.snapshots.tables.writing.rows import check_unique, sort_rows
+from moorline.snapshots.tables.writing.values import check_key_groups, check_stored, stored_column
 from moorline.state.evolution.untyped import raw_type
 from moorline.state.types.annotations import stored
 from moorline.state.types.names import parse, parse_map

@@ -23,8 +23,8 @@ import pyarrow as pa
 from moorline.errors import InvalidArgument
 from moorline.model.key_groups import owner
 from moorline.model.manifest import FileHandle
-from moorline.snapshots.tables.rows import Layout, Target, check_unique, cut, make_rows
-from moorline.snapshots.tables.values import stored_keys
+from moorline.snapshots.tables.writing.rows import Layout, Target, check_unique, cut, make_rows
+from moorline.snapshots.tables.writing.values import stored_keys
 from moorline.state.heap.rows import TABLE_BYTES, TABLE_ROWS
 from moorline.storage.stores.open import open_store
 

@@ -23,7 +23,7 @@ from moorline.model.manifest import (
 from moorline.snapshots.rows import Scratch
 from moorline.snapshots.tables.catalog import key_groups_of
 from moorline.snapshots.tables.chains import Chain, chain_rows, columns_of, shape_of
-from moorline.snapshots.tables.rows import Target
+from moorline.snapshots.tables.writing.rows import Target
 from moorline.storage import segments as snapshots
 from moorline.storage.blobs import BlobStore
 

@@ -23,11 +23,11 @@ from moorline.model.options import checks_options
 from moorline.snapshots.folders import has_savepoint, write_savepoint
 from moorline.snapshots.rows import Scratch
 from moorline.snapshots.tables.catalog import states_of
-from moorline.snapshots.tables.copying import copied
-from moorline.snapshots.tables.dataframes import TableData, is_dataframe, write_dataframe
-from moorline.snapshots.tables.edits import encode_elements, transformed
 from moorline.snapshots.tables.reader import TIMERS, SnapshotReader
-from moorline.snapshots.tables.rows import Layout, Target, check_unique, cut, make_rows
+from moorline.snapshots.tables.writing.copying import copied
+from moorline.snapshots.tables.writing.dataframes import TableData, is_dataframe, write_dataframe
+from moorline.snapshots.tables.writing.edits import encode_elements, transformed
+from moorline.snapshots.tables.writing.rows import Layout, Target, check_unique, cut, make_rows
 from moorline.state.types.annotations import stored
 from moorline.storage import segments as snapshots
 from moorline.storage.layout import DATA

@@ -1,0 +1,1 @@
+"""Making savepoints from tables, from DataFrames and from other snapshots."""
