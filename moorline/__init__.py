@@ -118,7 +118,7 @@ from moorline.state.types.pickle import Pickled
 if TYPE_CHECKING:
     from moorline.snapshots.tables.diff import diff_snapshots
     from moorline.snapshots.tables.writing.writer import SnapshotWriter
-    from moorline.spark.dataframes import from_dataframe, to_dataframe
+    from moorline.spark.batch.dataframes import from_dataframe, to_dataframe
     from moorline.spark.handle import Handle, Result
     from moorline.spark.run import run, start
     from moorline.spark.session.settings import spark_config
@@ -130,7 +130,7 @@ __version__ = "0.1.0"
 _ON_SPARK = {
     "Handle": "moorline.spark.handle",
     "Result": "moorline.spark.handle",
-    "from_dataframe": "moorline.spark.dataframes",
+    "from_dataframe": "moorline.spark.batch.dataframes",
     "run": "moorline.spark.run",
     "start": "moorline.spark.run",
     "spark_config": "moorline.spark.session.settings",
@@ -138,7 +138,7 @@ _ON_SPARK = {
     "register": "moorline.spark.tables",
     "SnapshotWriter": "moorline.snapshots.tables.writing.writer",
     "diff_snapshots": "moorline.snapshots.tables.diff",
-    "to_dataframe": "moorline.spark.dataframes",
+    "to_dataframe": "moorline.spark.batch.dataframes",
 }
 
 

@@ -29,7 +29,8 @@ from moorline.model.durations import Duration, milliseconds
 from moorline.model.options import checks_options
 from moorline.protocol.lowering import lower
 from moorline.snapshots.compatibility import check_declared
-from moorline.spark import batch, exchange
+from moorline.spark import exchange
+from moorline.spark.batch import program as batch
 from moorline.spark.cluster import SparkCluster
 from moorline.spark.handle import Handle, Result
 from moorline.spark.session import quiet, settings

@@ -8,7 +8,7 @@ import moorline as mo
 from moorline.errors import InvalidLoop
 from moorline.model.graph import Partitioning
 from moorline.protocol.lowering import lower
-from moorline.spark.batch import is_batch, plan_of
+from moorline.spark.batch.program import is_batch, plan_of
 
 
 def numbers(job):

@@ -18,7 +18,7 @@ from moorline.model.config.state import StateConfig
 from moorline.model.graph import Plan
 from moorline.model.ids import Attempt
 from moorline.model.wire.deployment import Deployment
-from moorline.spark.batch import plan_of
+from moorline.spark.batch.program import plan_of
 from moorline.subtask.batch import rows as batch_rows
 from moorline.subtask.batch.rows import ARROW_SCHEMA
 from moorline.subtask.batch.subtask import BatchSubtask

@@ -9,7 +9,7 @@
 There is no checkpoint and no restore. When Spark loses a task it runs it again from its rows; what a lost one has
 staged is never committed, because only the rows of the one that counts tell the driver about it.
 
-``spark/batch.py`` drives :meth:`BatchSubtask.steps` and carries the rows away between two steps.
+``spark/batch/program.py`` drives :meth:`BatchSubtask.steps` and carries the rows away between two steps.
 """
 
 from __future__ import annotations

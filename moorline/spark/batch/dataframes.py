@@ -20,8 +20,8 @@ from moorline.errors import InvalidArgument, StateTypeMismatch
 from moorline.model.graph import Graph
 from moorline.model.ids import SubtaskId
 from moorline.model.options import checks_options
-from moorline.spark.batch import begin, plan_of, to_rows
-from moorline.spark.sources import DataFrameSource, Records
+from moorline.spark.batch.program import begin, plan_of, to_rows
+from moorline.spark.batch.sources import DataFrameSource, Records
 
 #: Records become rows of a DataFrame in batches of so many.
 BATCH_RECORDS = 4096

@@ -1,7 +1,7 @@
 """A DataFrame as the source of a batch job: its partitions are read where Spark has them.
 
 On the driver the source holds the DataFrame; what travels to the workers is the schema alone, and in a worker the
-partition's Arrow batches stand in for it. ``spark/batch.py`` puts the two together.
+partition's Arrow batches stand in for it. ``spark/batch/program.py`` puts the two together.
 """
 
 from __future__ import annotations

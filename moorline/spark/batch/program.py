@@ -7,7 +7,7 @@
 
 A source that is a DataFrame has no slots of its own: its partitions are read where Spark has them, and what comes out
 joins the stage's rows. Whatever Spark computes again, it gets the same rows: nothing depends on which attempt, or on
-the order in which blocks arrive. ``mo.run`` and ``spark/dataframes.py`` call this.
+the order in which blocks arrive. ``mo.run`` and ``spark/batch/dataframes.py`` call this.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from moorline.model.wire.deployment import Deployment
 from moorline.protocol.lowering import lower
 from moorline.snapshots.compatibility import check_declared
 from moorline.spark import exchange, shipping
+from moorline.spark.batch.sources import DataFrameSource
 from moorline.spark.session import settings
 from moorline.spark.session.embedded import embedded
-from moorline.spark.sources import DataFrameSource
 from moorline.subtask.batch import rows as batch_rows
 from moorline.subtask.batch.rows import ORDER, SCHEMA
 from moorline.subtask.batch.subtask import BatchSubtask

@@ -1,0 +1,1 @@
+"""Bounded jobs as DataFrame programs, and DataFrames as their input and output."""
