@@ -2,7 +2,7 @@
 
     file      Parquet, by segments: each is verified before a byte of it is interpreted (``storage/segments.py``)
     native    the files of a database: fetched once into a scratch folder, verified on the way, opened read-only, and
-              compared with what the manifest says is in them (``state/rocksdb/export.py``)
+              compared with what the manifest says is in them (``state/rocksdb/checkpoints/export.py``)
 
 Either way rows come in tables of bounded size, key groups in order, and those of one key in one table. Names and key
 groups are right already: they were checked when the manifest was decoded (``storage/stored_handles.py``). What the
@@ -26,7 +26,7 @@ import pyarrow as pa
 from moorline.errors import SnapshotCorrupt
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import FileHandle, KeyedHandle, NativeHandle
-from moorline.state.rocksdb.export import NativeShape, native_shape, read_native
+from moorline.state.rocksdb.checkpoints.export import NativeShape, native_shape, read_native
 from moorline.storage import segments
 from moorline.storage.blobs import BlobStore
 

@@ -9,7 +9,7 @@ from rocksdb_worlds import scratch
 from moorline.api.state.descriptors import ReducingStateDescriptor
 from moorline.model.key_groups import KeyGroupRange
 from moorline.state.rocksdb.backend import RocksDbBackend
-from moorline.state.rocksdb.uploads import Stored
+from moorline.state.rocksdb.checkpoints.uploads import Stored
 from moorline.testing.contracts.backend import KeyedBackendContract
 from moorline.testing.contracts.backend.base import at
 

@@ -20,7 +20,7 @@ from moorline.model import keys
 from moorline.model.key_groups import owned, owner
 from moorline.state.backend import RestoredFiles
 from moorline.state.heap.backend import HeapBackend
-from moorline.state.rocksdb.export import read_native
+from moorline.state.rocksdb.checkpoints.export import read_native
 from moorline.testing.contracts.backend.base import (
     ALL,
     HOUR,

@@ -30,6 +30,7 @@ from moorline.state.forms import Form
 from moorline.state.peeking import MOST_ELEMENTS, Peeked, check_count, joined
 from moorline.state.registration import Made, Registration
 from moorline.state.rocksdb.cells import Cells, Places, Room, codec_of, row_prefix
+from moorline.state.rocksdb.checkpoints.uploads import Uploads
 from moorline.state.rocksdb.database import Database
 from moorline.state.rocksdb.layout import after, encoded_key, encoded_place, group_of, heads, number_bytes
 from moorline.state.rocksdb.lists import Lists, RocksDbListState
@@ -40,7 +41,6 @@ from moorline.state.rocksdb.states import cell_state
 from moorline.state.rocksdb.store import new_batch
 from moorline.state.rocksdb.sweep import Sweep
 from moorline.state.rocksdb.timers import RocksDbTimers
-from moorline.state.rocksdb.uploads import Uploads
 from moorline.state.ttl.states import judged_at
 from moorline.state.ttl.sweep import TURNS
 

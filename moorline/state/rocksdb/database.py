@@ -1,6 +1,6 @@
 """The database of one subtask's backend: when it is opened, where each state lies in it, how many keys there are.
 
-It is opened at its first use: empty, or from the files of checkpoints (``state/rocksdb/restore.py``). Nothing is open
+It is opened at its first use: empty, or from the files of checkpoints (``checkpoints/restore.py``). Nothing is open
 before, so a backend can be made before a fork. A state that is bound gets its place (:meth:`Database.entry`), with the
 restored content in today's types: rows of the database are migrated, rows of snapshots are filled in.
 
@@ -22,10 +22,10 @@ from moorline.model.keys.kinds import kind_of
 from moorline.state.backend import RestoredFiles, RestoredRows
 from moorline.state.forms import Form
 from moorline.state.readers import checked_tables, readers_of, readers_of_handle
+from moorline.state.rocksdb.checkpoints.restore import Opened, open_restored
 from moorline.state.rocksdb.layout import encoded_key, groups, heads, place_end
 from moorline.state.rocksdb.lists import Sequence as ListSequence
 from moorline.state.rocksdb.registry import Entry, Registry
-from moorline.state.rocksdb.restore import Opened, open_restored
 from moorline.state.rocksdb.rows import Filling, migrate_rows, strip_stamps
 from moorline.state.rocksdb.store import Row, Store
 

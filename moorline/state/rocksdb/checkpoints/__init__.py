@@ -1,0 +1,1 @@
+"""Files of RocksDB in checkpoints: uploaded, restored, and read as rows."""
