@@ -89,14 +89,14 @@ class Nowhere:
     def idle(self) -> None: ...
 
 
-def operator(function: mo.KeyedProcessFunction, object_reuse: bool) -> Any:
+def harness_of(function: mo.KeyedProcessFunction, object_reuse: bool) -> OperatorHarness:
     harness = OperatorHarness.of(
         lambda stream: stream.key_by(lambda r: r[0]).process(function, uid="f"),
         state=StateConfig(object_reuse=object_reuse),
     )
     chained = harness._subtasks[0].operator
     chained.targets, chained.side_targets = [Nowhere()], {}
-    return chained
+    return harness
 
 
 def measured(records: int, rounds: int) -> dict[str, tuple[float, float]]:
@@ -105,10 +105,11 @@ def measured(records: int, rounds: int) -> dict[str, tuple[float, float]]:
     batches = [made[n : n + BATCH] for n in range(0, records, BATCH)]
     found = {}
     for name, make in FUNCTIONS.items():
-        operators = operator(make(), False), operator(make(), True)
+        harnesses = harness_of(make(), False), harness_of(make(), True)
         best = [float("inf"), float("inf")]
         for _ in range(rounds):
-            for which, chained in enumerate(operators):
+            for which, harness in enumerate(harnesses):
+                chained = harness._subtasks[0].operator
                 began = time.thread_time()
                 for batch in batches:
                     chained.process(batch)

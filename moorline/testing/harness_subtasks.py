@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -47,6 +48,10 @@ class HarnessSubtask:
         self._emitted = Emitted(uid) if checks_reuse else None
         if self._emitted is not None:
             first.own = self._emitted
+        if first.backend is not None:
+            # State can be looked at after the function is closed, and most tests close nothing: what a backend holds
+            # on disk goes with this object, or when the process ends.
+            weakref.finalize(self, first.backend.close)
 
     def check_emitted(self, *, all_of_them: bool = False) -> None:
         """Raise if one of the records that were emitted last, or of all of them, has changed since."""
