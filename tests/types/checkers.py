@@ -16,12 +16,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
+#: Where Moorline lies, and the modules that tests of the API import.
+_PATHS = [str(ROOT / folder) for folder in (".", "tests", "tests/api")]
 #: Strict, but for annotations: these a user may leave out. Bodies without them are checked all the same.
 _MYPY = """
 [mypy]
 strict = True
 python_version = 3.11
-mypy_path = {root}:{root}/tests
+mypy_path = {paths}
 disallow_untyped_defs = False
 disallow_incomplete_defs = False
 disallow_untyped_calls = False
@@ -53,7 +55,7 @@ class Complaint:
 def run_mypy(folder: Path, cache: Path) -> list[Complaint]:
     """The errors of all files in ``folder``, in strict mode except for missing annotations."""
     config = folder / "mypy.ini"
-    config.write_text(_MYPY.format(root=ROOT))
+    config.write_text(_MYPY.format(paths=":".join(_PATHS)))
     options = ["--config-file", str(config), "--cache-dir", str(cache), "--output", "json"]
     names = sorted(path.name for path in folder.glob("*.py"))
     command = [sys.executable, "-m", "mypy", *options, *names]
@@ -66,7 +68,7 @@ def run_mypy(folder: Path, cache: Path) -> list[Complaint]:
 
 def run_pyright(folder: Path) -> list[Complaint]:
     """The errors of all files in ``folder``, in the mode that it has by default."""
-    config = {"pythonVersion": "3.11", "extraPaths": [str(ROOT), str(ROOT / "tests")], "typeCheckingMode": "standard"}
+    config = {"pythonVersion": "3.11", "extraPaths": _PATHS, "typeCheckingMode": "standard"}
     (folder / "pyrightconfig.json").write_text(json.dumps(config))
     command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson"]
     quiet = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
