@@ -1,0 +1,204 @@
+"""A job and its storage: claimed, away, taken over, damaged, and left in order at the end."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from driver_worlds import FailingStore, World, small_job
+from job_failures import fixed
+
+import moorline as mo
+from moorline.errors import Fenced, SnapshotCorrupt
+from moorline.model.ids import SubtaskId
+from moorline.model.wire.messages import Confirm, Failed, Running
+from moorline.storage.history import History
+from moorline.storage.stores.memory import MemoryStore
+
+S = mo.JobStatus
+FIRST = SubtaskId(0, 0)
+
+
+def test_a_fresh_start_stays_fresh_until_its_first_claim_has_succeeded():
+    store = FailingStore()
+    before = World(store=store).run()
+    before.complete()
+    before.finish()
+    store.failing = True
+    world = World(store=store, restart=fixed()).start()
+    assert world.status is S.RESTARTING
+    assert not world.cluster.launched
+    store.failing = False
+    world.pass_time(1_000)
+    assert world.deployment.restored is None, "what the earlier run left is not this one's to restore"
+    world.all_report(Running(pid=1))
+    assert world.complete() == 3, "numbers are not used twice"
+
+
+def test_storage_that_stays_away_ends_the_job_when_the_strategy_says_so():
+    store = FailingStore()
+    store.failing = True
+    world = World(store=store, restart=fixed(attempts=2)).start()
+    for _ in range(3):
+        world.pass_time(1_000)
+    assert world.status is S.FAILED
+    assert "the network is down" in str(world.supervision.error)
+    assert "restarted 2 times" in world.supervision.error.reason
+
+
+def test_latest_goes_on_where_an_earlier_run_has_stopped_and_starts_empty_if_there_was_none():
+    store = MemoryStore()
+    first = World(store=store, restore="latest").run()
+    assert first.deployment.restored is None
+    first.complete()
+    first.supervision.cancel(first.now_ms)
+    first.end_attempt(error="cancelled")
+    second = World(store=store, restore="latest").run()
+    assert (second.deployment.attempt, second.deployment.restored) == (2, 1)
+
+
+def test_a_second_driver_takes_over_and_the_first_one_stops_and_changes_nothing():
+    store = MemoryStore()
+    first = World(store=store, restart=fixed()).run()
+    first.complete()
+    second = World(store=store, restore="latest").run()
+    assert second.deployment.restored == 1
+    before = sorted(store.list())
+    first.pass_time(1_000)
+    first.acknowledge(first.triggered())
+    assert first.cluster.take(Confirm) == [(s, Confirm(checkpoint=1)) for s in first.subtasks]
+    assert first.cluster.cancelled == 1
+    first.end_attempt(error="cancelled")
+    assert first.status is S.FAILED
+    assert isinstance(first.supervision.error, Fenced)
+    assert sorted(store.list()) == before
+    assert second.complete() == 2
+    second.finish()
+
+
+def test_a_driver_that_was_taken_over_while_it_waited_does_not_come_back():
+    store = MemoryStore()
+    first = World(store=store, restart=fixed()).run()
+    first.supervision.line_lost(1, FIRST)
+    first.end_attempt(error="lost")
+    World(store=store, restore="latest").run()
+    first.pass_time(1_000)
+    assert first.status is S.FAILED
+    assert isinstance(first.supervision.error, Fenced)
+    assert len(first.cluster.launched) == 1
+
+
+@pytest.mark.parametrize(("at_end", "left"), [("keep", [2]), ("delete", [])])
+@pytest.mark.parametrize("how", ["finish", "cancel"])
+def test_what_becomes_of_checkpoints_at_the_end(at_end, left, how):
+    world = World(store=MemoryStore(), checkpoints=mo.Checkpoints("memory://small", interval="1s", at_end=at_end)).run()
+    world.complete()
+    if how == "finish":
+        world.finish()
+    else:
+        world.complete()
+        world.supervision.cancel(world.now_ms)
+        world.end_attempt(error="cancelled")
+    assert world.manifests() == left
+
+
+def test_after_a_failure_checkpoints_are_kept_whatever_was_asked_for():
+    config = mo.Checkpoints("memory://small", interval="1s", at_end="delete")
+    world = World(store=MemoryStore(), checkpoints=config, restart=mo.NoRestart()).run()
+    world.complete()
+    world.supervision.line_lost(1, FIRST)
+    world.end_attempt(error="lost")
+    assert world.status is S.FAILED
+    assert world.manifests() == [1]
+
+
+def test_a_damaged_checkpoint_is_refused_aloud_and_the_older_one_is_used_at_once(caplog):
+    store = MemoryStore()
+    config = mo.Checkpoints("memory://small", interval="1s", retained=2)
+    first = World(store=store, checkpoints=config).run()
+    first.complete()
+    first.complete()
+    first.supervision.cancel(first.now_ms)
+    first.end_attempt(error="cancelled")
+    rolled_back = []
+
+    class Ledger(mo.Sink):
+        def open(self, ctx):
+            return mo.SinkWriter()
+
+        def roll_back(self, job, uid, checkpoint):
+            rolled_back.append((job, uid, checkpoint))
+
+    second = World(store=store, checkpoints=config, restore="latest", job=small_job(Ledger())).start()
+    assert second.deployment.restored == 2
+    with caplog.at_level(logging.INFO, "moorline"):
+        second.report(FIRST, Failed(error="f.parquet is damaged", traceback="", corrupt="f.parquet"))
+        second.end_attempt(error="cancelled")
+        second.pass_time(0)
+    assert second.deployment.restored == 1
+    assert rolled_back == [("small", "out", 2), ("small", "out", 1)]
+    errors = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
+    assert any("history/0000000003.json CANNOT BE USED: f.parquet is damaged" in e for e in errors), errors
+    assert second.supervision.restored_from == [1], "nothing was restored from the damaged one"
+    second.report(FIRST, Failed(error="g.parquet is damaged", traceback="", corrupt="g.parquet"))
+    second.end_attempt(error="cancelled")
+    second.pass_time(0)
+    assert second.status is S.FAILED, "never empty in silence over lost state"
+    assert isinstance(second.supervision.error, SnapshotCorrupt)
+    assert "g.parquet" in str(second.supervision.error)
+
+
+def test_a_sink_that_cannot_roll_back_is_asked_again():
+    store = MemoryStore()
+    config = mo.Checkpoints("memory://small", interval="1s", retained=2)
+    first = World(store=store, checkpoints=config).run()
+    first.complete()
+    first.complete()
+    path = [b.path for b in store.list("history/")][-1]
+    store._files[path] = store._files[path][:-30]
+    asked = []
+
+    class Busy(mo.Sink):
+        def open(self, ctx):
+            return mo.SinkWriter()
+
+        def roll_back(self, job, uid, checkpoint):
+            asked.append(checkpoint)
+            if len(asked) == 1:
+                raise ConnectionError("busy")
+
+    second = World(store=store, checkpoints=config, restore="latest", restart=fixed(), job=small_job(Busy())).start()
+    assert second.status is S.RESTARTING
+    second.pass_time(1_000)
+    assert asked == [1, 1]
+    assert second.deployment.restored == 1
+
+
+def test_more_subtasks_than_key_groups_make_more_key_groups(caplog):
+    store = MemoryStore()
+    job = mo.Job("small", parallelism=2, max_parallelism=4)
+    job.source(mo.from_items([1]), uid="numbers").key_by(lambda n: n).map(lambda n: n, uid="count").sink(
+        mo.collect("out"), uid="out"
+    )
+    first = World(store=store, job=job).run()
+    first.complete()
+    first.supervision.cancel(first.now_ms)
+    first.end_attempt(error="cancelled")
+
+    wide = mo.Job("small", parallelism=5)
+    wide.source(mo.from_items([1]), uid="numbers").key_by(lambda n: n).map(lambda n: n, uid="count").sink(
+        mo.collect("out"), uid="out"
+    )
+    adopting = World(store=store, restore="latest").start()
+    assert adopting.deployment.plan.graph.max_parallelism == 4, "the snapshot's number of key groups is adopted"
+    assert "dealt out anew" not in caplog.text
+    second = World(store=store, job=wide, restore="latest").start()
+    assert second.deployment.plan.graph.max_parallelism == 128
+    assert "the snapshot has 4 key groups and the job 128: all keyed state is dealt out anew" in caplog.text
+
+
+def test_history_of_another_job_is_never_touched():
+    store = MemoryStore()
+    World(store=store).run().complete()
+    other = History(store, "other")
+    assert all(r.damage and "belongs to job 'small'" in r.damage for r in other.read())
