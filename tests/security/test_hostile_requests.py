@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from console_worlds import Job, World, query
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_console_endpoint import Job, World, query
 from thoroughness import examples
 
 from moorline.errors import ParallelismTooHigh, SavepointNotPermitted, SparkUnsuitable
