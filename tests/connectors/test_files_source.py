@@ -1,7 +1,5 @@
-"""read_files: every record once, from every format, through restarts and while files grow."""
+"""The file source: each record once through any restarts, and of which files."""
 
-import csv
-import io
 import json
 import os
 import random
@@ -12,46 +10,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from files_read import as_csv, drain, read_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_list_and_generator_sources import Clock, open_all, read_with_restarts
 from thoroughness import examples
 
-from moorline.api.sources import SourceReader
-from moorline.connectors.files import formats, lines
+from moorline.connectors.files import lines
 from moorline.connectors.files.source import Files, read_files
 from moorline.errors import InvalidArgument, RestoreError, StorageError
-from moorline.state.types import plain
 
 #: Texts that CSV has to quote, with characters of one to four bytes.
 texts = st.text(st.sampled_from('ab",;\n\r é漢🚲'), max_size=8)
-
-
-def read_all(source: Any, limit: int = 1000) -> list[Any]:
-    [reader] = open_all(source, 1, {})
-    return drain(reader, limit)
-
-
-def drain(reader: SourceReader, limit: int = 1000) -> list[Any]:
-    """All there is for now."""
-    out: list[Any] = []
-    idle = 0
-    while idle < 2:
-        records = reader.read(limit)
-        if records is None:
-            break
-        idle = 0 if records else idle + 1
-        out += records
-    assert plain.decode(plain.encode(reader.positions())) == reader.positions()
-    return out
-
-
-def as_csv(rows: list[list[str]], end: str) -> str:
-    text = io.StringIO(newline="")
-    # The csv module of Python 3.11 does not quote a lone \r when lines end with \n.
-    quoting = csv.QUOTE_ALL if any("\r" in field for row in rows for field in row) else csv.QUOTE_MINIMAL
-    csv.writer(text, lineterminator=end, quoting=quoting).writerows(rows)
-    return text.getvalue()
 
 
 # --- exactly once, through any restarts -------------------------------------------------------
@@ -110,100 +80,6 @@ def test_files_larger_than_a_chunk_are_read_whole(tmp_path: Path, monkeypatch: p
     expected = [{"i": i, "x": x} for i, x in rows]
     for limit in (1, 7, 1000):
         assert read_all(read_files(tmp_path), limit) == expected
-
-
-# --- the formats ------------------------------------------------------------------------------
-
-
-def test_a_byte_order_mark_is_not_part_of_the_first_record(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("name\nAda\n", encoding="utf-8-sig")
-    (tmp_path / "b.jsonl").write_text('{"name": "Bob"}\n', encoding="utf-8-sig")
-    (tmp_path / "c.txt").write_text("Cy\n", encoding="utf-8-sig")
-    assert read_all(read_files(tmp_path)) == [{"name": "Ada"}, {"name": "Bob"}, "Cy"]
-
-
-def test_empty_files_and_blank_lines_give_nothing(tmp_path: Path) -> None:
-    for n in range(200):
-        (tmp_path / f"{n}.csv").touch()
-    (tmp_path / "head.csv").write_text("\n\nname\n\nAda\n\n")
-    (tmp_path / "only-head.csv").write_text("name\n")
-    (tmp_path / "a.jsonl").write_text("\n  \r\n1\n\n2")
-    (tmp_path / "b.jsonl").touch()
-    pq.write_table(pa.table({"a": pa.array([], pa.int64())}), tmp_path / "z.parquet")
-    [reader] = open_all(read_files(tmp_path), 1, {})
-    out: list[Any] = []
-    while (records := reader.read(10)) is not None:
-        out += records
-    assert out == [1, 2, {"name": "Ada"}]
-    assert all(position["done"] for position in reader.positions().values())
-    assert len(reader.positions()) == 205
-
-
-def test_a_malformed_line_is_named_by_file_and_offset(tmp_path: Path) -> None:
-    good = '{"é": 1}\n'
-    (tmp_path / "a.jsonl").write_text(good * 3 + '{"a": }\n' + good, encoding="utf-8")
-    with pytest.raises(StorageError, match=f"a.jsonl: the line at byte {3 * len(good.encode())} is not JSON"):
-        read_all(read_files(tmp_path))
-
-
-def test_a_json_value_over_two_lines_is_malformed(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"a":\n1}\n')
-    with pytest.raises(StorageError, match="at byte 0"):
-        read_all(read_files(tmp_path))
-
-
-def test_text_that_is_not_utf8_is_named_by_offset(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_bytes(b"caf\xc3\xa9\ncaf\xe9\n")
-    with pytest.raises(StorageError, match="byte 9 is not UTF-8"):
-        read_all(read_files(tmp_path))
-    (tmp_path / "a.jsonl").write_bytes(b'"caf\xe9"\n')
-    with pytest.raises(StorageError, match="line at byte 0"):
-        read_all(read_files(tmp_path / "a.jsonl"))
-
-
-@pytest.mark.parametrize("limit", [1, 100])
-def test_csv_rows_that_do_not_fit_the_header_are_named_by_offset(tmp_path: Path, limit: int) -> None:
-    (tmp_path / "a.csv").write_text('a,b\n1,"x\ny"\n1,2,3\n')
-    with pytest.raises(StorageError, match="row at byte 12 has 3 fields and the header 2"):
-        read_all(read_files(tmp_path), limit)
-
-
-def test_a_csv_quote_that_is_never_closed_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text('a,b\n1,2\n1,"x\n3,4\n')
-    with pytest.raises(StorageError, match="row at byte 8 and never closed"):
-        read_all(read_files(tmp_path))
-
-
-def test_a_quote_in_the_middle_of_an_unquoted_field_is_just_a_character(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text('what,n\n5" pipe,1\nhose,2\n')
-    assert read_all(read_files(tmp_path)) == [{"what": '5" pipe', "n": "1"}, {"what": "hose", "n": "2"}]
-
-
-def test_a_csv_header_with_a_name_twice_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("a,a\n1,2\n")
-    with pytest.raises(StorageError, match="same name twice"):
-        read_all(read_files(tmp_path))
-
-
-def test_csv_fields_may_be_long(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("a\n" + "x" * 500_000 + "\n")
-    assert [len(r["a"]) for r in read_all(read_files(tmp_path))] == [500_000]
-
-
-def test_a_broken_parquet_file_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "a.parquet").write_bytes(b"PAR1 not really")
-    with pytest.raises(StorageError, match="not a whole Parquet file"):
-        read_all(read_files(tmp_path))
-
-
-def test_the_format_must_be_known(tmp_path: Path) -> None:
-    (tmp_path / "a.xyz").write_text("1\n")
-    with pytest.raises(StorageError, match=r"'\.xyz' is not one of .* Say format="):
-        read_all(read_files(tmp_path))
-    assert read_all(read_files(tmp_path, format="text")) == ["1"]
-    with pytest.raises(InvalidArgument, match="format"):
-        read_files(tmp_path, format="xml")  # type: ignore[arg-type]
-    assert formats.format_of("A.CSV") == "csv"
 
 
 # --- which files ------------------------------------------------------------------------------
@@ -318,142 +194,3 @@ def test_a_position_of_another_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("1\n")
     with pytest.raises(RestoreError, match="another format"):
         drain(open_all(read_files(tmp_path), 1, {"a.txt": {"row": 1}})[0])
-
-
-# --- watching ---------------------------------------------------------------------------------
-
-
-class Watched:
-    """A watched folder and its reader, with a clock that is moved by hand."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.clock = Clock()
-        self.source = Files(folder, watch="10s", clock=self.clock)
-        [self.reader] = open_all(self.source, 1, {})
-
-    def append(self, name: str, data: str | bytes) -> None:
-        with open(self.folder / name, "ab") as file:
-            file.write(data.encode() if isinstance(data, str) else data)
-
-    def restart(self) -> None:
-        [self.reader] = open_all(self.source, 1, self.reader.positions())
-
-    def later(self) -> list[Any]:
-        self.clock.now += 10
-        return drain(self.reader)
-
-
-@pytest.fixture
-def watched(tmp_path: Path) -> Watched:
-    return Watched(tmp_path)
-
-
-def test_new_files_are_found_at_the_interval(watched: Watched) -> None:
-    assert watched.reader.read(10) == []
-    watched.append("a.txt", "1\n")
-    assert watched.reader.read(10) == []
-    assert watched.later() == ["1"]
-    watched.append("b.txt", "2\n")
-    assert watched.later() == ["2"]
-    watched.restart()
-    assert watched.later() == []
-
-
-def test_lines_count_when_they_are_complete(watched: Watched) -> None:
-    watched.append("a.jsonl", '{"a": 1}\n{"a"')
-    assert watched.later() == [{"a": 1}]
-    assert watched.later() == []
-    watched.append("a.jsonl", ": 2}")
-    assert watched.later() == []
-    watched.restart()
-    watched.append("a.jsonl", "\n")
-    assert watched.later() == [{"a": 2}]
-
-
-def test_a_character_cut_in_two_is_not_a_problem(watched: Watched) -> None:
-    watched.append("a.txt", "漢".encode()[:2])
-    assert watched.later() == []
-    watched.append("a.txt", "漢".encode()[2:] + b"\n")
-    assert watched.later() == ["漢"]
-
-
-def test_csv_files_may_grow_at_any_byte(watched: Watched) -> None:
-    rows = [[str(i), 'x\n"y\r\n' * (i % 3)] for i in range(6)]
-    data = as_csv([["i", "t\nt"], *rows], "\r\n").encode()
-    chance = random.Random(3)
-    out: list[Any] = []
-    watched.append("a.csv", b"\n")
-    for byte in range(len(data)):
-        watched.append("a.csv", data[byte : byte + 1])
-        if chance.random() < 0.5:
-            out += watched.later()
-        if chance.random() < 0.3:
-            watched.restart()
-    out += watched.later() + watched.later()
-    assert out == [{"i": i, "t\nt": t} for i, t in rows]
-
-
-def test_parquet_files_count_when_their_footer_is_there(watched: Watched) -> None:
-    buffer = io.BytesIO()
-    pq.write_table(pa.table({"a": [1, 2]}), buffer)
-    watched.append("a.parquet", buffer.getvalue()[:-3])
-    assert watched.later() == []
-    watched.append("a.parquet", buffer.getvalue()[-3:])
-    assert watched.later() == [{"a": 1}, {"a": 2}]
-    assert watched.reader.positions()["a.parquet"]["done"] is True
-    assert watched.later() == []
-
-
-def test_files_that_are_removed_from_a_watched_folder_are_forgotten(watched: Watched) -> None:
-    watched.append("a.txt", "1\n")
-    watched.append("b.txt", "2\n")
-    assert watched.later() == ["1", "2"]
-    os.remove(watched.folder / "a.txt")
-    watched.append("c.txt", "3\n")
-    assert watched.later() == ["3"]
-    assert watched.later() == []
-    assert list(watched.reader.positions()) == ["b.txt", "c.txt"]
-    os.remove(watched.folder / "b.txt")
-    watched.restart()
-    assert list(watched.reader.positions()) == ["c.txt"]
-
-
-def test_a_file_that_vanishes_between_listing_and_reading_is_forgotten(watched: Watched) -> None:
-    watched.append("a.txt", "1\n")
-    watched.append("b.txt", "2\n")
-    watched.clock.now += 10
-    assert watched.reader.read(1) == ["1"]
-    os.remove(watched.folder / "b.txt")
-    assert drain(watched.reader) == []
-
-
-def test_a_fast_growing_file_does_not_keep_the_others_waiting(watched: Watched) -> None:
-    watched.append("a.txt", "a\n" * 10)
-    watched.append("b.txt", "b\n")
-    watched.clock.now += 10
-    seen: list[Any] = []
-    for _ in range(30):
-        watched.append("a.txt", "a\n" * 10)
-        seen += watched.reader.read(5) or []
-        if "b" in seen:
-            return
-    raise AssertionError("b.txt was never read")
-
-
-def test_watching_at_another_parallelism_reads_each_file_once(tmp_path: Path) -> None:
-    for n in range(20):
-        (tmp_path / f"{n}.txt").write_text(f"{n}\n")
-    clock = Clock()
-    source = Files(tmp_path, watch=1.0, clock=clock)
-    readers = open_all(source, 3, {})
-    out = [r for reader in readers[:2] for r in drain(reader)]
-    positions = {k: v for reader in readers for k, v in reader.positions().items()}
-    out += [r for reader in open_all(source, 2, positions) for r in drain(reader)]
-    assert sorted(out, key=int) == [str(n) for n in range(20)]
-
-
-def test_a_lone_carriage_return_in_a_csv_file_is_named_by_offset(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_bytes(b"a,b\n1,2\n3,\r4\n")
-    with pytest.raises(StorageError, match="row at byte 8 is not CSV"):
-        read_all(read_files(tmp_path))

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_files_source import Watched, drain
+from files_read import Watched, drain
 from test_list_and_generator_sources import Clock, open_all
 
 from moorline.api.sources import SourceContext
