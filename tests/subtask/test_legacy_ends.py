@@ -1,28 +1,15 @@
-"""Sources that run: what they have emitted and what they snapshot are the same, whatever happens."""
+"""Source functions on a thread: what they emit, and what a snapshot of them holds."""
 
 from __future__ import annotations
 
-import sys
-import threading
 import time
 
 import pytest
+from source_functions import Counter, of, source_threads
 
 import moorline as mo
-from moorline.errors import InvalidArgument, UserCodeFailed
 from moorline.model.times import MAX_TIME
 from moorline.subtask.operators import source_thread
-from moorline.testing import OperatorHarness
-
-
-def of(source, parallelism=1, snapshot=None, **options):
-    return OperatorHarness.of(
-        lambda job: job.source(source, uid="source", **options), inputs=0, parallelism=parallelism, snapshot=snapshot
-    )
-
-
-def source_threads():
-    return [t for t in threading.enumerate() if t.name == "moorline-source"]
 
 
 @pytest.fixture(autouse=True)
@@ -37,35 +24,6 @@ def _no_thread_is_left():
 @pytest.fixture
 def small_queue(monkeypatch):
     monkeypatch.setattr(source_thread, "QUEUED", 10)
-
-
-class Counter(mo.SourceFunction, mo.CheckpointedFunction):
-    """The counting source of Flink's documentation, with an end if one is wanted."""
-
-    def __init__(self, limit=None):
-        self.offset, self.limit, self.is_running = 0, limit, True
-        self.was_cancelled = self.was_closed = False
-
-    def run(self, ctx):
-        while self.is_running and (self.limit is None or self.offset < self.limit):
-            with ctx.get_checkpoint_lock():
-                ctx.collect(self.offset)
-                self.offset += 1
-
-    def cancel(self):
-        self.is_running, self.was_cancelled = False, True
-
-    def close(self):
-        self.was_closed = True
-
-    def initialize_state(self, ctx):
-        self.state = ctx.operator_state.list_state(mo.ListStateDescriptor("state", int))
-        self.restored = list(self.state.get())
-        for offset in self.restored:
-            self.offset = offset
-
-    def snapshot_state(self, ctx):
-        self.state.update([self.offset])
 
 
 def offsets(snapshot):
@@ -205,117 +163,6 @@ def test_a_rescale_deals_the_offsets_out():
     with of(Counter(3), parallelism=4, snapshot=snapshot) as after:
         assert [f.restored for f in after.functions] == [[3], [3], [3], []]
         assert after.read(3) == [0, 1, 2], "a subtask that got no offset begins anew"
-
-
-def test_an_error_in_run_is_told_after_what_was_emitted_before_it():
-    class Broken(mo.SourceFunction):
-        def run(self, ctx):
-            ctx.collect(1)
-            raise OSError("no such queue")
-
-    with of(Broken()) as harness:
-        assert harness.read() == [1]
-        with pytest.raises(UserCodeFailed, match="OSError: no such queue in operator 'source'") as failure:
-            harness.read()
-        assert "in run" in str(failure.value), "the traceback is the user's"
-
-
-def test_a_source_that_exits_fails_instead_of_leaving_the_job_waiting():
-    class Exits(mo.SourceFunction):
-        def run(self, ctx):
-            sys.exit(3)
-
-    with of(Exits()) as harness, pytest.raises(UserCodeFailed, match="SystemExit"):
-        harness.read()
-
-
-def test_our_own_errors_come_through_as_they_are():
-    class Asks(mo.SourceFunction):
-        def run(self, ctx):
-            raise InvalidArgument("address", "x", "Give another one.")
-
-    with of(Asks()) as harness, pytest.raises(InvalidArgument, match="Give another one"):
-        harness.read()
-
-
-def test_close_cancels_and_then_closes():
-    harness = of(Counter())
-    harness.read(1)
-    harness.close()
-    function = harness.functions[0]
-    assert function.was_cancelled and function.was_closed
-
-
-class Deaf(Counter):
-    """Does not listen to cancel."""
-
-    def cancel(self):
-        pass
-
-
-@pytest.mark.usefixtures("small_queue")
-def test_a_thread_that_waits_in_collect_ends_when_it_is_closed():
-    harness = of(Deaf())
-    harness.read(1)
-    harness.close()
-    assert source_threads() == []
-
-
-def test_a_thread_that_waits_for_the_lock_ends_when_it_is_closed():
-    harness = of(Deaf())
-    harness.read(1)
-    harness._subtasks[0].operator.before_barrier()  # and the snapshot fails, so that nobody gives the lock back
-    harness.close()
-    assert source_threads() == []
-
-
-def test_a_failure_downstream_before_the_barrier_gives_the_lock_back():
-    harness = of(Deaf())
-    harness.read(1)
-    operator = harness._subtasks[0].operator
-
-    def fail(*_):
-        raise RuntimeError("full")
-
-    operator.targets[0].process = fail
-    with pytest.raises(RuntimeError, match="full"):
-        while True:
-            operator.before_barrier()
-            operator.after_snapshot()
-    harness.close()
-    assert source_threads() == []
-
-
-def test_what_is_collected_after_the_close_goes_nowhere():
-    late = []
-
-    class Late(mo.SourceFunction):
-        def run(self, ctx):
-            self.ctx = ctx
-            ctx.collect(1)
-
-    harness = of(Late())
-    assert harness.read() == [1]
-    harness.close()
-    try:
-        harness.functions[0].ctx.collect(2)
-    except BaseException as error:
-        late.append(type(error).__name__)
-    assert late == ["_Stopped"]
-    assert harness._subtasks[0].taken() == []
-
-
-def test_a_cancel_that_raises_does_not_keep_the_thread():
-    class Clumsy(Counter):
-        def cancel(self):
-            raise OSError("gone already")
-
-    harness = of(Clumsy())
-    harness.read(1)
-    with pytest.raises(OSError, match="gone already"):
-        harness.close()
-    assert source_threads() == []
-    assert harness.functions[0].was_closed
 
 
 def test_timestamps_of_the_source_stay_with_their_records():
