@@ -12,6 +12,7 @@ import re
 import sys
 import zipfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,10 +27,12 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "scenarios")]
 whole_jobs = importlib.import_module("whole_jobs")
 keyed_job = importlib.import_module("keyed_job")
 timed_job = importlib.import_module("timed_job")
+typed_job = importlib.import_module("typed_job")
 
 JOBS = {
     "keyed": (keyed_job.keyed, keyed_job.keyed_output),
     "timed": (timed_job.timed, timed_job.timed_output),
+    "typed": (typed_job.typed, typed_job.typed_output),
 }
 STORED = sorted(HERE.glob("snapshots/*.zip"))
 
@@ -47,13 +50,17 @@ def entries(archive: Path) -> list[str]:
         return [stored.read(name).decode() for name in stored.namelist() if name.endswith(".json")]
 
 
+def job_of(archive: Path) -> tuple[Callable[..., mo.Job], Callable[[], dict[str, Counter]]]:
+    return next(job for name, job in JOBS.items() if f"-{name}-" in archive.name)
+
+
 def format_of(archive: Path) -> int:
     return int(archive.name.partition("-")[0])
 
 
 def restored(archive: Path, folder: Path, parallelism: int, backend: str) -> whole_jobs.WholeJob:
     """The job of a snapshot, started from a copy of it."""
-    build, _ = JOBS["timed" if "-timed-" in archive.name else "keyed"]
+    build, _ = job_of(archive)
     url = unpacked(archive, folder / "copy")
     is_savepoint = (folder / "copy" / "manifest.json").exists()
     return whole_jobs.WholeJob(
@@ -80,7 +87,7 @@ def output_of(job: whole_jobs.WholeJob) -> dict[str, Counter]:
 def test_a_stored_snapshot_is_restored_and_the_job_ends_as_if_it_had_never_stopped(
     archive, parallelism, backend, tmp_path
 ):
-    _, output = JOBS["timed" if "-timed-" in archive.name else "keyed"]
+    _, output = job_of(archive)
     job = restored(archive, tmp_path, parallelism, backend).finish()
     assert job.supervision.restored_from[0] > 0, "it began all over"
     assert output_of(job) == output()

@@ -14,31 +14,24 @@ import importlib
 import sys
 import tempfile
 import zipfile
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import moorline as mo
+from moorline.model.config.thresholds import Folding, Thresholds
 from moorline.storage.stores.open import open_store
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scenarios"))
 
 #: The module of each job. One that needs newer names is not imported in an older checkout.
-MODULES = {"keyed": "keyed_job", "timed": "timed_job"}
-SIMULATOR = "moorline.testing.simulation.simulator"
+MODULES = {"keyed": "keyed_job", "timed": "timed_job", "typed": "typed_job"}
+#: Increments of small tables are folded at once; here they are to stay.
+LONG_CHAINS = Thresholds(folding=Folding(growth=None, max_increments=20, max_files=20, copied_entries=0))
 BACKENDS = {
     "heap": ("heap", False),
     "heap-increments": ("heap", True),
     "rocksdb": ("rocksdb", False),
     "rocksdb-increments": ("rocksdb", True),
 }
-
-
-def chains_as_wanted(backend: str) -> AbstractContextManager[None]:
-    """Increments of small tables are folded at once; here they are to stay."""
-    if backend != "heap-increments":
-        return nullcontext()
-    chains: AbstractContextManager[None] = importlib.import_module(SIMULATOR).chains_of_large_tables(20)
-    return chains
 
 
 def main() -> None:
@@ -54,10 +47,11 @@ def main() -> None:
     whole_jobs = importlib.import_module("whole_jobs")
     build = getattr(importlib.import_module(MODULES[options.job]), options.job)
     backend, is_incremental = BACKENDS[options.backend]
-    with tempfile.TemporaryDirectory() as scratch, chains_as_wanted(options.backend):
-        # Format 1 knew neither of these.
-        checkpoints = {"incremental": is_incremental} if options.backend != "heap" else {}
+    with tempfile.TemporaryDirectory() as scratch:
+        checkpoints = {"incremental": is_incremental}
         config = {"backend": mo.RocksDb(folder=scratch, memory="8MB")} if backend == "rocksdb" else {}
+        if options.backend == "heap-increments":
+            config["thresholds"] = LONG_CHAINS
         if options.unaligned:
             checkpoints["unaligned"] = True
         store = open_store(f"{scratch}/checkpoints")
