@@ -7,18 +7,25 @@ A handle is made by the subtask that wrote the file, travels in its acknowledgem
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 import msgspec
 
 from moorline.model.key_groups import KeyGroupRange
+from moorline.model.type_tree.tree import PLAIN, StateType, Type
 
 #: The version of the storage format. A reader refuses what is newer. 2: increments, native files, timers.
 #: 3: records in flight.
 FORMAT = 3
 
-#: The name of a state, its kind (value, list, ...) and its stored type.
-StoredState = tuple[str, str, str]
+
+class StoredState(NamedTuple):
+    """A state of which there is something in a file."""
+
+    name: str
+    #: One of :data:`FILE_KINDS`.
+    kind: str
+    type: StateType
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -65,8 +72,8 @@ class RowsHandle(msgspec.Struct, frozen=True, tag="rows", tag_field="shape"):
     state: str
     #: One of :data:`ROW_KINDS`.
     kind: str
-    #: The stored type, as ``state/types/annotations.py`` spells it.
-    type: str
+    #: The stored type, as ``state/types/annotations.py`` has it.
+    type: StateType
     #: The key groups ``[first,end)`` of it that count. The file may hold others too.
     first: int
     end: int
@@ -82,7 +89,7 @@ class RowsHandle(msgspec.Struct, frozen=True, tag="rows", tag_field="shape"):
     @property
     def states(self) -> list[StoredState]:
         """The one state in it."""
-        return [(self.state, self.kind, self.type)]
+        return [StoredState(self.state, self.kind, self.type)]
 
     def cut(self, first: int, end: int) -> RowsHandle:
         """The same, with only these of its key groups counting."""
@@ -99,7 +106,7 @@ class _KeyGroupRows(msgspec.Struct, frozen=True):
     increment: ClassVar[bool] = False
 
     state: str
-    type: str
+    type: StateType
     first: int
     end: int
     rows: int
@@ -112,7 +119,7 @@ class _KeyGroupRows(msgspec.Struct, frozen=True):
     @property
     def states(self) -> list[StoredState]:
         """The one state in it."""
-        return [(self.state, self.kind, self.type)]
+        return [StoredState(self.state, self.kind, self.type)]
 
     def cut(self, first: int, end: int) -> Self:
         """The same, with only these of its key groups counting."""
@@ -165,7 +172,7 @@ FILE_KINDS = (*ROW_KINDS, *_OF_KEY_GROUPS)
 def file_handle(
     state: str,
     kind: str,
-    type_name: str,
+    stored_type: StateType,
     key_groups: KeyGroupRange,
     rows: int,
     file: SnapshotFile | None = None,
@@ -174,8 +181,8 @@ def file_handle(
     """The handle of a file with rows of one of :data:`FILE_KINDS`."""
     if kind in _OF_KEY_GROUPS:
         assert not increment, f"there are no increments of {kind} state"
-        return _OF_KEY_GROUPS[kind](state, type_name, key_groups.first, key_groups.end, rows, file)
-    return RowsHandle(state, kind, type_name, key_groups.first, key_groups.end, rows, file, increment)
+        return _OF_KEY_GROUPS[kind](state, stored_type, key_groups.first, key_groups.end, rows, file)
+    return RowsHandle(state, kind, stored_type, key_groups.first, key_groups.end, rows, file, increment)
 
 
 class ElementsHandle(msgspec.Struct, frozen=True):
@@ -189,7 +196,7 @@ class ElementsHandle(msgspec.Struct, frozen=True):
     inline: list[bytes] = []
     file: SnapshotFile | None = None
     #: The stored type of the elements; of broadcast state they are pairs of key and value.
-    type: str = "plain"
+    type: Type = PLAIN
 
 
 class InFlightHandle(msgspec.Struct, frozen=True):

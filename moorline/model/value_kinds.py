@@ -4,7 +4,8 @@ Numbers, texts and bytes are the same everywhere (:data:`NATIVE`). Dates, times,
 msgpack lack them (:data:`LOWERED`). Whatever stores, sends, encodes or only passes on plain values looks its kinds up
 here:
 
-    state/types/plain.py, leaf.py, names.py     state without a declared type; columns and bytes; names of types
+    state/types/plain.py, leaf.py               state without a declared type; columns and bytes
+    model/type_tree/tree.py                     types of state
     model/keys/, model/copying/immutable.py     keys; what cannot change
     http/wire.py, snapshots/tables/writing/     JSON; columns of DataFrames
     connectors/files/rows.py, collect.py        records of sinks
@@ -40,7 +41,7 @@ class Form(NamedTuple):
 class ValueKind:
     """A kind of value, exactly of one type."""
 
-    #: As in the name of a stored type (``state/types/names.py``).
+    #: The word of its stored type (``model/type_tree/tree.py``).
     name: str
     type: type
     #: The tags of its encoding as a key (``model/keys/leaves.py``), and the kind of key that each stands for.
@@ -91,7 +92,7 @@ NATIVE_TYPES = frozenset(kind.type for kind in NATIVE)
 LOWERED_TYPES = frozenset(kind.type for kind in LOWERED)
 TYPES = NATIVE_TYPES | LOWERED_TYPES
 
-#: NumPy's numbers and truth values that have a column of their width, by the name of the stored type.
+#: NumPy's numbers and truth values that have a column of their width, by the word of the stored type.
 NUMPY_NUMBERS: dict[str, type[np.generic]] = {
     f"np.{np.dtype(scalar).name}": scalar
     for scalar in (

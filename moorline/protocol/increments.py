@@ -28,8 +28,9 @@ def is_fold_due(chain: Sequence[FileHandle], new_rows: int, rule: Folding = FOLD
     """Should an increment of about ``new_rows`` on top of ``chain`` become a new base instead?
 
     >>> from moorline.model.manifest import RowsHandle
-    >>> base = RowsHandle("counts", "value", "int", 0, 128, rows=1000)
-    >>> step = RowsHandle("counts", "value", "int", 0, 128, rows=100, increment=True)
+    >>> from moorline.model.type_tree.tree import INT
+    >>> base = RowsHandle("counts", "value", INT, 0, 128, rows=1000)
+    >>> step = RowsHandle("counts", "value", INT, 0, 128, rows=100, increment=True)
     >>> is_fold_due([base], 100), is_fold_due([base] + 4 * [step], 101), is_fold_due([base], 501)
     (False, True, True)
 

@@ -19,10 +19,10 @@ from moorline.errors import KeysChanged, SnapshotCorrupt, StateIncompatible, Sto
 from moorline.model.graph import Graph, Operator, Partitioning
 from moorline.model.keys.kinds import clash, kind_of, kinds_of_selector
 from moorline.model.manifest import Manifest, OperatorEntry, RowsHandle
+from moorline.model.type_tree.tree import Map, StateType
 from moorline.snapshots.rows import file_rows
 from moorline.state.evolution.plan import Where, plan
 from moorline.state.forms import form_of
-from moorline.state.types.names import parse_map
 from moorline.storage.blobs import BlobStore
 
 log = logging.getLogger("moorline")
@@ -49,8 +49,8 @@ def check_types(manifest: Manifest, graph: Graph) -> None:
         for declared in declared_states(operator.function).values():
             descriptor = declared.descriptor
             if descriptor.name in stored:
-                kind, type_name = stored[descriptor.name]
-                for note in conversions(entry.uid, descriptor, kind, type_name):
+                kind, stored_type = stored[descriptor.name]
+                for note in conversions(entry.uid, descriptor, kind, stored_type):
                     log.info("state %r of operator %r: %s", descriptor.name, entry.uid, note)
 
 
@@ -103,27 +103,27 @@ def _kinds_in(rows: pa.Table) -> list[str]:
     return ["number" if pa.types.is_integer(column.type) else "str"]
 
 
-def stored_states(entry: OperatorEntry) -> dict[str, tuple[str, str]]:
+def stored_states(entry: OperatorEntry) -> dict[str, tuple[str, StateType]]:
     """Kind and type of every keyed state in a manifest, as the newest of its handles has them."""
-    states: dict[str, tuple[str, str]] = {}
+    states: dict[str, tuple[str, StateType]] = {}
     for subtask in entry.subtasks:
         for handle in subtask.keyed:
-            states |= {name: (kind, type_name) for name, kind, type_name in handle.states}
+            states |= {state.name: (state.kind, state.type) for state in handle.states}
     return states
 
 
-def conversions(uid: str, descriptor: StateDescriptor, kind: str, type_name: str) -> list[str]:
+def conversions(uid: str, descriptor: StateDescriptor, kind: str, stored_type: StateType) -> list[str]:
     """The conversions on the way, a sentence each. Raises StateIncompatible if it cannot be read."""
     where = Where(uid, descriptor.name)
     value: Any = descriptor.type  # type: ignore[attr-defined]
     if kind != descriptor.kind:
-        raise StateIncompatible(uid, descriptor.name, f"{kind} of {type_name}", f"{descriptor.kind} state")
-    if isinstance(descriptor, MapStateDescriptor):
-        key_name, value_name = parse_map(type_name)
+        raise StateIncompatible(uid, descriptor.name, f"{kind} of {stored_type}", f"{descriptor.kind} state")
+    if isinstance(stored_type, Map):
+        assert isinstance(descriptor, MapStateDescriptor), "the kinds of state are the same"
         readers = [
-            plan(key_name, descriptor.key_type, where=where),
-            plan(value_name, value, where=where, migrate=descriptor.migrate),
+            plan(stored_type.key, descriptor.key_type, where=where),
+            plan(stored_type.value, value, where=where, migrate=descriptor.migrate),
         ]
     else:
-        readers = [plan(type_name, value, where=where, migrate=descriptor.migrate)]
+        readers = [plan(stored_type, value, where=where, migrate=descriptor.migrate)]
     return [reader.describe() for reader in readers if not reader.is_identity]

@@ -18,6 +18,7 @@ from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import KeyedHandle, OperatorEntry, RowsHandle, StoreHandle
 from moorline.model.options import checks_options
+from moorline.model.type_tree.tree import PLAIN, StateType
 from moorline.snapshots.locate import Snapshot, look_at
 from moorline.snapshots.rows import Scratch, file_rows, rows_of
 from moorline.state.backend import RestoredRows
@@ -61,7 +62,8 @@ def look_up(snapshot: Snapshot, uid: str, state: str, encoded: bytes, declared: 
     group = keys.encoded_key_group(encoded, entry.max_parallelism)
     piece = KeyGroupRange(group, group + 1)
     _check_known(snapshot, entry, state, declared)
-    kind, type_name = "", ""
+    kind: str = ""
+    stored_type: StateType = PLAIN
     chain: list[tuple[pa.Table, bool]] = []
     with Scratch() as scratch:
         for handle in (h for s in entry.subtasks for h in s.keyed if group in h.key_groups):
@@ -69,12 +71,12 @@ def look_up(snapshot: Snapshot, uid: str, state: str, encoded: bytes, declared: 
                 _check_store(snapshot, uid, state, handle, piece)
             is_increment = isinstance(handle, RowsHandle) and handle.increment
             for rows in rows_of(handle, piece, snapshot.store, scratch, {state}) if _has(handle, state) else ():
-                kind, type_name = rows.kind, rows.type
+                kind, stored_type = rows.kind, rows.type
                 chain.append((only_key(rows.table, encoded), is_increment))
     left = fold(chain)
     try:
         check_count(0 if left is None else left.num_rows)
-        return value_of(Peeked(kind, type_name, left))
+        return value_of(Peeked(kind, stored_type, left))
     except (ValueError, KeyError) as error:
         raise QueryFailed(uid, state, f"{error}") from error
 
@@ -83,16 +85,9 @@ def _has(handle: KeyedHandle, state: str) -> bool:
     return any(name == state for name, _, _ in handle.states)
 
 
-def states_of(entry: OperatorEntry) -> dict[str, tuple[str, str]]:
-    """Kind and type of every keyed state of an operator, by name."""
-    states: dict[str, tuple[str, str]] = {}
-    for handle in (h for s in entry.subtasks for h in s.keyed):
-        states |= {name: (kind, type_name) for name, kind, type_name in handle.states}
-    return states
-
-
 def _check_known(snapshot: Snapshot, entry: OperatorEntry, state: str, declared: frozenset[str]) -> None:
-    known = declared.union(name for name, (kind, _) in states_of(entry).items() if kind in KINDS)
+    stored = (stored for subtask in entry.subtasks for handle in subtask.keyed for stored in handle.states)
+    known = declared.union(stored.name for stored in stored if stored.kind in KINDS)
     if state not in known:
         names = ", ".join(sorted(known)) or "none"
         raise QueryFailed(entry.uid, state, f"{snapshot} has nothing in such a keyed state; there is: {names}")

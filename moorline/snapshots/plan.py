@@ -27,6 +27,7 @@ from moorline.model.graph import Graph, Operator
 from moorline.model.keys.kinds import ANY, kinds_of_selector
 from moorline.model.manifest import Manifest, NativeHandle, OperatorEntry, RawHandle
 from moorline.model.options import checks_options
+from moorline.model.type_tree.tree import StateType
 from moorline.protocol.redistribution import DEALT_OUT_ANEW, check_inputs, key_groups_of, stored_key_groups
 from moorline.snapshots.compatibility import conversions, other_kind, stored_states, with_key_kinds
 from moorline.snapshots.folders import open_snapshot
@@ -178,10 +179,10 @@ def _operator(entry: OperatorEntry, operator: Operator) -> list[StatePlan]:
     declared = {d.descriptor.name: d for d in declared_states(operator.function).values()}
     dropped = operator.options.get("drop_states", frozenset())
     sizes, plans = _sizes(entry), []
-    for name, (kind, type_name) in stored_states(entry).items():
+    for name, (kind, stored_type) in stored_states(entry).items():
         rows, size = sizes.get(name, (0, 0))
         if name in declared:
-            verdict, note = _declared(entry.uid, declared[name], kind, type_name)
+            verdict, note = _declared(entry.uid, declared[name], kind, stored_type)
         elif name in dropped:
             verdict, note = "dropped", "named in drop_states"
         elif name.startswith(_OURS) or kind == RawHandle.kind:
@@ -189,7 +190,7 @@ def _operator(entry: OperatorEntry, operator: Operator) -> list[StatePlan]:
         elif _may_ask(operator):
             verdict, note = "unknown", "not declared on the class; the function may ask for it in open()"
         else:
-            verdict, note = "LOST", f"stored as {kind} of {type_name}, and the function has no such state"
+            verdict, note = "LOST", f"stored as {kind} of {stored_type}, and the function has no such state"
         plans.append(StatePlan(entry.uid, name, kind, verdict, note, rows, size))
     for name, mode in _element_states(entry).items():
         rows, size = sizes.get(name, (0, 0))
@@ -201,12 +202,12 @@ def _operator(entry: OperatorEntry, operator: Operator) -> list[StatePlan]:
     return plans
 
 
-def _declared(uid: str, declared: State, kind: str, type_name: str) -> tuple[str, str]:
+def _declared(uid: str, declared: State, kind: str, stored_type: StateType) -> tuple[str, str]:
     try:
-        notes = conversions(uid, declared.descriptor, kind, type_name)
+        notes = conversions(uid, declared.descriptor, kind, stored_type)
     except StateIncompatible as error:
         return "IMPOSSIBLE", f"stored as {error.stored}, declared as {error.declared}: {error.reason}"
-    return ("converted", "; ".join(notes)) if notes else ("matches", type_name)
+    return ("converted", "; ".join(notes)) if notes else ("matches", str(stored_type))
 
 
 def _may_ask(operator: Operator) -> bool:

@@ -26,6 +26,7 @@ import pyarrow as pa
 from moorline.errors import SnapshotCorrupt
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import FileHandle, KeyedHandle, NativeHandle
+from moorline.model.type_tree.tree import StateType
 from moorline.state.rocksdb.checkpoints.export import NativeShape, native_shape, read_native
 from moorline.storage import segments
 from moorline.storage.blobs import BlobStore
@@ -36,7 +37,7 @@ class StateRows(NamedTuple):
 
     state: str
     kind: str
-    type: str
+    type: StateType
     table: pa.Table
 
 

@@ -29,8 +29,9 @@ from moorline.api.state.descriptors import StateDescriptor
 from moorline.api.state.states import State
 from moorline.errors import NoCurrentKey
 from moorline.model.keys.identity import KeyIdentities
-from moorline.model.manifest import FileHandle, KeyedHandle, NativeFile, NativeHandle
+from moorline.model.manifest import FileHandle, KeyedHandle, NativeFile, NativeHandle, StoredState
 from moorline.model.times import MIN_TIME
+from moorline.model.type_tree.tree import StateType
 
 if TYPE_CHECKING:
     from moorline.state.peeking import Peeked
@@ -89,7 +90,7 @@ class Rows:
 
     state: str
     kind: str
-    type: str
+    type: StateType
     tables: Callable[[], Iterator[pa.Table]]
     #: Only what has changed: a key that occurs here replaces all there was under it before.
     increment: bool = False
@@ -99,8 +100,7 @@ class Rows:
 class Files:
     """Files of the backend's own kind, to be stored as they are. Those in ``known`` are in storage already."""
 
-    #: value, list, ... of each state: (name, kind, type)
-    states: tuple[tuple[str, str, str], ...]
+    states: tuple[StoredState, ...]
     #: By the name that the backend will want back.
     paths: dict[str, Path]
     known: dict[str, NativeFile]

@@ -1,7 +1,7 @@
 """Queries for one key of a state, from outside of the stream.
 
 The backend hands out the rows of the key, as a snapshot would hold them (``state/heap/rows.py``); the side that asked
-makes a value of them by the names of the stored types alone. So a live state, a checkpoint and a savepoint give
+makes a value of them by the trees of the stored types alone. So a live state, a checkpoint and a savepoint give
 the same answer, no class of the job is needed, and nothing in an answer can run.
 
     value, reducing       the value
@@ -24,13 +24,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from moorline.api.state.descriptors import ListStateDescriptor, MapStateDescriptor
+from moorline.api.state.descriptors import ListStateDescriptor
 from moorline.model import keys
 from moorline.model.manifest import ROW_KINDS
+from moorline.model.type_tree.tree import Map, StateType, Type
 from moorline.state.evolution.untyped import raw_type, to_python
 from moorline.state.forms import TIMERS_KIND, Form
 from moorline.state.heap.rows import Content, tables_of
-from moorline.state.types.names import parse, parse_map
 
 #: The kinds of state that can be asked for.
 KINDS = frozenset(ROW_KINDS) - {TIMERS_KIND}
@@ -42,7 +42,7 @@ class Peeked(NamedTuple):
     """The rows of one key in one state."""
 
     kind: str
-    type: str
+    type: StateType
     #: None: there are none.
     table: pa.Table | None
 
@@ -104,17 +104,18 @@ def value_of(peeked: Peeked) -> Any:
 
     Raises ``ValueError`` if they are not rows of such a state.
 
-    >>> value_of(Peeked("list", "tuple[int, str]", pa.table({"value": [{"f0": 1, "f1": "a"}]})))
-    [(1, 'a')]
+    >>> from moorline.model.type_tree.tree import INT
+    >>> value_of(Peeked("list", INT, pa.table({"value": [1, 2]})))
+    [1, 2]
     """
     table = peeked.table
     if table is None or not table.num_rows:
         return None
-    value_name, map_keys = peeked.type, None
-    if peeked.kind == MapStateDescriptor.kind:
-        key_name, value_name = parse_map(peeked.type)
-        map_keys = _python_values(key_name, table["map_key"])
-    values = _python_values(value_name, table["value"])
+    value_type, map_keys = peeked.type, None
+    if isinstance(value_type, Map):
+        map_keys = _python_values(value_type.key, table["map_key"])
+        value_type = value_type.value
+    values = _python_values(value_type, table["value"])
     if "namespace" not in table.column_names:
         return _content(peeked.kind, values, map_keys)
     windows: dict[tuple[int, int] | None, list[int]] = {}
@@ -126,12 +127,11 @@ def value_of(peeked: Peeked) -> Any:
     }
 
 
-def _python_values(name: str, column: pa.ChunkedArray) -> list[Any]:
-    parsed = parse(name)
-    reader = raw_type(parsed)
+def _python_values(stored: Type, column: pa.ChunkedArray) -> list[Any]:
+    reader = raw_type(stored)
     if not column.type.equals(reader.arrow):
-        raise ValueError(f"a column of {name} is {reader.arrow}, not {column.type}")
-    return [to_python(parsed, raw) for raw in reader.from_array(column.combine_chunks())]
+        raise ValueError(f"a column of {stored} is {reader.arrow}, not {column.type}")
+    return [to_python(stored, raw) for raw in reader.from_array(column.combine_chunks())]
 
 
 def _content(kind: str, values: list[Any], map_keys: list[Any] | None) -> Any:

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from moorline.api.state.descriptors import MapStateDescriptor, StateDescriptor
 from moorline.errors import StateIncompatible
+from moorline.model.type_tree.tree import Map, StateType
 from moorline.state.backend import RestoredRows
 from moorline.state.evolution.plan import Where, plan
 from moorline.state.forms import Form
-from moorline.state.types.names import parse_map
 
 
 class ColumnReader(Protocol):
@@ -38,7 +38,7 @@ class RowReaders(NamedTuple):
     map_key: ColumnReader | None
 
 
-def readers_of(uid: str, form: Form, descriptor: StateDescriptor | None, stored_type: str) -> RowReaders:
+def readers_of(uid: str, form: Form, descriptor: StateDescriptor | None, stored_type: StateType) -> RowReaders:
     """The readers of values that were stored as ``stored_type``. Raises :class:`StateIncompatible` if there are none.
 
     ``descriptor``: None for timers, whose type never changes.
@@ -47,14 +47,11 @@ def readers_of(uid: str, form: Form, descriptor: StateDescriptor | None, stored_
         return RowReaders(form.value, form.map_key)
     where = Where(uid, form.state)
     value_type: Any = descriptor.type  # type: ignore[attr-defined]
-    if not isinstance(descriptor, MapStateDescriptor):
-        return RowReaders(plan(stored_type, value_type, where=where, migrate=descriptor.migrate), None)
-    try:
-        key_name, value_name = parse_map(stored_type)
-    except ValueError as error:
-        raise StateIncompatible(uid, form.state, stored_type, form.type, str(error)) from None
-    value = plan(value_name, value_type, where=where, migrate=descriptor.migrate)
-    return RowReaders(value, plan(key_name, descriptor.key_type, where=where))
+    if isinstance(stored_type, Map):
+        assert isinstance(descriptor, MapStateDescriptor), "the kinds of state are the same"
+        value = plan(stored_type.value, value_type, where=where, migrate=descriptor.migrate)
+        return RowReaders(value, plan(stored_type.key, descriptor.key_type, where=where))
+    return RowReaders(plan(stored_type, value_type, where=where, migrate=descriptor.migrate), None)
 
 
 def readers_of_handle(uid: str, form: Form, descriptor: StateDescriptor | None, restored: RestoredRows) -> RowReaders:

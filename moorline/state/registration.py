@@ -115,7 +115,7 @@ class Registration(Generic[P]):
         form = form_of(descriptor, where, scope is not None)
         if name in self._live:
             known = self.parts[name].form
-            if str(known) != str(form):
+            if not known.is_like(form):
                 advice = f"It was declared as {known} before. Give one of them another name."
                 raise InvalidArgument(where, str(form), advice)
             return self._live[name]

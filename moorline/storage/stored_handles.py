@@ -27,6 +27,7 @@ from moorline.model.manifest import (
     FILE_KINDS,
     ROW_KINDS,
     Claim,
+    ElementsHandle,
     KeyedHandle,
     Manifest,
     NativeFile,
@@ -37,6 +38,8 @@ from moorline.model.manifest import (
     StoredState,
     file_handle,
 )
+from moorline.model.type_tree.old_text import read_state, read_type
+from moorline.model.type_tree.tree import StateType, Type
 from moorline.storage.layout import check_path
 
 #: By backend: what its files are called. A database reads whatever lies in its folder, so nothing else gets there.
@@ -62,11 +65,16 @@ class StoredHandle(msgspec.Struct, frozen=True):
     #: Of a native one.
     backend: str = ""
     files: list[NativeFile] = []
-    states: list[StoredState] = []
+    states: list[tuple[str, str, str]] = []
+
+
+class _StoredElements(ElementsHandle, frozen=True):
+    type: str = "plain"  # type: ignore[assignment]
 
 
 class _StoredHandles(OperatorHandles, frozen=True):
     keyed: list[StoredHandle] = []  # type: ignore[assignment]
+    elements: list[_StoredElements] = []  # type: ignore[assignment]
 
 
 class _StoredOperator(OperatorEntry, frozen=True):
@@ -86,7 +94,14 @@ def to_stored(manifest: Manifest) -> StoredManifest:
     """The manifest as it is written."""
     operators = []
     for operator in manifest.operators:
-        subtasks = [_with(_StoredHandles, s, keyed=[_flat(h) for h in s.keyed]) for s in operator.subtasks]
+        subtasks = [
+            _with(
+                *(_StoredHandles, s),
+                keyed=[_flat(h) for h in s.keyed],
+                elements=[_with(_StoredElements, e, type=str(e.type)) for e in s.elements],
+            )
+            for s in operator.subtasks
+        ]
         operators.append(_with(_StoredOperator, operator, subtasks=subtasks))
     return _with(StoredManifest, manifest, operators=operators)
 
@@ -105,7 +120,8 @@ def from_stored(stored: StoredManifest) -> Manifest:
         subtasks = []
         for subtask in operator.subtasks:
             keyed = [_shaped(h, who, operator.max_parallelism) for h in subtask.keyed]
-            subtasks.append(_with(OperatorHandles, subtask, keyed=keyed))
+            elements = [_with(ElementsHandle, e, type=_element_type(e, who)) for e in subtask.elements]
+            subtasks.append(_with(OperatorHandles, subtask, keyed=keyed, elements=elements))
         operators.append(_with(OperatorEntry, operator, subtasks=subtasks))
     manifest = _with(Manifest, stored, operators=operators)
     for file in manifest.files():
@@ -121,9 +137,10 @@ def _with(kind: type[_Struct], of: msgspec.Struct, **changed: object) -> _Struct
 def _flat(handle: KeyedHandle) -> StoredHandle:
     if isinstance(handle, NativeHandle):
         first, end, backend = handle.first, handle.end, handle.backend
-        return StoredHandle("", _NATIVE, "", first, end, 0, backend=backend, files=handle.files, states=handle.states)
+        states = [(s.name, s.kind, str(s.type)) for s in handle.states]
+        return StoredHandle("", _NATIVE, "", first, end, 0, backend=backend, files=handle.files, states=states)
     first, end, rows, increment = handle.first, handle.end, handle.rows, handle.increment
-    return StoredHandle(handle.state, handle.kind, handle.type, first, end, rows, handle.file, increment)
+    return StoredHandle(handle.state, handle.kind, str(handle.type), first, end, rows, handle.file, increment)
 
 
 def _shaped(stored: StoredHandle, who: str, max_parallelism: int) -> KeyedHandle:
@@ -135,7 +152,8 @@ def _shaped(stored: StoredHandle, who: str, max_parallelism: int) -> KeyedHandle
         if stored.file is not None or stored.increment:
             raise SnapshotCorrupt("", f"{who} has files of a backend that are said to be rows as well")
         _check_names(stored, who)
-        return NativeHandle(first, end, stored.backend, stored.files, stored.states)
+        states = [StoredState(name, kind, _type(name, kind, text, who)) for name, kind, text in stored.states]
+        return NativeHandle(first, end, stored.backend, stored.files, states)
     what = f"state {stored.state!r:.100} of {who}"
     if stored.file is None:
         raise SnapshotCorrupt("", f"{what} has no file")
@@ -145,8 +163,23 @@ def _shaped(stored: StoredHandle, who: str, max_parallelism: int) -> KeyedHandle
         raise SnapshotCorrupt("", f"{what} is of kind {stored.kind!r:.100}, which this version does not know")
     if stored.increment and stored.kind not in ROW_KINDS:
         raise SnapshotCorrupt("", f"{what} is {stored.kind}, and there are no increments of that")
+    state_type = _type(stored.state, stored.kind, stored.type, who)
     key_groups = KeyGroupRange(first, end)
-    return file_handle(stored.state, stored.kind, stored.type, key_groups, rows, stored.file, stored.increment)
+    return file_handle(stored.state, stored.kind, state_type, key_groups, rows, stored.file, stored.increment)
+
+
+def _type(state: str, kind: str, text: str, who: str) -> StateType:
+    try:
+        return read_state(kind, text)
+    except ValueError as error:
+        raise SnapshotCorrupt("", f"state {state!r:.100} of {who} has no type: {error}") from None
+
+
+def _element_type(stored: _StoredElements, who: str) -> Type:
+    try:
+        return read_type(stored.type)
+    except ValueError as error:
+        raise SnapshotCorrupt("", f"state {stored.state!r:.100} of {who} has no type: {error}") from None
 
 
 def _check_names(stored: StoredHandle, who: str) -> None:

@@ -9,6 +9,7 @@ import moorline as mo
 from moorline.errors import FailureReason, InvalidArgument
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import OperatorHandles, RowsHandle, Segment, SnapshotFile
+from moorline.model.type_tree.tree import INT
 from moorline.model.wire.messages import Abort, Acknowledged, Confirm, Declined, Trigger
 from moorline.storage.stores.memory import MemoryStore
 
@@ -93,7 +94,7 @@ def test_a_declined_checkpoint_is_aborted_everywhere_and_its_files_are_deleted()
     path = "data/chk-1/count/seen-0-1-abc.parquet"
     store.put(path, b"rows")
     file = SnapshotFile(path, 4, [Segment(0, 0, 0, 4, "")])
-    handle = OperatorHandles("count", [RowsHandle("seen", "value", "int", 0, 128, 1, file)])
+    handle = OperatorHandles("count", [RowsHandle("seen", "value", INT, 0, 128, 1, file)])
     world.report(SubtaskId(1, 0), Acknowledged(checkpoint=1, operators=[handle]))
     world.report(SubtaskId(1, 1), declined(1))
     assert world.cluster.take(Abort) == [(s, Abort(checkpoint=1)) for s in world.subtasks]
@@ -149,7 +150,7 @@ def test_a_checkpoint_that_cannot_be_published_is_aborted_and_its_files_are_left
     path = "data/chk-1/count/seen-0-1-abc.parquet"
     store.put(path, b"rows")
     file = SnapshotFile(path, 4, [Segment(0, 0, 0, 4, "")])
-    handle = OperatorHandles("count", [RowsHandle("seen", "value", "int", 0, 128, 1, file)])
+    handle = OperatorHandles("count", [RowsHandle("seen", "value", INT, 0, 128, 1, file)])
     world.pass_time(1_000)
     world.triggered()
     store.failing = True

@@ -10,7 +10,16 @@ import pytest
 
 import moorline as mo
 from moorline.errors import KeysChanged, StateIncompatible
-from moorline.model.manifest import KeyedHandle, Manifest, NativeHandle, OperatorEntry, OperatorHandles, RowsHandle
+from moorline.model.manifest import (
+    KeyedHandle,
+    Manifest,
+    NativeHandle,
+    OperatorEntry,
+    OperatorHandles,
+    RowsHandle,
+    StoredState,
+)
+from moorline.model.type_tree.old_text import read_state, read_type
 from moorline.snapshots.compatibility import check_keys, check_types, with_key_kinds
 from moorline.testing import OperatorHarness
 
@@ -40,7 +49,7 @@ def manifest(*handles: KeyedHandle, uid: str = "visits") -> Manifest:
 
 
 def value(type_name: str, kind: str = "value", state: str = "user") -> KeyedHandle:
-    return RowsHandle(state, kind, type_name, 0, 128, 1)
+    return RowsHandle(state, kind, read_state(kind, type_name), 0, 128, 1)
 
 
 def test_what_fits_passes_in_silence(caplog):
@@ -63,7 +72,7 @@ def test_what_will_be_converted_is_told(caplog):
         (value("User(name: int)"), "name"),
         (value("str to str", "map", "pages"), "str"),
         (value("User(name: str)", "list"), "list of"),
-        (NativeHandle(0, 128, states=[("user", "value", "User(name: int)")]), "name"),
+        (NativeHandle(0, 128, states=[StoredState("user", "value", read_type("User(name: int)"))]), "name"),
     ],
 )
 def test_what_cannot_be_read_is_an_error_that_names_operator_state_and_reason(handle, reason):
@@ -74,7 +83,7 @@ def test_what_cannot_be_read_is_an_error_that_names_operator_state_and_reason(ha
 
 
 def test_operators_that_the_job_no_longer_has_are_not_its_business():
-    check_types(manifest(value("whatever"), uid="other"), graph())
+    check_types(manifest(value("int"), uid="other"), graph())
 
 
 # --- keys ---------------------------------------------------------------------------------------

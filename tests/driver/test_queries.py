@@ -14,6 +14,7 @@ from moorline.driver.queries.service import QueryService
 from moorline.errors import InvalidArgument, QueryFailed, QueryUnavailable
 from moorline.model import keys
 from moorline.model.key_groups import owned
+from moorline.model.type_tree.tree import INT
 from moorline.model.wire.messages import Answer, Progress, Query, Running
 from moorline.storage.stores.memory import MemoryStore
 
@@ -42,7 +43,7 @@ def test_an_answer_reaches_whoever_asked_once():
     world = World().run()
     first, second = asked(world), asked(world)
     (subtask, query), (_, other) = world.cluster.take(Query)
-    answer = Answer(id=other.id, kind="value", stored_type="int")
+    answer = Answer(id=other.id, kind="value", stored_type=INT)
     world.report(subtask, answer)
     world.report(subtask, answer)
     world.report(subtask, Answer(id=999))
@@ -154,6 +155,6 @@ def test_a_job_that_is_restarting_is_asked_again_when_it_runs():
         world.all_report(Running(pid=1))
     ((subtask, query),) = eventually(lambda: world.cluster.take(Query), "the subtask is asked")
     with asker._loop.lock:
-        world.report(subtask, Answer(id=query.id, kind="value", stored_type="int"))
+        world.report(subtask, Answer(id=query.id, kind="value", stored_type=INT))
     thread.join(20)
     assert found == [None]

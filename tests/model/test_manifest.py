@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from type_trees import state_types, types
 
 from moorline.model.manifest import (
     FORMAT,
@@ -19,29 +20,33 @@ from moorline.model.manifest import (
     RowsHandle,
     Segment,
     SnapshotFile,
+    StoredState,
     StoreHandle,
 )
+from moorline.model.type_tree.tree import INT
 
 number, name = st.integers(0, 2**40), st.text(max_size=8)
 segments = st.builds(Segment, number, number, number, number, st.text("0123456789abcdef", min_size=16, max_size=16))
 files = st.builds(SnapshotFile, name, number, st.lists(segments, max_size=3))
-states = st.lists(st.tuples(name, name, name), max_size=2)
+states = st.lists(st.builds(StoredState, name, name, state_types), max_size=2)
 native = st.builds(
     NativeHandle,
     number,
     number,
     name,
     st.lists(st.builds(NativeFile, name, files)),
-    st.lists(st.tuples(name, name, name)),
+    states,
 )
 keyed = st.one_of(
-    st.builds(RowsHandle, name, st.sampled_from(["value", "list", "map"]), name, number, number, number, files),
-    st.builds(RawHandle, name, name, number, number, number, files),
-    st.builds(StoreHandle, name, name, number, number, number, files),
+    st.builds(RowsHandle, name, st.sampled_from(["value", "list", "map"]), state_types, number, number, number, files),
+    st.builds(RawHandle, name, types, number, number, number, files),
+    st.builds(StoreHandle, name, types, number, number, number, files),
     native,
 )
 inline = st.lists(st.binary(max_size=9), max_size=3)
-operator_state = st.builds(ElementsHandle, name, st.sampled_from(["split", "union"]), number, inline, st.none() | files)
+operator_state = st.builds(
+    ElementsHandle, name, st.sampled_from(["split", "union"]), number, inline, st.none() | files, types
+)
 handles = st.builds(OperatorHandles, name, st.lists(keyed, max_size=2), st.lists(operator_state, max_size=2))
 operators = st.builds(OperatorEntry, name, name, number, number, st.lists(handles, max_size=2))
 manifests = st.builds(Manifest, name, number, number, number, st.lists(operators, max_size=2))
@@ -92,10 +97,10 @@ def file(path: str, size: int) -> SnapshotFile:
 
 
 def test_a_manifest_knows_all_of_its_files_and_their_size():
-    one = OperatorHandles("a", [RowsHandle("s", "value", "int", 0, 64, 3, file("k1", 10))], [])
+    one = OperatorHandles("a", [RowsHandle("s", "value", INT, 0, 64, 3, file("k1", 10))], [])
     two = OperatorHandles(
         "a",
-        [RowsHandle("s", "value", "int", 64, 128, 3, file("k2", 20))],
+        [RowsHandle("s", "value", INT, 64, 128, 3, file("k2", 20))],
         [ElementsHandle("e", "split", 2, file=file("e2", 5)), ElementsHandle("i", "split", 1, inline=[b"x"])],
     )
     manifest = Manifest("j", 1, 1, 0, [OperatorEntry("a", "A", 2, 128, [one, two])])

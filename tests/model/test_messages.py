@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from moorline.model.manifest import ElementsHandle, OperatorHandles, RowsHandle, Segment, SnapshotFile
+from moorline.model.type_tree.tree import INT, Tuple
 from moorline.model.wire import messages
 from moorline.model.wire.messages import (
     Abort,
@@ -24,7 +25,7 @@ from moorline.model.wire.messages import (
 FILE = SnapshotFile("data/chk-7/a", 100, [Segment(0, 64, 0, 80, "0" * 16), Segment(0, 0, 80, 20, "f" * 16)])
 HANDLES = OperatorHandles(
     "count",
-    [RowsHandle("sum", "value", "tuple[int, int]", 0, 64, 12, FILE)],
+    [RowsHandle("sum", "value", Tuple((INT, INT)), 0, 64, 12, FILE)],
     [ElementsHandle("offsets", "union", 2, inline=[b"\x01", b"\x02"]), ElementsHandle("big", "split", 9, file=FILE)],
 )
 REPORTS = [

@@ -6,6 +6,7 @@ from thoroughness import examples
 
 from moorline.model.config.thresholds import Folding
 from moorline.model.manifest import RowsHandle, Segment, SnapshotFile
+from moorline.model.type_tree.tree import INT
 from moorline.protocol.increments import is_fold_due
 
 MAX_INCREMENTS, MAX_FILES = Folding().max_increments, Folding().max_files
@@ -15,7 +16,7 @@ def handle(rows, increment=False, first=0, end=128, width=None):
     file = None
     if width is not None:
         file = SnapshotFile("f", 10, [Segment(0, width, 0, 5, ""), Segment(0, 0, 5, 5, "")])
-    return RowsHandle("s", "value", "int", first, end, rows, file, increment)
+    return RowsHandle("s", "value", INT, first, end, rows, file, increment)
 
 
 def test_increments_of_half_the_base_are_kept_and_more_are_folded():

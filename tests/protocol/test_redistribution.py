@@ -22,6 +22,7 @@ from moorline.model.manifest import (
     SnapshotFile,
     StoreHandle,
 )
+from moorline.model.type_tree.tree import INT
 from moorline.model.wire.deployment import OperatorRestore
 from moorline.protocol.lowering import lower
 from moorline.protocol.redistribution import key_groups_of, redistribute
@@ -168,7 +169,7 @@ def with_keys(old: int, max_parallelism: int = 128) -> Manifest:
     for index in range(old):
         mine = owned(index, old, max_parallelism)
         file = SnapshotFile(f"data/{index}", 1, [])
-        subtasks.append(OperatorHandles("op", [RowsHandle("s", "value", "int", mine.first, mine.end, 1, file)], []))
+        subtasks.append(OperatorHandles("op", [RowsHandle("s", "value", INT, mine.first, mine.end, 1, file)], []))
     return manifest(subtasks, max_parallelism)
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import moorline as mo
 from moorline.model.key_groups import owned
 from moorline.model.manifest import ElementsHandle, Manifest, OperatorEntry, OperatorHandles, RawHandle, SnapshotFile
+from moorline.model.type_tree.tree import BYTES
 from moorline.model.wire.deployment import OperatorRestore
 from moorline.protocol.lowering import lower
 from moorline.protocol.redistribution import redistribute
@@ -87,7 +88,7 @@ def test_raw_keyed_state_goes_by_flinks_key_group_ranges(max_parallelism, parall
     for index in range(min(old, max_parallelism)):
         mine = owned(index, min(old, max_parallelism), max_parallelism)
         file = SnapshotFile(f"data/{index}", 1, [])
-        raw = RawHandle("raw", "bytes", mine.first, mine.end, mine.end - mine.first, file)
+        raw = RawHandle("raw", BYTES, mine.first, mine.end, mine.end - mine.first, file)
         subtasks.append(OperatorHandles("op", [raw], []))
     for restore, (first, last) in zip(restores(subtasks, parallelism, max_parallelism), ranges, strict=True):
         covered = [n for handle in restore.keyed for n in range(handle.first, handle.end)]

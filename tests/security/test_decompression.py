@@ -25,6 +25,7 @@ from moorline.model.manifest import (
     Segment,
     SnapshotFile,
 )
+from moorline.model.type_tree.tree import Word
 from moorline.snapshots.folders import write_savepoint
 from moorline.storage import entries, parquet_bounds
 from moorline.storage import segments as snapshots
@@ -183,7 +184,7 @@ def test_mutants_of_a_file_are_read_or_refused():
 
 
 def savepoint(url: str, file: SnapshotFile, **changed) -> None:
-    handle = RowsHandle("seen", "value", "str", 0, 8, 4_000, file)
+    handle = RowsHandle("seen", "value", Word("str"), 0, 8, 4_000, file)
     parts = [OperatorHandles("count", [msgspec.structs.replace(handle, **changed)])]
     write_savepoint(open_store(url), Manifest("job", 1, 1, 0, [OperatorEntry("count", "count", 1, 128, parts)]))
 
@@ -248,12 +249,12 @@ def test_fsck_counts_elements():
 @pytest.mark.parametrize(
     ("parallelism", "handle"),
     [
-        (2, RowsHandle("seen", "value", "str", 0, 8, 1)),
-        (0, RowsHandle("seen", "value", "str", 0, 8, 1)),
-        (1, RowsHandle("seen", "value", "str", 0, 129, 1)),
-        (1, RowsHandle("seen", "value", "str", -1, 8, 1)),
-        (1, RowsHandle("seen", "value", "str", 9, 8, 1)),
-        (1, RowsHandle("seen", "value", "str", 0, 8, -1)),
+        (2, RowsHandle("seen", "value", Word("str"), 0, 8, 1)),
+        (0, RowsHandle("seen", "value", Word("str"), 0, 8, 1)),
+        (1, RowsHandle("seen", "value", Word("str"), 0, 129, 1)),
+        (1, RowsHandle("seen", "value", Word("str"), -1, 8, 1)),
+        (1, RowsHandle("seen", "value", Word("str"), 9, 8, 1)),
+        (1, RowsHandle("seen", "value", Word("str"), 0, 8, -1)),
     ],
 )
 def test_a_manifest_that_contradicts_itself_is_damage(parallelism, handle):

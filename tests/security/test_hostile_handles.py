@@ -15,7 +15,9 @@ from moorline.model.manifest import (
     OperatorHandles,
     Segment,
     SnapshotFile,
+    StoredState,
 )
+from moorline.model.type_tree.tree import INT
 from moorline.storage import entries
 from moorline.storage.stored_handles import StoredHandle
 
@@ -43,7 +45,7 @@ def changed(handle: StoredHandle, **fields: object) -> StoredHandle:
 def test_what_is_as_it_should_be_passes():
     found = decoded(ROWS, NATIVE)
     ((rows, native),) = (s.keyed for o in found.operators for s in o.subtasks)
-    assert (rows.states, rows.all_files()) == ([("s", "value", "int")], [FILE])
+    assert (rows.states, rows.all_files()) == ([StoredState("s", "value", INT)], [FILE])
     assert native == NativeHandle(0, 8, "rocksdb", NATIVE.files, [])
 
 
@@ -97,6 +99,15 @@ def test_paths_that_leave_the_folder_are_refused(path, is_native):
 def test_a_handle_that_contradicts_itself_is_refused(handle, cause):
     with pytest.raises(SnapshotCorrupt, match=cause):
         decoded(ROWS, handle)
+
+
+@pytest.mark.parametrize(
+    "text", ["os.system", "__import__('os').mkdir('x')", "int; import os", "pickle", "", "int to int"]
+)
+def test_the_type_in_a_manifest_is_data_and_no_path_to_code(text):
+    for handle in (changed(ROWS, type=text), changed(NATIVE, states=[("s", "value", text)])):
+        with pytest.raises(SnapshotCorrupt, match="state 's' of operator 'op' has no type"):
+            decoded(handle)
 
 
 def test_parts_of_another_number_of_subtasks_are_refused():

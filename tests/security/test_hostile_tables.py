@@ -21,7 +21,9 @@ from moorline.model.manifest import (
     OperatorHandles,
     RowsHandle,
     SnapshotFile,
+    StoredState,
 )
+from moorline.model.type_tree.tree import BYTES, INT, PLAIN, Map, Pickle, StateType, Tuple, Word
 from moorline.snapshots.tables.diff import diff
 from moorline.snapshots.tables.reader import SnapshotReader
 from moorline.snapshots.tables.snapshot import Snapshot
@@ -41,37 +43,37 @@ def rows(**columns) -> pa.Table:
     return pa.table({name: column for name, column in found.items() if column is not None})
 
 
-def handle(store: MemoryStore, table: pa.Table, kind: str = "value", type_name: str = "int", **more) -> KeyedHandle:
+def handle(
+    store: MemoryStore, table: pa.Table, kind: str = "value", stored_type: StateType = INT, **more
+) -> KeyedHandle:
     file = snapshots.write_rows(store, PATH, table)
-    return msgspec.structs.replace(RowsHandle("s", kind, type_name, 0, 128, table.num_rows, file), **more)
+    return msgspec.structs.replace(RowsHandle("s", kind, stored_type, 0, 128, table.num_rows, file), **more)
 
 
 @pytest.mark.parametrize(
-    ("table", "kind", "type_name"),
+    ("table", "kind", "stored_type"),
     [
-        (rows(value=["text"]), "value", "int"),
-        (rows(value=None), "value", "int"),
-        (rows(key=None), "value", "int"),
-        (rows(key=[1.5]), "value", "int"),
-        (rows(), "map", "str to int"),
-        (rows(map_key=["a"]), "map", "int"),
-        (rows(), "value", "no such type"),
-        (rows(), "value", "list[" * 100 + "int" + "]" * 100),
-        (rows(namespace=[7]), "value", "int"),
-        (rows(gone=["yes"]), "value", "int"),
-        (rows(extra=[1]), "value", "int"),
-        (rows(last_access=["yesterday"], ttl=[1]), "value", "int"),
+        (rows(value=["text"]), "value", INT),
+        (rows(value=None), "value", INT),
+        (rows(key=None), "value", INT),
+        (rows(key=[1.5]), "value", INT),
+        (rows(), "map", Map(BYTES, INT)),
+        (rows(map_key=["a"]), "map", INT),
+        (rows(namespace=[7]), "value", INT),
+        (rows(gone=["yes"]), "value", INT),
+        (rows(extra=[1]), "value", INT),
+        (rows(last_access=["yesterday"], ttl=[1]), "value", INT),
         (
             pa.table([pa.array([3], pa.int32()), ["a"], [1], [2]], names=["key_group", "key", "value", "value"]),
             "value",
-            "int",
+            INT,
         ),
     ],
 )
-def test_columns_that_are_not_what_the_manifest_says_are_refused(table, kind, type_name):
+def test_columns_that_are_not_what_the_manifest_says_are_refused(table, kind, stored_type):
     store = MemoryStore()
     with pytest.raises(SnapshotCorrupt):
-        Snapshot(reader(store, handle(store, table, kind, type_name))).keyed("op", "s")
+        Snapshot(reader(store, handle(store, table, kind, stored_type))).keyed("op", "s")
 
 
 def test_a_chain_that_cannot_be_is_refused():
@@ -105,7 +107,7 @@ def test_native_files_that_are_no_database_are_refused(tmp_path):
     source = tmp_path / "source"
     source.write_bytes(b"MANIFEST-000001\n")
     file = snapshots.write_file(store, "data/chk-1/op/native-0-1-abc.bin", source)
-    native = NativeHandle(0, 128, "rocksdb", [NativeFile("CURRENT", file)], [("s", "value", "int")])
+    native = NativeHandle(0, 128, "rocksdb", [NativeFile("CURRENT", file)], [StoredState("s", "value", INT)])
     with pytest.raises(MoorlineError):
         Snapshot(reader(store, native)).keyed("op", "s")
 
@@ -121,13 +123,13 @@ class Bomb:
 def test_pickles_stay_bytes_in_every_table(tmp_path):
     marker, store = tmp_path / "boom", MemoryStore()
     bomb = pickle.dumps(Bomb(marker))
-    type_name = "pickle[posix.mkdir]"
-    keyed = handle(store, rows(value=pa.array([bomb], pa.binary())), "value", type_name)
+    pickled = Pickle(("posix.mkdir",))
+    keyed = handle(store, rows(value=pa.array([bomb], pa.binary())), "value", pickled)
     packed = msgspec.msgpack.encode(bomb)
     elements = [
-        ElementsHandle("l", "split", 1, inline=[packed], type=type_name),
+        ElementsHandle("l", "split", 1, inline=[packed], type=pickled),
         ElementsHandle(
-            "b", "broadcast", 1, inline=[msgspec.msgpack.encode(["k", bomb])], type=f"tuple[str, {type_name}]"
+            "b", "broadcast", 1, inline=[msgspec.msgpack.encode(["k", bomb])], type=Tuple((Word("str"), pickled))
         ),
     ]
     found = reader(store, keyed, elements=elements)
@@ -144,19 +146,18 @@ def test_pickles_stay_bytes_in_every_table(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("mode", "type_name", "encoded", "count"),
+    ("mode", "element_type", "encoded", "count"),
     [
-        ("split", "int", b"\xa1x", 1),
-        ("split", "int", b"\x01", 2),
-        ("split", "nonsense", b"\x01", 1),
-        ("broadcast", "int", b"\x01", 1),
-        ("broadcast", "tuple[int, int]", b"\x93\x01\x02\x03", 1),
-        ("split", "plain", b"\xc1", 1),
-        ("split", "date", b"\xa3abc", 1),
+        ("split", INT, b"\xa1x", 1),
+        ("split", INT, b"\x01", 2),
+        ("broadcast", INT, b"\x01", 1),
+        ("broadcast", Tuple((INT, INT)), b"\x93\x01\x02\x03", 1),
+        ("split", PLAIN, b"\xc1", 1),
+        ("split", Word("date"), b"\xa3abc", 1),
     ],
 )
-def test_elements_that_are_not_of_their_type_are_refused(mode, type_name, encoded, count):
-    elements = [ElementsHandle("e", mode, count, inline=[encoded], type=type_name)]
+def test_elements_that_are_not_of_their_type_are_refused(mode, element_type, encoded, count):
+    elements = [ElementsHandle("e", mode, count, inline=[encoded], type=element_type)]
     tables = Snapshot(reader(MemoryStore(), elements=elements))
     with pytest.raises(SnapshotCorrupt):
         tables.broadcast_state("op", "e") if mode == "broadcast" else tables.operator_state("op", "e")

@@ -1,8 +1,7 @@
-"""State that was stored under another type: what is carried over, what is refused and why, and hostile type names."""
+"""State that was stored under another type: what is carried over, what is refused and why."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import pickle
 from dataclasses import field, make_dataclass
@@ -17,15 +16,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from thoroughness import examples
+from type_trees import types
 
 from moorline.errors import PickleRefused, StateIncompatible, UnsupportedType
-from moorline.model import value_kinds
-from moorline.state.evolution.plan import Where, check_readable, plan
-from moorline.state.types import tree
+from moorline.model.type_tree import tree
+from moorline.model.type_tree.old_text import read_type
+from moorline.state.evolution.plan import Where, plan
+from moorline.state.evolution.untyped import raw_type
 from moorline.state.types.annotations import Pickled, RenamedFrom, stored
-from moorline.state.types.names import WORDS, parse, parse_map, spell
 
 HERE = Where("totals", "sums")
 
@@ -33,7 +32,7 @@ HERE = Where("totals", "sums")
 def carried(old: Any, values: list[Any], new: Any, migrate: Any = None) -> list[Any]:
     """Old values as the new type sees them: out of a column, and the same out of bytes."""
     was = stored(old, "here")
-    reader = plan(was.name, new, where=HERE, migrate=migrate)
+    reader = plan(was.tree, new, where=HERE, migrate=migrate)
     column = was.to_array(values)
     assert reader.arrow == column.type
     found = reader.from_array(column)
@@ -44,12 +43,12 @@ def carried(old: Any, values: list[Any], new: Any, migrate: Any = None) -> list[
 
 
 def described(old: Any, new: Any) -> str:
-    return plan(stored(old, "here").name, new, where=HERE).describe()
+    return plan(stored(old, "here").tree, new, where=HERE).describe()
 
 
 def refused(old: Any, new: Any) -> str:
     with pytest.raises(StateIncompatible) as caught:
-        plan(stored(old, "here").name, new, where=HERE)
+        plan(stored(old, "here").tree, new, where=HERE)
     assert (caught.value.uid, caught.value.state) == ("totals", "sums")
     assert caught.value.declared == stored(new, "here").name
     return caught.value.reason
@@ -62,8 +61,8 @@ def same(a: Any, b: Any) -> bool:
 # --- the same type ----------------------------------------------------------------------------
 
 
-def test_equal_names_are_read_by_the_type_itself():
-    reader = plan("tuple[int, float]", tuple[int, float], where=HERE, migrate=lambda v: 1 / 0)
+def test_equal_types_are_read_by_the_type_itself():
+    reader = plan(read_type("tuple[int, float]"), tuple[int, float], where=HERE, migrate=lambda v: 1 / 0)
     assert reader.is_identity
     assert reader.describe() == "unchanged"
     pair = stored(tuple[int, float], "")
@@ -73,7 +72,7 @@ def test_equal_names_are_read_by_the_type_itself():
 
 def test_an_annotation_without_stored_form_is_the_authors_error():
     with pytest.raises(UnsupportedType, match="state 'sums' of operator 'totals'"):
-        plan("int", complex, where=HERE)
+        plan(tree.INT, complex, where=HERE)
 
 
 # --- fields -----------------------------------------------------------------------------------
@@ -189,7 +188,7 @@ def test_the_reason_names_the_path():
     assert refused(old, new) == "field 'address.zip' was str and is int"
     assert refused(list[old], list[new]) == "field '[].address.zip' was str and is int"
     with pytest.raises(StateIncompatible, match="or give the state a function migrate= that") as caught:
-        plan(stored(old, "").name, new, where=HERE)
+        plan(stored(old, "").tree, new, where=HERE)
     assert pickle.loads(pickle.dumps(caught.value)).reason == caught.value.reason
 
 
@@ -395,7 +394,7 @@ def test_what_could_lose_something_is_refused_before_any_value_is_read(old, new,
 )
 def test_a_value_that_does_not_survive_is_refused_and_shown(old, value, new, reason):
     was = stored(old, "")
-    reader = plan(was.name, new, where=HERE)
+    reader = plan(was.tree, new, where=HERE)
     for read in (lambda: reader.from_array(was.to_array([value])), lambda: reader.unpack(was.pack(value))):
         with pytest.raises(StateIncompatible, match=f"cannot be carried over: {reason}"):
             read()
@@ -403,11 +402,11 @@ def test_a_value_that_does_not_survive_is_refused_and_shown(old, value, new, rea
 
 def test_a_member_that_was_removed_from_the_same_enum_is_refused_too():
     with pytest.raises(StateIncompatible, match="Colour has no member 'GREEN'"):
-        plan("enum Colour", Colour, where=HERE).from_array(pa.array(["GREEN"]))
+        plan(read_type("enum Colour"), Colour, where=HERE).from_array(pa.array(["GREEN"]))
 
 
 def test_a_pickle_is_read_only_with_what_is_allowed_now():
-    reader = plan(stored(Pickled(POINT), "").name, Pickled(), where=HERE)
+    reader = plan(stored(Pickled(POINT), "").tree, Pickled(), where=HERE)
     assert "other classes allowed" in reader.describe()
     with pytest.raises(PickleRefused):
         reader.from_array(pa.array([b"cos\nsystem\n(S'true'\ntR."]))
@@ -434,7 +433,7 @@ def test_migrate_decides_what_the_rules_would_not():
     assert carried(int | None, [1, None], str, migrate=str) == ["1", "None"]
     assert carried(POINT, [POINT(1, Colour.BLUE)], Farbe, migrate=lambda p: Farbe[p["colour"]]) == [Farbe.BLUE]
     assert carried(list[int], [[1, 1]], set[int], migrate=set) == [{1}]
-    assert plan("int", str, where=HERE, migrate=str).describe() == "made from int by str"
+    assert plan(tree.INT, str, where=HERE, migrate=str).describe() == "made from int by str"
 
 
 def test_migrate_gets_a_pickle_as_bytes():
@@ -448,132 +447,33 @@ def test_migrate_gets_a_pickle_as_bytes():
 
 def test_what_migrate_makes_must_fit_and_its_errors_are_shown():
     with pytest.raises(StateIncompatible, match=r"migrate made 1 of 1: a int is not a str"):
-        plan("int", str, where=HERE, migrate=lambda v: v).from_array(pa.array([1]))
+        plan(tree.INT, str, where=HERE, migrate=lambda v: v).from_array(pa.array([1]))
     with pytest.raises(StateIncompatible, match=r"migrate failed for \{'x': 1\} with KeyError: 'y'"):
-        plan("Old(x: int)", str, where=HERE, migrate=lambda v: v["y"]).from_array(pa.array([{"x": 1}]))
+        plan(read_type("Old(x: int)"), str, where=HERE, migrate=lambda v: v["y"]).from_array(pa.array([{"x": 1}]))
 
 
-# --- names ------------------------------------------------------------------------------------
-
-words = st.sampled_from(sorted(WORDS)).map(tree.Word)
-odd = st.text(min_size=1, max_size=8) | st.sampled_from(["f.<locals>.Basket", "größe", 'a"b', "a, b", "x: int)", "\\"])
-arrows = st.recursive(
-    st.sampled_from(
-        [pa.int8(), pa.decimal256(40, 3), pa.timestamp("ns", "Europe/Berlin"), pa.binary(3), pa.time32("ms")]
-    ),
-    lambda t: (
-        t.map(pa.list_)
-        | t.map(pa.large_list)
-        | t.map(lambda i: pa.list_(i, 4))
-        | st.tuples(t, t).map(lambda p: pa.map_(*p))
-        | st.tuples(odd, t, st.booleans()).map(lambda f: pa.struct([pa.field(f[0], f[1], nullable=f[2])]))
-    ),
-    max_leaves=4,
-)
-names = st.recursive(
-    words
-    | st.builds(tree.Enum, odd, st.booleans())
-    | st.lists(odd | st.integers() | st.booleans(), min_size=1, max_size=3).map(tuple).map(tree.Literal)
-    | st.sampled_from(sorted(value_kinds.NUMPY_NUMBERS)).map(tree.Array)
-    | arrows.map(tree.Arrow)
-    | st.lists(odd, max_size=3).map(lambda n: tree.Pickle(tuple(sorted(n)))),
-    lambda inner: (
-        inner.filter(lambda t: not isinstance(t, tree.Optional)).map(tree.Optional)
-        | st.builds(tree.List, st.sampled_from([list, set, frozenset, tuple]), inner)
-        | st.lists(inner, min_size=1, max_size=3).map(lambda t: tree.Tuple(tuple(t)))
-        | st.builds(tree.Dict, inner, inner)
-        | st.builds(tree.Fields, odd, st.dictionaries(odd, inner, min_size=1, max_size=3))
-    ),
-    max_leaves=6,
-)
+# --- trees ------------------------------------------------------------------------------------
 
 
 @settings(max_examples=examples(300))
-@given(names)
-def test_every_name_that_can_be_spelled_can_be_read(name):
-    assert parse(spell(name)) == name
-    check_readable(spell(name))
-    assert parse_map(f"{spell(name)} to {spell(name)}") == (spell(name), spell(name))
+@given(types)
+def test_values_of_every_type_can_be_read_by_its_tree(stored_type):
+    assert raw_type(stored_type).tree == stored_type
 
 
-@given(st.text(alphabet='intsrlo[](), |:."<>NoneAarwpck0', max_size=40) | names.map(spell), st.data())
-def test_another_name_is_a_value_error(text, data):
-    cut = data.draw(st.integers(0, len(text)))
-    for hostile in (text[:cut], text[cut:], text + text, text[:cut] + data.draw(st.characters()) + text[cut:]):
-        with contextlib.suppress(ValueError):
-            check_readable(hostile)
-
-
-@pytest.mark.parametrize(
-    "hostile",
-    [
-        "",
-        "int ",
-        " int",
-        "int | None | None",
-        "list[]",
-        "list[int",
-        "list[int]]",
-        "tuple[]",
-        "dict[int]",
-        "os.system",
-        "__import__('os')",
-        "C()",
-        "C(x int)",
-        "C(x: int, x: int)",
-        "C(x: int,y: int)",
-        "enum ",
-        "Literal[]",
-        "Literal[null]",
-        "Literal[1.5]",
-        "Literal[[1]]",
-        "Literal[" + "[" * 50_000,
-        "np.ndarray[np.datetime64]",
-        "np.ndarray[object]",
-        "arrow[null]",
-        "arrow[decimal128(99, 2)]",
-        "arrow[decimal128(-1, 2)]",
-        "arrow[decimal128(5, -2)]",
-        "arrow[date64]",
-        "arrow[fixed_size_binary[-1]]",
-        "arrow[struct<>]",
-        "arrow[struct<a: int8, a: int8>]",
-        "arrow[timestamp[us, tz=]]",
-        "pickle[",
-        "pickle[a b]",
-        "list[" * 100 + "int" + "]" * 100,
-        "arrow[" + "list<" * 100 + "int8" + ">" * 100 + "]",
-        "list[" * 60 + "arrow[list<int8>]" + "]" * 60,
-        "int" * 50_000,
-        "C(" * 50_000,
-    ],
-    ids=lambda t: f"{t:.30}",
-)
-def test_a_hostile_name_is_a_value_error_and_a_reason(hostile):
-    with pytest.raises(ValueError, match=r"is not a type name|is too long"):
-        check_readable(hostile)
-    with pytest.raises(StateIncompatible) as caught:
-        plan(hostile, int, where=HERE)
-    assert len(caught.value.reason) < 1000
-
-
-def test_names_of_the_first_snapshots_are_read():
-    assert parse("Movie(unit price: int, of: f.<locals>.X(a: int | None))") == tree.Fields(
-        "Movie",
-        {"unit price": tree.Word("int"), "of": tree.Fields("f.<locals>.X", {"a": tree.Optional(tree.Word("int"))})},
-    )
-    assert parse_map("enum Colour to tuple[int, ...]") == ("enum Colour", "tuple[int, ...]")
-    with pytest.raises(ValueError, match="' to ' is missing"):
-        parse_map("int")
-
-
-def test_another_spelling_is_no_other_type():
+def test_another_spelling_in_an_old_snapshot_is_no_other_type():
     odd_keys = TypedDict("Odd", {"unit price": int})
     assert stored(odd_keys, "").name == 'Odd("unit price": int)'
-    assert plan("Odd(unit price: int)", odd_keys, where=HERE).is_identity
+    assert plan(read_type("Odd(unit price: int)"), odd_keys, where=HERE).is_identity
 
 
-def test_a_type_whose_name_could_not_be_read_is_refused_before_it_is_stored():
+@pytest.mark.parametrize("annotation", [Literal["a", 1 << 64], Literal["\ud800"]])
+def test_a_type_that_a_manifest_cannot_have_is_refused(annotation):
+    with pytest.raises(UnsupportedType, match=r"64 bits|surrogates"):
+        stored(annotation, "here")
+
+
+def test_a_type_that_could_not_be_read_is_refused_before_it_is_stored():
     deep: Any = int
     for _ in range(80):
         deep = list[deep]

@@ -7,7 +7,8 @@ import pytest
 from moorline.api.state.descriptors import ListStateDescriptor
 from moorline.errors import StateIncompatible
 from moorline.model.key_groups import owned
-from moorline.model.manifest import NativeHandle
+from moorline.model.manifest import NativeHandle, StoredState
+from moorline.model.type_tree.tree import INT
 from moorline.state.backend import RestoredFiles
 from moorline.state.heap.backend import HeapBackend
 from moorline.testing.contracts.backend import KeyedBackendContract
@@ -50,7 +51,7 @@ class TestRefusals(BackendTests):
         return HeapBackend(uid, max_parallelism, moment, incremental=incremental, key_type=key_type)
 
     def test_files_of_another_backend_are_refused(self):
-        handle = NativeHandle(0, 128, backend="rocksdb", states=[("seen", "value", "int")])
+        handle = NativeHandle(0, 128, backend="rocksdb", states=[StoredState("seen", "value", INT)])
         with pytest.raises(StateIncompatible, match=r"'seen'.*files of the rocksdb backend"):
             HeapBackend("op", 128).restore([RestoredFiles(handle, lambda folder: None)])
 

@@ -7,6 +7,7 @@ import msgspec
 from moorline.api.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from moorline.model.config.thresholds import Folding
 from moorline.model.manifest import RowsHandle
+from moorline.model.type_tree.tree import INT
 from moorline.state.heap.backend import HeapBackend
 from moorline.state.heap.chains import Chains
 from moorline.state.heap.states import MAX_INTERVALS, TrackedTable
@@ -98,7 +99,7 @@ class TestIncrements(HeapTests):
         snapshot = again.begin()
         assert snapshot.snapshot.reused == []
         (part,) = again.complete(snapshot)
-        assert (part.handle.type, part.handle.increment, part.handle.rows) == ("float", False, 100)
+        assert (str(part.handle.type), part.handle.increment, part.handle.rows) == ("float", False, 100)
         once_more = self.subtask(wider, restored=[part], completed=2)
         once_more.at(3)
         assert once_more.states[0].value() == 3.0
@@ -269,7 +270,7 @@ class TestTrackedTable:
 
 
 class TestChains:
-    HANDLE = RowsHandle("s", "value", "int", 0, 128, 1)
+    HANDLE = RowsHandle("s", "value", INT, 0, 128, 1)
 
     def test_restored_handles_are_built_on_until_one_of_ours_has_completed(self):
         chains = Chains()

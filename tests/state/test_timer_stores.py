@@ -3,6 +3,7 @@
 import pytest
 
 from moorline.errors import NoCurrentKey
+from moorline.model.type_tree.tree import INT
 from moorline.state.backend import NO_KEY
 from moorline.state.heap.backend import HeapBackend
 from moorline.state.heap.states import Table
@@ -63,7 +64,7 @@ class TestRows(BackendTests):
         for time, window in ((20, None), (10, (0, 10)), (5, None)):
             timers.register(time, "a", window)
         parts = saved(backend)
-        assert [(p.handle.state, p.handle.kind, p.handle.type) for p in parts] == [("timers:event", "timers", "int")]
+        assert [p.handle.states for p in parts] == [[("timers:event", "timers", INT)]]
         assert rows_of(parts, "timers:event") == [("a", {"start": 0, "end": 10}, 10), ("a", None, 5), ("a", None, 20)]
 
     def test_an_increment_lists_all_timers_of_the_windows_that_changed(self):

@@ -15,6 +15,7 @@ from moorline.model.manifest import (
     RowsHandle,
     SnapshotFile,
 )
+from moorline.model.type_tree.tree import INT
 from moorline.storage.blobs import BlobStore
 from moorline.storage.history import History
 from moorline.storage.layout import data_path
@@ -45,7 +46,7 @@ def snapshot(store: BlobStore, checkpoint: int, attempt: int, salt: str = "") ->
 
 
 def manifest(checkpoint: int, attempt: int, files: Sequence[SnapshotFile] = (), job: str = JOB) -> Manifest:
-    keyed = [RowsHandle("sum", "value", "int", 0, 8, 80, f) for f in files[:1]]
+    keyed = [RowsHandle("sum", "value", INT, 0, 8, 80, f) for f in files[:1]]
     elements = [ElementsHandle("offsets", "split", 5, [], f) for f in files[1:]]
     handles = OperatorHandles("count", keyed, elements)
     return Manifest(job, attempt, checkpoint, 1_000 + checkpoint, [OperatorEntry("count", "Count", 1, 128, [handles])])

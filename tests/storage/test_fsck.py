@@ -16,6 +16,7 @@ from moorline.model.manifest import (
     OperatorHandles,
     RowsHandle,
 )
+from moorline.model.type_tree.tree import INT
 from moorline.snapshots.folders import write_savepoint
 from moorline.snapshots.fsck import Kind, Progress, Verdict, check, sweep
 from moorline.storage import segments as snapshots
@@ -36,7 +37,7 @@ def manifest_of(store: BlobStore, checkpoint: int, attempt: int, tmp_path, nativ
     rows = pa.table(columns)
     keyed = snapshots.write_rows(store, data_path(checkpoint, "count", "sum", 0, attempt), rows, rows_per_group=2)
     elements = snapshots.write_elements(store, data_path(checkpoint, "count", "seen", 0, attempt), [b"1", b"22"])
-    handles = [RowsHandle("sum", "value", "int", 0, 8, 4, keyed)]
+    handles = [RowsHandle("sum", "value", INT, 0, 8, 4, keyed)]
     if native:
         (tmp_path / "sst").write_bytes(b"\0" * 5000)
         path = data_path(checkpoint, "count", "native", 0, attempt, suffix="bin")
@@ -118,7 +119,7 @@ def test_a_file_whose_checksums_fit_but_which_is_no_parquet_is_unreadable(store,
     history = History(store, JOB)
     history.claim(fresh=True, now_ms=0)
     file = snapshots.write_file(store, data_path(1, "count", "sum", 0, 1), tmp_path / "x")
-    part = OperatorHandles("count", [RowsHandle("sum", "value", "int", 0, 8, 1, file)])
+    part = OperatorHandles("count", [RowsHandle("sum", "value", INT, 0, 8, 1, file)])
     history.publish(Manifest(JOB, 1, 1, 0, [OperatorEntry("count", "count", 1, 128, [part])]))
     report = check(store, LATE)
     assert [p.kind for p in report.problems] == [Kind.UNREADABLE]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from moorline.model.facts import HistoryRecord
 from moorline.model.manifest import Claim, Manifest
+from moorline.model.type_tree.tree import INT
 from moorline.protocol.recovery import RestoreFrom, StartEmpty, choose
 from moorline.storage.history import History
 from moorline.storage.stores.memory import MemoryStore
@@ -86,7 +87,7 @@ def test_files_that_several_removed_checkpoints_share_go_with_the_last_of_them(m
     history.claim(False, 0)
 
     def sharing(checkpoint: int, *paths: str) -> Manifest:
-        keyed = [RowsHandle("s", "value", "int", 0, 8, 1, SnapshotFile(path, 1, [])) for path in paths]
+        keyed = [RowsHandle("s", "value", INT, 0, 8, 1, SnapshotFile(path, 1, [])) for path in paths]
         entry = OperatorEntry("op", "op", 1, 8, [OperatorHandles("op", keyed)])
         return Manifest("job", 1, checkpoint, 0, [entry])
 

@@ -15,6 +15,7 @@ from moorline.model.manifest import (
     Segment,
     SnapshotFile,
 )
+from moorline.model.type_tree.tree import INT
 from moorline.snapshots.folders import MANIFEST, has_savepoint, open_snapshot, write_savepoint
 from moorline.storage import entries
 from moorline.storage.history import History
@@ -58,9 +59,9 @@ def test_a_savepoint_is_written_once(url):
 def test_increments_and_native_files_are_no_savepoint(url):
     file = SnapshotFile("data/chk-1/a/b-0-1-c.parquet", 0, [Segment(0, 0, 0, 0, "")])
     for handle in (
-        RowsHandle("s", "value", "int", 0, 1, 1, file, increment=True),
+        RowsHandle("s", "value", INT, 0, 1, 1, file, increment=True),
         NativeHandle(0, 1, backend="rocksdb"),
-        RowsHandle("s", "value", "int", 0, 1, 1, SnapshotFile("history/x.parquet", 0, [])),
+        RowsHandle("s", "value", INT, 0, 1, 1, SnapshotFile("history/x.parquet", 0, [])),
     ):
         entry = OperatorEntry("a", "a", 1, 128, [OperatorHandles("a", [handle])])
         with pytest.raises(ValueError, match="savepoint"):
@@ -141,7 +142,7 @@ def test_a_damaged_manifest_is_refused(url, damage):
 
 def test_a_manifest_whose_files_lie_elsewhere_is_refused(url):
     evil = SnapshotFile("../../etc/passwd", 1, [Segment(0, 0, 0, 1, "")])
-    entry = OperatorEntry("a", "a", 1, 128, [OperatorHandles("a", [RowsHandle("s", "value", "int", 0, 1, 1, evil)])])
+    entry = OperatorEntry("a", "a", 1, 128, [OperatorHandles("a", [RowsHandle("s", "value", INT, 0, 1, 1, evil)])])
     open_store(url).put(MANIFEST, entries.encode(Manifest(JOB, 1, 1, 0, [entry]), "w", ""))
     with pytest.raises(SnapshotCorrupt, match="no file of ours can have this path"):
         open_snapshot(url)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from type_trees import types
 
 from moorline.model.manifest import (
     ROW_KINDS,
@@ -17,8 +18,10 @@ from moorline.model.manifest import (
     RawHandle,
     RowsHandle,
     SnapshotFile,
+    StoredState,
     StoreHandle,
 )
+from moorline.model.type_tree.tree import INT, Map
 from moorline.storage import entries
 
 FILE = SnapshotFile("data/chk-1/op/s-0-1-abc.parquet", 0, [])
@@ -37,11 +40,12 @@ def written(handle: KeyedHandle) -> dict[str, object]:
 def test_what_is_written_has_the_same_fields_whatever_its_shape():
     file = {"path": FILE.path, "size": 0, "segments": []}
     rows = {"state": "s", "type": "int", "rows": 5, "file": file} | COMMON
-    assert written(RowsHandle("s", "value", "int", 2, 6, 5, FILE)) == rows | {"kind": "value"}
-    assert written(RowsHandle("s", "map", "int", 2, 6, 5, FILE, True)) == rows | {"kind": "map", "increment": True}
-    assert written(RawHandle("s", "int", 2, 6, 5, FILE)) == rows | {"kind": "raw"}
-    assert written(StoreHandle("s", "int", 2, 6, 5, FILE)) == rows | {"kind": "store"}
-    native = NativeHandle(2, 6, "rocksdb", [NativeFile("CURRENT", FILE)], [("s", "value", "int")])
+    assert written(RowsHandle("s", "value", INT, 2, 6, 5, FILE)) == rows | {"kind": "value"}
+    of_map = {"kind": "map", "type": "int to int", "increment": True}
+    assert written(RowsHandle("s", "map", Map(INT, INT), 2, 6, 5, FILE, True)) == rows | of_map
+    assert written(RawHandle("s", INT, 2, 6, 5, FILE)) == rows | {"kind": "raw"}
+    assert written(StoreHandle("s", INT, 2, 6, 5, FILE)) == rows | {"kind": "store"}
+    native = NativeHandle(2, 6, "rocksdb", [NativeFile("CURRENT", FILE)], [StoredState("s", "value", INT)])
     assert written(native) == COMMON | {
         "state": "",
         "kind": "native",
@@ -55,9 +59,7 @@ def test_what_is_written_has_the_same_fields_whatever_its_shape():
 
 
 def test_the_fields_stand_in_the_order_that_they_always_had():
-    data = msgspec.json.decode(entries.encode(manifest(RowsHandle("s", "value", "int", 2, 6, 5, FILE)), "w", ""))[
-        "entry"
-    ]
+    data = msgspec.json.decode(entries.encode(manifest(RowsHandle("s", "value", INT, 2, 6, 5, FILE)), "w", ""))["entry"]
     assert list(data) == ["kind", "job", "attempt", "checkpoint", "created_ms", "operators", "format"]
     (operator,) = data["operators"]
     assert list(operator) == ["uid", "name", "parallelism", "max_parallelism", "subtasks", "rekeyed"]
@@ -67,18 +69,21 @@ def test_the_fields_stand_in_the_order_that_they_always_had():
 
 
 name, count = st.text(max_size=5), st.integers(0, 9)
+kinds_and_types = st.tuples(st.sampled_from([k for k in ROW_KINDS if k != "map"]), types) | st.builds(
+    lambda key, value: ("map", Map(key, value)), types, types
+)
 bounds = st.tuples(st.integers(0, 4), st.integers(4, 8))
 names = st.lists(st.from_regex(r"[0-9]{1,6}\.sst", fullmatch=True), unique=True, max_size=3)
 shapes = st.one_of(
     st.builds(
-        lambda s, k, t, b, n, i: RowsHandle(s, k, t, *b, n, FILE, i),
-        *(name, st.sampled_from(ROW_KINDS), name, bounds, count, st.booleans()),
+        lambda s, k, b, n, i: RowsHandle(s, *k, *b, n, FILE, i),
+        *(name, kinds_and_types, bounds, count, st.booleans()),
     ),
-    st.builds(lambda s, t, b, n: RawHandle(s, t, *b, n, FILE), name, name, bounds, count),
-    st.builds(lambda s, t, b, n: StoreHandle(s, t, *b, n, FILE), name, name, bounds, count),
+    st.builds(lambda s, t, b, n: RawHandle(s, t, *b, n, FILE), name, types, bounds, count),
+    st.builds(lambda s, t, b, n: StoreHandle(s, t, *b, n, FILE), name, types, bounds, count),
     st.builds(
         lambda b, found, states: NativeHandle(*b, "rocksdb", [NativeFile(n, FILE) for n in found], states),
-        *(bounds, names, st.lists(st.tuples(name, name, name), max_size=2)),
+        *(bounds, names, st.lists(st.builds(lambda s, k: StoredState(s, *k), name, kinds_and_types), max_size=2)),
     ),
 )
 
@@ -121,5 +126,5 @@ def test_a_handle_of_the_first_format_has_no_more_than_it_needs():
     )
     data = b'{"xxh3": "%s", "entry": %s}' % (entries.digest(body).encode(), body)
     found = entries.decode(data, "job", 1)
-    expected = msgspec.structs.replace(manifest(RowsHandle("s", "value", "int", 2, 6, 5, FILE)), format=1)
+    expected = msgspec.structs.replace(manifest(RowsHandle("s", "value", INT, 2, 6, 5, FILE)), format=1)
     assert found == expected

@@ -92,11 +92,11 @@ def _states(entry: OperatorEntry) -> Iterator[_State]:
                 name = ", ".join(state for state, _, _ in keyed.states)
                 kind, type_name = keyed.backend, ", ".join(f"{k} of {t}" for _, k, t in keyed.states)
             else:
-                name, kind, type_name = keyed.state, keyed.kind, keyed.type
+                name, kind, type_name = keyed.state, keyed.kind, str(keyed.type)
                 chains[name] = chains.get(name, 0) + keyed.increment
             state = states.setdefault((name, kind), _State(entry.uid, name, kind, type_name))
             state.take(keyed, chains.get(name, 0))
         for elements in handles.elements:
             key = elements.state, elements.mode
-            states.setdefault(key, _State(entry.uid, *key, elements.type)).take_elements(elements)
+            states.setdefault(key, _State(entry.uid, *key, str(elements.type))).take_elements(elements)
     yield from states.values()

@@ -15,6 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from moorline.model.manifest import OperatorHandles
+from moorline.model.type_tree.tree import PLAIN, StateType
 
 
 class Connected(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -93,9 +94,9 @@ class Answer(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """The rows that the subtask has under the key of a :class:`Query`."""
 
     id: int
-    #: value, list, map, reducing or aggregating; and the stored type, as ``state/types/annotations.py`` spells it.
+    #: value, list, map, reducing or aggregating; and the stored type.
     kind: str = ""
-    stored_type: str = ""
+    stored_type: StateType = PLAIN
     #: The rows of the key as a snapshot would hold them, in Arrow's stream format (``state/peeking.py``); or nothing.
     rows: bytes = b""
     #: Why there is no answer.

@@ -39,6 +39,7 @@ class StateInfo:
     table: str
     #: value, list, map ...; of operator state, its mode: split, union or broadcast.
     kind: str
+    #: In words.
     type: str
     parallelism: int
     max_parallelism: int
@@ -98,7 +99,7 @@ def _states(operator: OperatorEntry) -> Iterator[StateInfo]:
         files = [p.file for p in parts if p.file is not None]
         size = sum(f.size for f in files) + sum(len(e) for p in parts for e in p.inline)
         count = sum(p.count for p in parts)
-        yield _info(operator, state, table, mode, parts[-1].type, None, count, size, len(files))
+        yield _info(operator, state, table, mode, str(parts[-1].type), None, count, size, len(files))
     moving = [h for subtask in operator.subtasks for h in subtask.in_flight]
     if moving:
         files = [h.file for h in moving if h.file is not None]
@@ -113,7 +114,7 @@ def _keyed(operator: OperatorEntry, state: str, chain: list[FileHandle]) -> Stat
     size = sum(f.size for h in chain for f in h.all_files())
     count, increments = sum(h.rows for h in chain), sum(h.increment for h in chain)
     table = _TABLES.get(newest.kind, "keyed")
-    return _info(operator, state, table, newest.kind, newest.type, span, count, size, len(chain), increments)
+    return _info(operator, state, table, newest.kind, str(newest.type), span, count, size, len(chain), increments)
 
 
 def _native(operator: OperatorEntry, natives: list[NativeHandle]) -> Iterator[StateInfo]:
@@ -121,10 +122,10 @@ def _native(operator: OperatorEntry, natives: list[NativeHandle]) -> Iterator[St
         return
     span = min(h.first for h in natives), max(h.end for h in natives)
     backend = natives[-1].backend
-    states = {name: (kind, type_name) for h in natives for name, kind, type_name in h.states}
-    for state, (kind, type_name) in states.items():
-        table = _TABLES.get(kind, "keyed")
-        yield _info(operator, state, table, kind, type_name, span, None, None, 0, 0, backend)
+    states = {state.name: state for h in natives for state in h.states}
+    for state in states.values():
+        table = _TABLES.get(state.kind, "keyed")
+        yield _info(operator, state.name, table, state.kind, str(state.type), span, None, None, 0, 0, backend)
     files = {f.path: f.size for h in natives for f in h.all_files()}
     yield _info(operator, "", "files", "native", "", span, None, sum(files.values()), len(files), 0, backend)
 

@@ -22,7 +22,8 @@ import pyarrow as pa
 
 from moorline.errors import SnapshotCorrupt
 from moorline.model.key_groups import KeyGroupRange
-from moorline.model.manifest import FileHandle, KeyedHandle, NativeHandle
+from moorline.model.manifest import FileHandle, KeyedHandle, NativeHandle, StoredState
+from moorline.model.type_tree.tree import StateType
 from moorline.snapshots.columns import FIXED, check_columns, needed_columns, value_types
 from moorline.snapshots.rows import Scratch, file_rows, rows_of, shape_of_native
 from moorline.state.folding import fold, with_encoded_keys
@@ -44,19 +45,19 @@ class Chain:
 
     @property
     def kind(self) -> str:
-        return self._kind_and_type()[0]
+        return self._stored().kind
 
     @property
-    def type(self) -> str:
+    def type(self) -> StateType:
         """The newest: an older base may have an older one."""
-        return self._kind_and_type()[1]
+        return self._stored().type
 
     @property
     def newest(self) -> KeyedHandle:
         return self.handles[-1]
 
-    def _kind_and_type(self) -> tuple[str, str]:
-        return next((kind, type_name) for name, kind, type_name in self.newest.states if name == self.state)
+    def _stored(self) -> StoredState:
+        return next(stored for stored in self.newest.states if stored.name == self.state)
 
     @property
     def everything(self) -> KeyGroupRange:
@@ -104,7 +105,7 @@ def shape_of(chain: Chain, store: BlobStore, scratch: Scratch) -> Shape:
 
 def columns_of(chain: Chain, shape: Shape) -> pa.Schema:
     """The columns that :func:`chain_rows` is to give."""
-    types = FIXED | value_types(chain.kind, chain.type, chain.state) | {"key": shape.key}
+    types = FIXED | value_types(chain.kind, chain.type) | {"key": shape.key}
     wanted = needed_columns(chain.kind) | shape.optional
     return pa.schema([(name, types[name]) for name in _ORDER if name in wanted])
 

@@ -1,6 +1,6 @@
 """Operator state as tables: lists, broadcast maps and raw pieces, with columns of their declared types.
 
-An element is stored as msgpack of its type. It is read by the type's name alone, so that no class of the job is needed
+An element is stored as msgpack of its type. It is read by the type's tree alone, so that no class of the job is needed
 and nothing in it can run: what is pickled stays bytes, and what has no declared type stays msgpack.
 """
 
@@ -12,10 +12,8 @@ import pyarrow as pa
 
 from moorline.errors import SnapshotCorrupt
 from moorline.model.manifest import ElementsHandle, OperatorEntry
-from moorline.snapshots.columns import refusing_type
 from moorline.state.evolution.untyped import raw_type
 from moorline.state.types.leaf import StoredType
-from moorline.state.types.names import parse
 from moorline.storage import segments as snapshots
 from moorline.storage.blobs import BlobStore
 
@@ -68,9 +66,7 @@ def _handles(operator: OperatorEntry, state: str) -> list[tuple[int, ElementsHan
 
 
 def _type_of(handles: list[tuple[int, ElementsHandle]]) -> StoredType:
-    handle = handles[-1][1]
-    with refusing_type(handle.type, handle.state):
-        return raw_type(parse(handle.type))
+    return raw_type(handles[-1][1].type)
 
 
 def _column(handle: ElementsHandle, encoded: list[bytes], wanted: pa.DataType) -> pa.Array:

@@ -22,24 +22,25 @@ other choices that only the author can make are for ``migrate`` (``state/evoluti
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import Enum, auto
 from typing import Any, NamedTuple, NoReturn
 
 import pyarrow as pa
 
+from moorline.model.type_tree import tree
 from moorline.model.value_kinds import python_number
 from moorline.state.evolution.untyped import literal_base, raw_type, to_python
-from moorline.state.types import tree
 from moorline.state.types.arrow import ArrowType
 from moorline.state.types.composite import DictType, Field, ListType, OptionalType, StructType
 from moorline.state.types.leaf import EnumType, FlagType, LeafType, LiteralType, PlainType, StoredType
-from moorline.state.types.names import spell
 from moorline.state.types.numpy import ArrayType, NumpyType, TypedArrayType
 from moorline.state.types.pickle import PickledType
 
 Convert = Callable[[Any], Any]
 _MANTISSA = {32: 24, 64: 53}
+#: The types that members of literals have.
+_OF_LITERALS = tuple(map(tree.Word, ("str", "int", "bool")))
 
 
 class Mismatch(Exception):
@@ -95,7 +96,7 @@ class Conversion:
         if isinstance(new, PickledType):
             if not isinstance(old, tree.Pickle):
                 _differ(old, new, path)
-            if spell(old) != new.name:
+            if old != new.tree:
                 self._note(path, "other classes allowed in pickles (each value is checked)")
             return new.annotation.load
         return self._leaf(old, new, path)
@@ -103,12 +104,12 @@ class Conversion:
     # --- without parts ------------------------------------------------------------------------
 
     def _leaf(self, old: tree.Type, new: StoredType, path: str) -> Convert:
-        if spell(old) == new.name:
+        if old == new.tree:
             return _same
         if isinstance(old, (tree.Word, tree.Arrow)):
             was = raw_type(old)
             if _holds(_number(was), _number(new)):
-                self._note(path, f"widened from {spell(old)} to {new.name}")
+                self._note(path, f"widened from {old} to {new.name}")
                 is_truth = was.arrow == pa.bool_() and new.arrow != pa.bool_()
                 fitted = _fitted(new)
                 return _at(path, new, (lambda v: fitted(int(v))) if is_truth else lambda v: fitted(python_number(v)))
@@ -125,11 +126,11 @@ class Conversion:
         return _at(path, new, new.cls if isinstance(new, FlagType) else new.member)
 
     def _to_literal(self, old: tree.Type, new: LiteralType, path: str) -> Convert:
-        if spell(old) != new.name:
+        if old != new.tree:
             self._note(path, f"{new.name} now (each value is checked)")
         base = literal_base(old) if isinstance(old, tree.Literal) else old
-        fitting = ("str", "int", "bool") if isinstance(new.base, PlainType) else (new.base.name,)
-        if not isinstance(base, tree.Word) or base.word not in (*fitting, "plain"):
+        fitting = _OF_LITERALS if isinstance(new.base, PlainType) else (new.base.tree,)
+        if base not in (*fitting, tree.PLAIN):
             _differ(old, new, path)
         return _at(path, new, new.check)
 
@@ -137,12 +138,12 @@ class Conversion:
         if old == tree.PLAIN:
             return _same
         _check_plain(old, new, path)
-        self._note(path, f"plain data now, as it was in {spell(old)}")
+        self._note(path, f"plain data now, as it was in {old}")
         check = _fitted(new)
         return _at(path, new, lambda raw: check(to_python(old, raw)))
 
     def _array(self, old: tree.Type, new: ArrayType | TypedArrayType, path: str) -> Convert:
-        if spell(old) == new.name:
+        if old == new.tree:
             return _at(path, new, _fitted(new))
         if old == tree.ANY_ARRAY:
             self._note(path, f"{new.name} now (each array is checked)")
@@ -154,7 +155,7 @@ class Conversion:
             was, now, dtype = _number(raw_type(tree.Word(old.item))), _number(new.item), new.dtype
             must_be_checked = was in _LONG and now is not None and now.sort is _Sort.FLOAT  # not worth it for arrays
             if not must_be_checked and _holds(was, now):
-                self._note(path, f"widened from {spell(old)} to {new.name}")
+                self._note(path, f"widened from {old} to {new.name}")
                 return lambda array: array.astype(dtype)
         _differ(old, new, path)
 
@@ -166,11 +167,10 @@ class Conversion:
             self._note(path, f"of any length now, as {new.name}")
             parts = [self._any(t, new.item, f"{path}[{n}]") for n, t in enumerate(old.items)]
             return lambda raw: build([convert(r) for convert, r in zip(parts, raw)])
-        is_ordered = build in (list, tuple)
-        if not isinstance(old, tree.List) or (old.build in (list, tuple) and not is_ordered):
+        if not isinstance(old, tree.List) or (old.is_ordered and build not in (list, tuple)):
             _differ(old, new, path)
-        if old.build is not build:
-            self._note(path, f"a {build.__name__} instead of a {old.build.__name__}")
+        if old.collection is not build:
+            self._note(path, f"a {build.__name__} instead of a {old.build}")
         item = self._any(old.item, new.item, f"{path}[]")
         return lambda raw: build([item(r) for r in raw])
 
@@ -194,8 +194,9 @@ class Conversion:
         if not isinstance(old, tree.Fields) or build is None:
             _differ(old, new, path)
         self._class(old.cls, new.qualname, path)
-        sources = _sources(old, new.fields)
-        places = {n: i for i, n in enumerate(old.fields)}
+        types = old.types
+        sources = _sources(types, new.fields)
+        places = {n: i for i, n in enumerate(types)}
         used: list[tuple[str, int, Convert, bool]] = []
         absent: dict[str, None] = {}
         for field in new.fields:
@@ -203,7 +204,7 @@ class Conversion:
             if source is not None:
                 if source != field.name:
                     self._note(inner, f"renamed from {source!r}")
-                convert = self._any(old.fields[source], field.type, inner)
+                convert = self._any(types[source], field.type, inner)
                 used.append((field.name, places[source], convert, field.may_be_absent))
             elif field.may_be_absent:
                 self._note(inner, "added (absent)")
@@ -214,7 +215,7 @@ class Conversion:
                 absent[field.name] = None
             else:
                 raise Mismatch(f"{_place(inner)} is new and has no default")
-        for name in old.fields:
+        for name in types:
             if name not in sources.values():
                 self._note(_join(path, name), "dropped")
         if (order := [place for _, place, _, _ in used]) != sorted(order):
@@ -240,19 +241,19 @@ class Conversion:
         self.notes.append(f"{_place(path)} {change}" if path else change)
 
 
-def _sources(old: tree.Fields, fields: list[Field]) -> dict[str, str]:
+def _sources(old: Collection[str], fields: list[Field]) -> dict[str, str]:
     """From which old field each new one is read. A field that says what it was called goes first.
 
     It says so only while its own name is not there: a snapshot that was written since has both under their new names.
     """
     renamed: dict[str, str] = {}
     for field in fields:
-        if field.name not in old.fields:
-            known = [n for n in field.renamed_from if n in old.fields and n not in renamed.values()]
+        if field.name not in old:
+            known = [n for n in field.renamed_from if n in old and n not in renamed.values()]
             if known:
                 renamed[field.name] = known[0]
     claimed = set(renamed.values())
-    return renamed | {f.name: f.name for f in fields if f.name in old.fields and f.name not in claimed}
+    return renamed | {f.name: f.name for f in fields if f.name in old and f.name not in claimed}
 
 
 class _Sort(Enum):
@@ -308,10 +309,10 @@ def _check_plain(old: tree.Type, new: StoredType, path: str) -> None:
     """Raises if the values cannot be plain data, wherever they are."""
     match old:
         case tree.Fields(_, fields):
-            for name, field in fields.items():
-                _check_plain(field, new, _join(path, name))
+            for field in fields:
+                _check_plain(field.type, new, _join(path, field.name))
         case tree.Array() | tree.Pickle() | tree.Word("np.ndarray" | "np.datetime64" | "np.timedelta64"):
-            raise Mismatch(f"{_place(path)} was {spell(old)}, which is not plain data")
+            raise Mismatch(f"{_place(path)} was {old}, which is not plain data")
         case _:
             for part in tree.parts(old):
                 _check_plain(part, new, path)
@@ -340,7 +341,7 @@ def _at(path: str, new: StoredType, convert: Convert) -> Convert:
 
 
 def _differ(old: tree.Type, new: StoredType, path: str) -> NoReturn:
-    raise Mismatch(f"{_place(path)} was {spell(old)} and is {new.name}")
+    raise Mismatch(f"{_place(path)} was {old} and is {new.name}")
 
 
 def _join(path: str, name: str) -> str:

@@ -1,9 +1,9 @@
 """Reading state that was stored under another type than the one that is declared now.
 
-A manifest has the name of each state's type. Equal names: the state is read as it is. Otherwise, in this order:
-the user's ``migrate``, if the state has one, makes each new value from the old one; or the change is one that loses
-nothing (``state/evolution/conversions.py``); or the snapshot is refused with the reason. All of that but the values
-themselves is known from the two types, so a job can find out before it starts.
+A manifest has the tree of each state's type. Equal trees: the state is read as it is. Otherwise, in this order: the
+user's ``migrate``, if the state has one, makes each new value from the old one; or the change is one that loses nothing
+(``state/evolution/conversions.py``); or the snapshot is refused with the reason. All of that but the values themselves
+is known from the two types, so a job can find out before it starts.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from moorline.errors import MoorlineError, StateIncompatible
+from moorline.model.type_tree import tree
 from moorline.state.evolution.conversions import Conversion, Mismatch
 from moorline.state.evolution.untyped import raw_type, to_python
-from moorline.state.types import tree
 from moorline.state.types.annotations import StoredType, stored
-from moorline.state.types.names import parse, spell
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Where:
 
 
 class Reader:
-    """Reads values that were stored under one name as values of the type that is declared now.
+    """Reads values that were stored under one type as values of the type that is declared now.
 
     If :attr:`is_identity`, the declared type's own methods do the same, faster.
     """
@@ -42,7 +41,7 @@ class Reader:
     def __init__(
         self,
         where: Where,
-        old_name: str,
+        old: tree.Type,
         declared: StoredType,
         reads: StoredType,
         convert: Callable[[Any], Any] | None,
@@ -51,7 +50,7 @@ class Reader:
         self.is_identity = convert is None
         #: The type of the stored column.
         self.arrow: pa.DataType = reads.arrow
-        self._where, self._old_name, self._declared, self._reads = where, old_name, declared, reads
+        self._where, self._old, self._declared, self._reads = where, old, declared, reads
         self._convert, self._notes = convert, notes
 
     def from_array(self, array: pa.Array) -> list[Any]:
@@ -81,45 +80,34 @@ class Reader:
         said = f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         reason = f"a stored value cannot be carried over: {said}"
         raise StateIncompatible(
-            self._where.uid, self._where.state, self._old_name, self._declared.name, reason
+            self._where.uid, self._where.state, str(self._old), self._declared.name, reason
         ) from error
 
 
-def plan(old_name: str, annotation: Any, *, where: Where, migrate: Callable[[Any], Any] | None = None) -> Reader:
-    """The reader of state that was stored as ``old_name``, for a state declared as ``annotation``.
+def plan(old: tree.Type, annotation: Any, *, where: Where, migrate: Callable[[Any], Any] | None = None) -> Reader:
+    """The reader of state that was stored as ``old``, for a state declared as ``annotation``.
 
     Needs no data. Raises :class:`StateIncompatible` with the reason if it cannot be, and :class:`UnsupportedType` if
     the annotation has no stored form. ``migrate`` gets old values as Python's
     (``state/evolution/untyped.py``).
 
-    >>> reader = plan("list[int]", tuple[float, ...], where=Where("totals", "sums"))
+    >>> reader = plan(tree.List.of(list, tree.INT), tuple[float, ...], where=Where("totals", "sums"))
     >>> reader.describe()
     "a tuple instead of a list; part '[]' widened from int to float"
     >>> reader.from_array(pa.array([[1, 2]]))
     [(1.0, 2.0)]
     """
     declared = stored(annotation, str(where))
-    if old_name == declared.name:
-        return Reader(where, old_name, declared, declared, None, [])
+    if old == declared.tree:
+        return Reader(where, old, declared, declared, None, [])
+    if migrate is not None:
+        said = f"made from {old} by {getattr(migrate, '__qualname__', repr(migrate))}"
+        return Reader(where, old, declared, raw_type(old), _migration(old, declared, migrate), [said])
     try:
-        old = parse(old_name)
-        if spell(old) == declared.name:  # it was spelled differently in older snapshots
-            return Reader(where, old_name, declared, declared, None, [])
-        if migrate is not None:
-            said = f"made from {old_name} by {getattr(migrate, '__qualname__', repr(migrate))}"
-            return Reader(where, old_name, declared, raw_type(old), _migration(old, declared, migrate), [said])
         conversion = Conversion(old, declared)
-    except (Mismatch, ValueError) as error:
-        raise StateIncompatible(where.uid, where.state, old_name, declared.name, str(error)) from None
-    return Reader(where, old_name, declared, raw_type(old), conversion.convert, conversion.notes)
-
-
-def check_readable(old_name: str) -> None:
-    """Raises ``ValueError`` unless state that was stored under this name can be read at all.
-
-    >>> check_readable("dict[str, Basket(owner: str)]")
-    """
-    raw_type(parse(old_name))
+    except Mismatch as error:
+        raise StateIncompatible(where.uid, where.state, str(old), declared.name, str(error)) from None
+    return Reader(where, old, declared, raw_type(old), conversion.convert, conversion.notes)
 
 
 def _migration(old: tree.Type, declared: StoredType, migrate: Callable[[Any], Any]) -> Callable[[Any], Any]:

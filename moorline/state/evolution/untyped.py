@@ -1,6 +1,6 @@
-"""Values of a type of which only the name is left: how they are read, and how they look in Python.
+"""Values of a type of which only the tree is left: how they are read, and how they look in Python.
 
-Old state is read by the name of its type alone, for its classes may have changed or gone. Two forms:
+Old state is read by the tree of its type alone, for its classes may have changed or gone. Two forms:
 
     raw      what a reader of old state works with: a tuple for each struct, lists for all collections, pairs for a
              dict, text for an enum member, bytes for a pickle (which is not opened here)
@@ -15,14 +15,16 @@ from typing import Any, assert_never
 
 import pyarrow as pa
 
+from moorline.model.type_tree import tree
+from moorline.model.type_tree.arrow import parts
 from moorline.model.value_kinds import python_number
-from moorline.state.types import tree
 from moorline.state.types.arrow import ArrowType
+from moorline.state.types.arrow_trees import data_type
 from moorline.state.types.composite import DictType, Field, ListType, OptionalType, tuple_type
 from moorline.state.types.leaf import LEAVES, PLAIN, ConvertedType, LiteralType, StoredType
 from moorline.state.types.numpy import ArrayType, NumpyType, TypedArrayType, named_scalar
 
-_BY_NAME = {t.name: t for t in LEAVES.values()}
+_BY_TREE = {t.tree: t for t in LEAVES.values()}
 
 
 class _PairsType(DictType):
@@ -48,88 +50,84 @@ class _PairsType(DictType):
         return things if lift is None else [lift(t) for t in things]
 
 
-def raw_type(name: tree.Type) -> StoredType:
+def raw_type(stored: tree.Type) -> StoredType:
     """The stored type that reads the raw values of a type."""
-    match name:
+    match stored:
         case tree.PLAIN:
             return PLAIN
         case tree.ANY_ARRAY:
             return ArrayType()
         case tree.Word(word):
-            return named_scalar(word) or _BY_NAME[word]
+            return named_scalar(word) or _BY_TREE[stored]
         case tree.Optional(inner):
             return OptionalType(raw_type(inner))
         case tree.List(_, item):
-            return ListType("", raw_type(item), list, False)
+            return ListType(stored, raw_type(item), list, False)
         case tree.Tuple(items):
-            return _struct({f"f{n}": t for n, t in enumerate(items)})
+            return tuple_type([Field(f"f{n}", raw_type(t)) for n, t in enumerate(items)])
         case tree.Dict(key, value):
             return _PairsType(raw_type(key), raw_type(value))
         case tree.Fields(_, fields):
-            return _struct(fields)
+            return tuple_type([Field(f.name, raw_type(f.type)) for f in fields], stored)
         case tree.Enum(_, is_flag):
-            return _kept(pa.int64(), int) if is_flag else _kept(pa.string(), str)
+            return _kept(stored, pa.int64(), int) if is_flag else _kept(stored, pa.string(), str)
         case tree.Literal(members):
-            return LiteralType(raw_type(literal_base(name)), members)
+            return LiteralType(raw_type(literal_base(stored)), members)
         case tree.Array(item):
             scalar = named_scalar(item)
             assert isinstance(scalar, NumpyType)
             return TypedArrayType(scalar)
         case tree.Arrow(arrow):
-            return ArrowType(arrow)
+            return ArrowType(data_type(arrow))
         case tree.Pickle():
-            return _kept(pa.binary(), bytes)
+            return _kept(stored, pa.binary(), bytes)
         case _:
-            assert_never(name)
+            assert_never(stored)
 
 
-def _struct(fields: dict[str, tree.Type]) -> StoredType:
-    return tuple_type("", [Field(n, raw_type(t)) for n, t in fields.items()])
+def _kept(stored: tree.Type, arrow: pa.DataType, kind: type) -> StoredType:
+    return ConvertedType(stored, arrow, kind, kind, kind, kind)
 
 
-def _kept(arrow: pa.DataType, kind: type) -> StoredType:
-    return ConvertedType("", arrow, kind, kind, kind, kind)
-
-
-def literal_base(name: tree.Literal) -> tree.Word:
+def literal_base(stored: tree.Literal) -> tree.Word:
     """The type by which the members of a literal are stored."""
-    kinds = {type(m).__name__ for m in name.members}
+    kinds = {type(m).__name__ for m in stored.members}
     return tree.Word(kinds.pop() if len(kinds) == 1 else "plain")
 
 
-def to_python(name: tree.Type, raw: Any) -> Any:
+def to_python(stored: tree.Type, raw: Any) -> Any:
     """A raw value as people would write it in Python."""
     if raw is None:
         return None
-    match name:
+    match stored:
         case tree.Word():  # first: most parts are words
             return python_number(raw)
         case tree.Optional(inner):
             return to_python(inner, raw)
-        case tree.List(build, item):
+        case tree.List(_, item):
             items = [to_python(item, r) for r in raw]
-            return build(items) if build in (list, tuple) or _is_hashable(item) else items
+            return stored.collection(items) if stored.is_ordered or _is_hashable(item) else items
         case tree.Tuple(parts):
             return tuple(to_python(t, r) for t, r in zip(parts, raw))
         case tree.Dict(key, value):
             pairs = [(to_python(key, k), to_python(value, v)) for k, v in raw]
             return dict(pairs) if _is_hashable(key) else pairs
         case tree.Fields(_, fields):
-            return {n: to_python(t, r) for (n, t), r in zip(fields.items(), raw)}
+            return {f.name: to_python(f.type, r) for f, r in zip(fields, raw)}
         case _:
             return python_number(raw)
 
 
-def _is_hashable(name: tree.Type) -> bool:
+def _is_hashable(stored: tree.Type) -> bool:
     """Are such values hashable, as Python's?"""
-    match name:
+    match stored:
         case tree.Word(word):
             return word != "np.ndarray"
         case tree.Dict() | tree.Fields() | tree.Array():
             return False
-        case tree.List(build) if build in (list, set):
+        case tree.List("list" | "set"):
             return False
         case tree.Arrow(arrow):
-            return not pa.types.is_nested(arrow)
+            return not parts(arrow)
         case _:
-            return all(map(_is_hashable, tree.parts(name)))
+            return all(map(_is_hashable, tree.parts(stored)))

@@ -36,6 +36,7 @@ from moorline.errors import StateIncompatible
 from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import KeyedHandle, RowsHandle, StoreHandle
+from moorline.model.type_tree.tree import BYTES
 from moorline.state.backend import CurrentKey, KeyedSnapshot, OperatorClock, Restored, RestoredFiles, Rows, TimerStore
 from moorline.state.external.connection import StoreConnection
 from moorline.state.external.progress import STORE, StoreProgress, read_progress, write_progress
@@ -243,7 +244,7 @@ class ExternalBackend:
         changed = self._changed(checkpoint) or connection.reached or 1
         progress = StoreProgress(checkpoint, connection.reached, list(self._states.parts), changed=changed)
         tables = partial(write_progress, progress, gone, self._key_groups, self._max_parallelism)
-        taken.parts.append(Rows(STORE + connection.store.label, StoreHandle.kind, "bytes", tables))
+        taken.parts.append(Rows(STORE + connection.store.label, StoreHandle.kind, BYTES, tables))
         heap_done = taken.done
         taken.done = lambda handles: heap_done(_of_heap(handles))
         return taken

@@ -24,7 +24,8 @@ class Chains:
     """The handles of the snapshots that may still complete.
 
     >>> from moorline.model.manifest import RowsHandle
-    >>> chains, base = Chains(), RowsHandle("counts", "value", "int", 0, 128, rows=3)
+    >>> from moorline.model.type_tree.tree import INT
+    >>> chains, base = Chains(), RowsHandle("counts", "value", INT, 0, 128, rows=3)
     >>> chains.base(completed=0), chains.begin(1), chains.ended(1, [base])
     ({}, None, None)
     >>> chains.base(completed=0), list(chains.base(completed=1))

@@ -10,6 +10,9 @@ import msgspec
 
 from moorline.errors import InvalidArgument, SnapshotCorrupt
 from moorline.model.key_groups import KeyGroupRange
+from moorline.model.manifest import StoredState
+from moorline.model.type_tree.old_text import read_state
+from moorline.model.type_tree.tree import StateType
 from moorline.state.forms import TIMERS_KIND, described
 from moorline.state.rocksdb.layout import LAYOUT, MAX_NUMBER, number_bytes
 from moorline.state.rocksdb.store import Store, new_batch
@@ -24,8 +27,7 @@ class Entry(msgspec.Struct, frozen=True):
     number: int
     #: value, list, map, reducing, aggregating or timers
     kind: str
-    #: The stored type, as ``state/types/annotations.py`` spells it.
-    type: str
+    type: StateType
     is_windowed: bool = False
     #: Has it a time to live?
     is_stamped: bool = False
@@ -40,8 +42,17 @@ class Entry(msgspec.Struct, frozen=True):
     def numbers(self) -> range:
         return range(self.number, self.number + (2 if self.is_timers else 1))
 
+    def is_like(self, other: Entry) -> bool:
+        """Are the rows of both alike?"""
+        mine, others = (self.kind, self.type, self.is_windowed), (other.kind, other.type, other.is_windowed)
+        return mine == others
+
     def __str__(self) -> str:
         return described(self.kind, self.type, self.is_windowed)
+
+
+class _StoredEntry(Entry, frozen=True):
+    type: str  # type: ignore[assignment]
 
 
 class About(msgspec.Struct, frozen=True):
@@ -65,7 +76,7 @@ class Registry:
         try:
             for row, value in store.scan(_META, number_bytes(1)):
                 if row.startswith(_STATE):
-                    self.entries[row[len(_STATE) :].decode()] = msgspec.msgpack.decode(value, type=Entry)
+                    self.entries[row[len(_STATE) :].decode()] = _decoded(value)
                 elif row == _ABOUT:
                     self.about = msgspec.msgpack.decode(value, type=About)
         except ValueError as error:  # msgspec's and Unicode's errors are such
@@ -83,18 +94,18 @@ class Registry:
             raise SnapshotCorrupt(str(self._store.folder), "the numbers of its states are in disorder")
         return about
 
-    def add(self, name: str, kind: str, type_name: str, is_windowed: bool) -> Entry:
+    def add(self, name: str, kind: str, stored_type: StateType, is_windowed: bool) -> Entry:
         """A new state, with the next free number."""
         number = max((e.numbers.stop for e in self.entries.values()), default=1)
         if number + 1 > MAX_NUMBER:
             raise InvalidArgument(f"state {name!r}", f"number {number}", "An operator has 65,000 states at most.")
-        entry = Entry(number, kind, type_name, is_windowed)
+        entry = Entry(number, kind, stored_type, is_windowed)
         self.put(name, entry)
         return entry
 
     def put(self, name: str, entry: Entry) -> None:
         batch = new_batch()
-        batch[_STATE + name.encode()] = msgspec.msgpack.encode(entry)
+        batch[_STATE + name.encode()] = _encoded(entry)
         self._store.write(batch)
         self.entries[name] = entry
 
@@ -115,6 +126,16 @@ class Registry:
             self._store.write(batch)
             self.about = about
 
-    def states(self) -> tuple[tuple[str, str, str], ...]:
+    def states(self) -> tuple[StoredState, ...]:
         """Name, kind and type of every state."""
-        return tuple((name, e.kind, e.type) for name, e in self.entries.items())
+        return tuple(StoredState(name, e.kind, e.type) for name, e in self.entries.items())
+
+
+def _encoded(entry: Entry) -> bytes:
+    fields = msgspec.structs.asdict(entry) | {"type": str(entry.type)}
+    return msgspec.msgpack.encode(_StoredEntry(**fields))
+
+
+def _decoded(data: bytes) -> Entry:
+    stored = msgspec.msgpack.decode(data, type=_StoredEntry)
+    return Entry(**msgspec.structs.asdict(stored) | {"type": read_state(stored.kind, stored.type)})

@@ -18,7 +18,7 @@
     Pickled(allow=[...])                binary: a pickle of named classes only (``state/types/pickle.py``)
     anything else, or nothing           binary: plain data as msgpack (``state/types/plain.py``)
 
-A type knows its name, which goes into the manifest and is compared on restore (``state/types/names.py``,
+A type knows its tree, which goes into the manifest and is compared on restore (``model/type_tree/tree.py``,
 ``state/evolution/plan.py``); it converts whole columns at a time and single values; and it says whether its values
 could be changed in place, which the heap backend must know while a snapshot is being written. Classes are taken from
 the job's own annotations, never from a name in a snapshot.
@@ -38,10 +38,10 @@ import numpy as np
 import pyarrow as pa
 
 from moorline.errors import StateTypeMismatch, UnsupportedType
+from moorline.model.type_tree import tree
 from moorline.state.types.arrow import ArrowType
 from moorline.state.types.composite import DictType, Field, ListType, OptionalType, StructType, tuple_type
 from moorline.state.types.leaf import LEAVES, PLAIN, EnumType, FlagType, LiteralType, StoredType
-from moorline.state.types.names import parse, spell_fields
 from moorline.state.types.numpy import array_type, scalar_type
 from moorline.state.types.pickle import Pickled, PickledType
 
@@ -78,7 +78,7 @@ def stored(annotation: Any, where: str) -> StoredType:
     """
     try:
         stored_type = _stored(annotation, where)
-        parse(stored_type.name)  # what could not be read from a manifest must not get into one
+        tree.check_bounds(stored_type.tree)  # what could not be read from a manifest must not get into one
     except RecursionError:
         raise UnsupportedType(f"{annotation}, which contains itself,", where) from None
     except ValueError as error:
@@ -143,16 +143,15 @@ def _literal(annotation: Any, arguments: tuple[Any, ...], where: str) -> StoredT
 def _generic(annotation: Any, origin: Any, arguments: tuple[Any, ...], where: str) -> StoredType:
     if origin is list:
         item = _stored(arguments[0], where)
-        return ListType(f"list[{item.name}]", item, list, False)
+        return ListType(tree.List.of(list, item.tree), item, list, False)
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
         item = _stored(arguments[0], where)
-        return ListType(f"tuple[{item.name}, ...]", item, tuple, True)
+        return ListType(tree.List.of(tuple, item.tree), item, tuple, True)
     if origin in (set, frozenset):
         item = _stored(arguments[0], where)
-        return ListType(f"{origin.__name__}[{item.name}]", item, origin, origin is frozenset)
+        return ListType(tree.List.of(origin, item.tree), item, origin, origin is frozenset)
     if origin is tuple and arguments:
-        fields = [Field(f"f{n}", _stored(a, where)) for n, a in enumerate(arguments)]
-        return tuple_type(f"tuple[{', '.join(f.type.name for f in fields)}]", fields)
+        return tuple_type([Field(f"f{n}", _stored(a, where)) for n, a in enumerate(arguments)])
     if origin is dict:
         return DictType(_stored(arguments[0], where), _stored(arguments[1], where))
     raise UnsupportedType(str(annotation), where)
@@ -215,7 +214,7 @@ def _typed_dict(cls: Any, where: str) -> StoredType:
     def build(row: Any) -> dict[str, Any]:
         return {n: v for n, v in zip(names, row) if v is not None or n in required}
 
-    return StructType(_spell(cls, fields, where), fields, dict, take, build, False, dict, cls.__qualname__)
+    return StructType(_tree(cls, fields, where), fields, dict, take, build, False, dict, cls.__qualname__)
 
 
 def _fields(cls: Any, defaults: dict[str, str | None], is_immutable: bool, where: str) -> StoredType:
@@ -233,7 +232,7 @@ def _fields(cls: Any, defaults: dict[str, str | None], is_immutable: bool, where
     def build_named(known: dict[str, Any]) -> Any:
         return cls(**known)
 
-    return StructType(_spell(cls, fields, where), fields, cls, take, build, is_immutable, build_named, cls.__qualname__)
+    return StructType(_tree(cls, fields, where), fields, cls, take, build, is_immutable, build_named, cls.__qualname__)
 
 
 def _hints(cls: Any, where: str) -> dict[str, Any]:
@@ -243,10 +242,10 @@ def _hints(cls: Any, where: str) -> dict[str, Any]:
         raise UnsupportedType(f"{cls.__qualname__} (an annotation of it cannot be resolved: {error})", where) from None
 
 
-def _spell(cls: Any, fields: list[Field], where: str) -> str:
+def _tree(cls: Any, fields: list[Field], where: str) -> tree.Type:
     if not fields:
         raise UnsupportedType(f"{cls.__qualname__}, which has no fields,", where)
-    return spell_fields(cls.__qualname__, {f.name: f.type.name for f in fields})
+    return tree.Fields.of(cls.__qualname__, {f.name: f.type.tree for f in fields})
 
 
 def to_column(stored_type: StoredType, values: list[Any], state: str) -> pa.Array:

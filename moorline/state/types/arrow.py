@@ -11,8 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from moorline.model.type_tree import tree
 from moorline.state.types import plain
-from moorline.state.types.arrow_names import spell_arrow
+from moorline.state.types.arrow_trees import arrow_tree
 from moorline.state.types.leaf import StoredType
 
 
@@ -22,7 +23,7 @@ class ArrowType(StoredType):
     wire = bytes
 
     def __init__(self, arrow: pa.DataType) -> None:
-        self.name, self.arrow = f"arrow[{spell_arrow(arrow)}]", arrow
+        self.tree, self.arrow = tree.Arrow(arrow_tree(arrow)), arrow
         self.is_immutable = not pa.types.is_nested(arrow)
         self._numbers = _numbers(arrow)
         self.lower, self.lift = self._lower, self._lift

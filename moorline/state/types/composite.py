@@ -2,7 +2,7 @@
 
 In a column the parts are columns of their own; as bytes they are msgpack arrays (and maps, where the keys are simple).
 Everything here is put together by ``state/types/annotations.py`` from an annotation, and by ``state/evolution/plan.py``
-from a name.
+from a stored type.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from moorline.model.type_tree import tree
 from moorline.state.types.leaf import LeafType, StoredType, check_kinds
 
 
@@ -22,11 +23,11 @@ def nullable(stored_type: StoredType) -> Any:
 
 
 class OptionalType(StoredType):
-    """``T | None``: stored as T, which can be None anyway. Only the name, and what may follow it, differs."""
+    """``T | None``: stored as T, which can be None anyway. Only the tree, and what may follow it, differs."""
 
     def __init__(self, inner: StoredType) -> None:
         self.inner = inner
-        self.name, self.arrow, self.is_immutable = f"{inner.name} | None", inner.arrow, inner.is_immutable
+        self.tree, self.arrow, self.is_immutable = tree.Optional(inner.tree), inner.arrow, inner.is_immutable
         self.wire, self.lower, self.lift = inner.wire, inner.lower, inner.lift
         self.to_array, self.from_array = inner.to_array, inner.from_array  # type: ignore[method-assign]
 
@@ -34,8 +35,8 @@ class OptionalType(StoredType):
 class ListType(StoredType):
     """Any number of parts of one type; ``build`` is list, set, frozenset or tuple."""
 
-    def __init__(self, name: str, item: StoredType, build: Any, is_immutable: bool) -> None:
-        self.name, self.item, self.build = name, item, build
+    def __init__(self, type_tree: tree.Type, item: StoredType, build: Any, is_immutable: bool) -> None:
+        self.tree, self.item, self.build = type_tree, item, build
         self.arrow = pa.list_(item.arrow)
         self.is_immutable = is_immutable and item.is_immutable
         self.lower = self._lower
@@ -91,8 +92,8 @@ class DictType(ListType):
 
     def __init__(self, key: StoredType, value: StoredType) -> None:
         self.key, self.value = key, value
-        entry = tuple_type("entry", [Field("key", key), Field("value", value)])
-        super().__init__(f"dict[{key.name}, {value.name}]", entry, dict, False)
+        entry = tuple_type([Field("key", key), Field("value", value)])
+        super().__init__(tree.Dict(key.tree, value.tree), entry, dict, False)
         # A msgpack map only where the key is one thing for msgspec; a list of pairs can hold every key.
         self._is_map = isinstance(key, LeafType) and key.lift is None
         self.lower, self.lift = (self._lower_map, self._lift_map) if self._is_map else (self._lower, self._lift)
@@ -150,7 +151,7 @@ class StructType(StoredType):
 
     def __init__(
         self,
-        name: str,
+        type_tree: tree.Type,
         fields: list[Field],
         kind: type,
         take: Callable[[Any], Any],
@@ -159,7 +160,7 @@ class StructType(StoredType):
         build_named: Callable[[dict[str, Any]], Any] | None = None,
         qualname: str = "",
     ) -> None:
-        self.name, self.fields, self.kind, self.build = name, fields, kind, build
+        self.tree, self.fields, self.kind, self.build = type_tree, fields, kind, build
         self.qualname = qualname
         #: Put together from some of the fields, by name; the others take their defaults. None for a bare tuple.
         self.build_named = build_named
@@ -212,9 +213,10 @@ class StructType(StoredType):
         return self.build([part if lift is None else lift(part) for lift, part in zip(self._lifts, row)])
 
 
-def tuple_type(name: str, fields: list[Field]) -> StructType:
-    """A bare tuple, as long as there are fields."""
-    return StructType(name, fields, tuple, _take_tuple, tuple, True)
+def tuple_type(fields: list[Field], type_tree: tree.Type | None = None) -> StructType:
+    """A bare tuple, as long as there are fields. ``type_tree``: what it stands for, if that is no tuple."""
+    type_tree = tree.Tuple(tuple(f.type.tree for f in fields)) if type_tree is None else type_tree
+    return StructType(type_tree, fields, tuple, _take_tuple, tuple, True)
 
 
 def _take_tuple(value: Any) -> Any:

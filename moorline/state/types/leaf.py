@@ -23,9 +23,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from moorline.model.type_tree import tree
+from moorline.model.type_tree.tree import Type
 from moorline.model.value_kinds import LOWERED, MICROSECOND
 from moorline.state.types import plain
-from moorline.state.types.names import spell_class, spell_literal
 
 _encode = msgspec.msgpack.Encoder().encode
 _INT64 = 1 << 63
@@ -34,9 +35,10 @@ _EXACT = 1 << 53
 
 
 class StoredType:
-    """One type: its name, its Arrow form, and the way there and back for whole columns and for one value."""
+    """One type: its tree, its Arrow form, and the way there and back for whole columns and for one value."""
 
-    name: str
+    #: What a manifest says of it.
+    tree: Type
     arrow: pa.DataType
     #: Can its values not be changed in place?
     is_immutable: bool = True
@@ -50,6 +52,11 @@ class StoredType:
 
     def from_array(self, array: pa.Array) -> list[Any]:
         raise NotImplementedError
+
+    @property
+    def name(self) -> str:
+        """The type in words, for people."""
+        return str(self.tree)
 
     @cached_property
     def pack(self) -> Callable[[Any], bytes]:
@@ -76,8 +83,8 @@ def check_kinds(values: Iterable[Any], kinds: tuple[type, ...], refused: tuple[t
 class LeafType(StoredType):
     """A type that Arrow and msgpack both have."""
 
-    def __init__(self, name: str, arrow: pa.DataType, kinds: tuple[type, ...], refused: tuple[type, ...] = ()) -> None:
-        self.name, self.arrow = name, arrow
+    def __init__(self, word: str, arrow: pa.DataType, kinds: tuple[type, ...], refused: tuple[type, ...] = ()) -> None:
+        self.tree, self.arrow = tree.Word(word), arrow
         self.kinds, self._refused = kinds, refused
         self.wire, self.lower = kinds[0], self._lower_for(kinds[0])
 
@@ -145,7 +152,7 @@ class ConvertedType(StoredType):
 
     def __init__(
         self,
-        name: str,
+        type_tree: tree.Type,
         arrow: pa.DataType,
         kind: type,
         to_stored: Callable[[Any], Any],
@@ -153,7 +160,7 @@ class ConvertedType(StoredType):
         wire: type = str,
         is_immutable: bool = True,
     ) -> None:
-        self.name, self.arrow, self.is_immutable, self.wire = name, arrow, is_immutable, wire
+        self.tree, self.arrow, self.is_immutable, self.wire = type_tree, arrow, is_immutable, wire
         self.kind, self._to_stored, self._from_stored = kind, to_stored, from_stored
         self.lower, self.lift = self._lower, self._lift
 
@@ -180,7 +187,7 @@ class PlainType(ConvertedType):
     part."""
 
     def __init__(self) -> None:
-        super().__init__("plain", pa.binary(), object, plain.encode, plain.decode, bytes, is_immutable=False)
+        super().__init__(tree.PLAIN, pa.binary(), object, plain.encode, plain.decode, bytes, is_immutable=False)
 
     @cached_property
     def pack(self) -> Callable[[Any], bytes]:
@@ -196,7 +203,8 @@ class EnumType(ConvertedType):
 
     def __init__(self, cls: type[Enum]) -> None:
         self.cls = cls
-        super().__init__(f"enum {spell_class(cls.__qualname__)}", pa.string(), cls, lambda m: m.name, self.member)
+        type_tree = tree.Enum(cls.__qualname__, is_flag=False)
+        super().__init__(type_tree, pa.string(), cls, lambda m: m.name, self.member)
 
     def member(self, name: str) -> Enum:
         try:
@@ -211,7 +219,7 @@ class FlagType(ConvertedType):
 
     def __init__(self, cls: type[Flag]) -> None:
         self.cls = cls
-        super().__init__(f"flag {spell_class(cls.__qualname__)}", pa.int64(), cls, self._bits, cls, int)
+        super().__init__(tree.Enum(cls.__qualname__, is_flag=True), pa.int64(), cls, self._bits, cls, int)
 
     def _bits(self, member: Flag) -> int:
         bits: int = member.value
@@ -225,7 +233,7 @@ class LiteralType(StoredType):
 
     def __init__(self, base: StoredType, members: tuple[Any, ...]) -> None:
         self.base, self.members = base, members
-        self.name, self.arrow, self.wire = spell_literal(members), base.arrow, base.wire
+        self.tree, self.arrow, self.wire = tree.Literal(members), base.arrow, base.wire
         self._known = {(type(m), m) for m in members}
         self.lower, self.lift = self._lower, self._lift
 
@@ -257,7 +265,7 @@ LEAVES: dict[Any, StoredType] = {
     str: LeafType("str", pa.string(), (str,)),
     bytes: LeafType("bytes", pa.binary(), (bytes,)),
     # What JSON lacks is text, the same as there. But Arrow has two of these kinds.
-    **{k.type: ConvertedType(k.name, pa.string(), k.type, k.json.lower, k.json.lift) for k in LOWERED},
+    **{k.type: ConvertedType(tree.Word(k.name), pa.string(), k.type, k.json.lower, k.json.lift) for k in LOWERED},
     date: LeafType("date", pa.date32(), (date,), (datetime,)),
     timedelta: _TimedeltaType(),
 }

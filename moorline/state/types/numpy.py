@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from moorline.model.type_tree import tree
+from moorline.model.type_tree.tree import ANY_ARRAY
 from moorline.model.value_kinds import NUMPY_NUMBERS, python_number
 from moorline.state.types.leaf import StoredType
 
@@ -31,7 +33,7 @@ class NumpyType(StoredType):
     """A number or truth value of a fixed width."""
 
     def __init__(self, name: str, kind: type[np.generic]) -> None:
-        self.name, self.kind = name, kind
+        self.tree, self.kind = tree.Word(name), kind
         self.arrow = pa.from_numpy_dtype(np.dtype(kind))
         self.wire: Any = {"f": float, "b": bool}.get(np.dtype(kind).kind, int)
         self.lower, self.lift = self._lower, self._lift
@@ -69,7 +71,7 @@ class NumpyTimeType(StoredType):
 
     def __init__(self, kind: type[np.datetime64] | type[np.timedelta64]) -> None:
         self.kind = kind
-        self.name = f"np.{kind.__name__}"
+        self.tree = tree.Word(f"np.{kind.__name__}")
         self.arrow = pa.timestamp("ns") if kind is np.datetime64 else pa.duration("ns")
         self.wire, self.lower, self.lift = int, self._lower, self._lift
 
@@ -124,7 +126,7 @@ _FAR = 10**6
 class ArrayType(StoredType):
     """An array of any dtype but objects; with a ``scalar``, only of dtypes of that kind."""
 
-    name = "np.ndarray"
+    tree = ANY_ARRAY
     arrow = pa.struct([("dtype", pa.string()), ("shape", pa.list_(pa.int64())), ("data", pa.binary())])
     is_immutable = False
     wire = tuple[str, list[int], bytes]
@@ -175,7 +177,7 @@ class TypedArrayType(StoredType):
 
     def __init__(self, item: NumpyType) -> None:
         self.item = item
-        self.name = f"np.ndarray[{item.name}]"
+        self.tree = tree.Array(item.name)
         self.arrow = pa.struct([("shape", pa.list_(pa.int64())), ("data", pa.list_(item.arrow))])
         self.dtype = np.dtype(item.kind)
         self.lower, self.lift = self._lower, self._lift

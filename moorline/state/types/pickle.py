@@ -30,11 +30,11 @@ import pyarrow as pa
 
 from moorline.errors import PickleRefused
 from moorline.model.options import checks_options
+from moorline.model.type_tree import tree
 from moorline.model.value_kinds import LOWERED_TYPES
 from moorline.state.pickled import _named
 from moorline.state.types import pickle_rehearsal
 from moorline.state.types.leaf import StoredType
-from moorline.state.types.names import spell_pickle
 
 _ALWAYS = (complex, timezone, *LOWERED_TYPES)
 _PROTOCOL = 5
@@ -243,7 +243,7 @@ class PickledType(StoredType):
 
     def __init__(self, annotation: Pickled) -> None:
         self.annotation = annotation
-        self.name = spell_pickle(tuple(annotation.allowed))
+        self.tree = tree.Pickle(tuple(sorted(annotation.allowed)))
         self.lower, self.lift = self._lower, self._lift
 
     def to_array(self, values: list[Any]) -> pa.Array:

@@ -28,7 +28,7 @@ def answer(operators: Sequence[ChainedOperator], query: Query) -> Answer:
     try:
         # No batch may have come for a while, and what is over its time is not to be shown.
         moment.processing_ms = max(before, operator.wall_ms())
-        kind, type_name, table = operator.backend.peek(query.state, query.key)
+        kind, stored_type, table = operator.backend.peek(query.state, query.key)
         rows = peeking.to_bytes(table)
     except Exception as error:  # a store outside, a damaged disk: the next record will meet it too
         text = str(error) or type(error).__name__
@@ -37,4 +37,4 @@ def answer(operators: Sequence[ChainedOperator], query: Query) -> Answer:
         moment.processing_ms = before
     if len(rows) > MOST_BYTES:
         return Answer(id=query.id, error=f"the answer has {len(rows):,} bytes, and {MOST_BYTES:,} are the limit")
-    return Answer(id=query.id, kind=kind, stored_type=type_name, rows=rows)
+    return Answer(id=query.id, kind=kind, stored_type=stored_type, rows=rows)

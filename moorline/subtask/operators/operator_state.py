@@ -28,6 +28,7 @@ from moorline.errors import (
 )
 from moorline.model.connector_states import CONNECTOR_STATES
 from moorline.model.key_groups import KeyGroupRange
+from moorline.model.type_tree.tree import BYTES, Type
 from moorline.state.evolution import plan as evolution
 from moorline.state.guards import Guard
 from moorline.state.types.annotations import StoredType, stored
@@ -36,9 +37,9 @@ from moorline.state.types.annotations import StoredType, stored
 LIST_CHECKPOINTED, RAW = "#list-checkpointed", "#raw"
 
 #: Elements of one state at a snapshot: state, mode, type, encoded.
-Elements = tuple[str, str, str, list[bytes]]
+Elements = tuple[str, str, Type, list[bytes]]
 #: Elements that were restored: type and encoded elements, by the handles they came from.
-RestoredElements = dict[str, list[tuple[str, list[bytes]]]]
+RestoredElements = dict[str, list[tuple[Type, list[bytes]]]]
 
 
 class OperatorList(ListState[Any]):
@@ -244,12 +245,12 @@ class OperatorState:
             self._lists[LIST_CHECKPOINTED][0].update(self._function.snapshot_state(checkpoint, timestamp))
         elements: list[Elements] = []
         for name, (state, mode, kind) in self._lists.items():
-            elements.append((name, mode, kind.name, [self._pack(name, kind, v) for v in state.get()]))
+            elements.append((name, mode, kind.tree, [self._pack(name, kind, v) for v in state.get()]))
         for name, (entries, pair) in self._maps.items():
-            elements.append((name, "broadcast", pair.name, [self._pack(name, pair, e) for e in entries.items()]))
+            elements.append((name, "broadcast", pair.tree, [self._pack(name, pair, e) for e in entries.items()]))
         pieces = [piece.getvalue() for piece in raw.pieces]
         if pieces:
-            elements.append((RAW, "split", "bytes", [stored(bytes, RAW).pack(piece) for piece in pieces]))
+            elements.append((RAW, "split", BYTES, [stored(bytes, RAW).pack(piece) for piece in pieces]))
         return elements, {group: out.getvalue() for group, out in raw.groups.items()}
 
     def _pack(self, name: str, kind: StoredType, value: Any) -> bytes:

@@ -132,7 +132,7 @@ class Rekeying:
     def _check_place(self, handles: Sequence[KeyedHandle]) -> None:
         """Raise for restored state that is neither carried over nor dropped by name, as without a change of keys."""
         for handle in handles:
-            for state, kind, type_name in handle.states:
+            for state, kind, stored_type in handle.states:
                 if isinstance(handle, StoreHandle):
                     now = f"state that rekey {self._rekey.name!r} can reach, which is in the worker"
                     raise StateIncompatible(self._uid, state, "state in an outside store", now)
@@ -142,7 +142,7 @@ class Rekeying:
                     now = f"state that rekey {self._rekey.name!r} can reach, which belongs to keys and not to windows"
                     raise StateIncompatible(self._uid, state, "state of windows", now)
                 # Left over: the backend says so, unless it may be dropped.
-                self._backend.restore([RestoredRows(RowsHandle(state, kind, type_name, 0, 0, 0), lambda: iter(()))])
+                self._backend.restore([RestoredRows(RowsHandle(state, kind, stored_type, 0, 0, 0), lambda: iter(()))])
 
     def _is_bound(self, state: str) -> bool:
         try:

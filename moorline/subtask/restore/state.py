@@ -15,6 +15,7 @@ import pyarrow as pa
 from moorline.errors import SnapshotCorrupt
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import KeyedHandle, NativeHandle, RawHandle, RowsHandle
+from moorline.model.type_tree.tree import Type
 from moorline.model.wire.deployment import OperatorRestore
 from moorline.snapshots.rows import Scratch, fetch_files, file_rows, rows_of
 from moorline.state.backend import Restored, RestoredFiles, RestoredRows
@@ -49,10 +50,10 @@ def as_rows(
             yield RestoredRows(handle, partial(file_rows, handle, key_groups, store))
             continue
         common = key_groups & handle.key_groups
-        for state, kind, type_name in handle.states:
+        for state, kind, stored_type in handle.states:
             tables = partial(_native_rows, handle, state, common, store, scratch)
             if any(table.num_rows for table in tables()):
-                yield RestoredRows(RowsHandle(state, kind, type_name, common.first, common.end, 0), tables)
+                yield RestoredRows(RowsHandle(state, kind, stored_type, common.first, common.end, 0), tables)
 
 
 def _native_rows(
@@ -91,7 +92,7 @@ def read_elements(restore: OperatorRestore, store: BlobStore | None) -> Restored
     return elements
 
 
-def plain_elements(state: str, parts: list[tuple[str, list[bytes]]]) -> list[Any]:
+def plain_elements(state: str, parts: list[tuple[Type, list[bytes]]]) -> list[Any]:
     """The elements of an operator state that is plain data."""
     try:
         return [plain.decode(e) for _, encoded in parts for e in encoded]

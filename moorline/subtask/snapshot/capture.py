@@ -12,6 +12,7 @@ from moorline.errors import StateTypeMismatch
 from moorline.failpoints import failpoint
 from moorline.model.connector_states import GLOBAL_COMMITTABLES
 from moorline.model.manifest import ElementsHandle, OperatorHandles, RawHandle
+from moorline.model.type_tree.tree import PLAIN
 from moorline.model.wire.elements import Barrier
 from moorline.state.backend import KeyedSnapshot
 from moorline.state.composite import CompositeBackend
@@ -78,7 +79,7 @@ def capture(operators: list[ChainedOperator], barrier: Barrier) -> list[Captured
             keyed = operator.backend.snapshot(barrier.checkpoint, barrier.completed, canonical=is_savepoint)
         if isinstance(operator, (SinkOperator, SourceOperator)):
             uid = operator.operator.uid
-            elements += [(s, m, "plain", [_encode(uid, s, v) for v in vs]) for s, m, vs in operator.elements()]
+            elements += [(s, m, PLAIN, [_encode(uid, s, v) for v in vs]) for s, m, vs in operator.elements()]
         kinds = [] if operator.backend is None else sorted(operator.backend.identities.kinds)
         captured.append(Captured(operator.operator.uid, keyed, elements, raw_keyed, kinds))
     failpoint("ckpt.sync")

@@ -24,6 +24,7 @@ from moorline.model.manifest import (
     OperatorHandles,
     file_handle,
 )
+from moorline.model.type_tree.tree import BYTES, StateType, Type
 from moorline.snapshots.rows import file_rows
 from moorline.state.backend import Files, KeyedSnapshot, Rows
 from moorline.state.folding import fold
@@ -72,11 +73,11 @@ class Writer:
     def _path(self, uid: str, state: str, suffix: str = "parquet") -> str:
         return layout.data_path(self._checkpoint, uid, state, self._subtask, self._attempt, suffix=suffix)
 
-    def _elements(self, uid: str, state: str, mode: str, type_name: str, encoded: list[bytes]) -> ElementsHandle:
+    def _elements(self, uid: str, state: str, mode: str, stored_type: Type, encoded: list[bytes]) -> ElementsHandle:
         if sum(map(len, encoded)) <= INLINE_BYTES:
-            return ElementsHandle(state, mode, len(encoded), inline=encoded, type=type_name)
+            return ElementsHandle(state, mode, len(encoded), inline=encoded, type=stored_type)
         file = snapshots.write_elements(self._store, self._path(uid, state), encoded)
-        return ElementsHandle(state, mode, len(encoded), file=file, type=type_name)
+        return ElementsHandle(state, mode, len(encoded), file=file, type=stored_type)
 
     def _in_flight(self, waiting: list[Waiting]) -> Iterator[InFlightHandle]:
         for queue in waiting:
@@ -108,7 +109,7 @@ class Writer:
             "key_group": pa.array(numbers, pa.int32()),
             "value": pa.array([groups[n] for n in numbers], pa.large_binary()),
         }
-        return self._rows(uid, "raw", "raw", "bytes", pa.table(columns), False)
+        return self._rows(uid, "raw", "raw", BYTES, pa.table(columns), False)
 
     def _keyed(self, uid: str, snapshot: KeyedSnapshot) -> list[KeyedHandle]:
         def folds(state: str) -> bool:
@@ -128,11 +129,13 @@ class Writer:
         handles += self._folded(uid, reused, [p for p in snapshot.parts if isinstance(p, Rows) and folds(p.state)])
         return handles
 
-    def _rows(self, uid: str, state: str, kind: str, type_name: str, table: pa.Table, increment: bool) -> FileHandle:
+    def _rows(
+        self, uid: str, state: str, kind: str, stored_type: StateType, table: pa.Table, increment: bool
+    ) -> FileHandle:
         file = snapshots.write_rows(self._store, self._path(uid, state), table)
         groups = table["key_group"]
         written = KeyGroupRange(groups[0].as_py(), groups[-1].as_py() + 1)
-        return file_handle(state, kind, type_name, written, table.num_rows, file, increment)
+        return file_handle(state, kind, stored_type, written, table.num_rows, file, increment)
 
     def _native(self, uid: str, part: Files) -> NativeHandle:
         files = list(part.known.values())
@@ -155,11 +158,11 @@ class Writer:
             chain, part = chains.get(state, []), fresh.get(state)
             # What is new is as much as has changed, and in memory anyway.
             new = [(t, part.increment) for t in part.tables()] if part is not None else []
-            kind, type_name = (part.kind, part.type) if part is not None else (chain[-1].kind, chain[-1].type)
+            kind, stored_type = (part.kind, part.type) if part is not None else (chain[-1].kind, chain[-1].type)
             for groups in self._pieces(chain, sum(t.num_rows for t, _ in new)):
                 table = fold([*self._read(chain, groups), *((_cut(t, groups), i) for t, i in new)])
                 if table is not None and table.num_rows:
-                    yield self._rows(uid, state, kind, type_name, table, False)
+                    yield self._rows(uid, state, kind, stored_type, table, False)
 
     def _pieces(self, chain: list[FileHandle], fresh_rows: int) -> Iterable[KeyGroupRange]:
         count = 1 + (sum(h.rows for h in chain) + fresh_rows) // FOLD_ROWS

@@ -20,6 +20,7 @@ from moorline.model.manifest import (
     OperatorHandles,
     SnapshotFile,
 )
+from moorline.model.type_tree.tree import PLAIN, StateType
 from moorline.snapshots.rows import Scratch
 from moorline.snapshots.tables.catalog import key_groups_of
 from moorline.snapshots.tables.chains import Chain, chain_rows, columns_of, shape_of
@@ -28,7 +29,7 @@ from moorline.storage import segments as snapshots
 from moorline.storage.blobs import BlobStore
 
 #: Where the files of a state go: state, kind, type and subtask.
-Targets = Callable[[str, str, str, int], Target]
+Targets = Callable[[str, str, StateType, int], Target]
 
 
 def copied(
@@ -94,7 +95,7 @@ def _going_round(
     """The records on their way round a loop. Nothing else is in flight in a snapshot that may be copied."""
     if handle.file is None:
         return handle
-    path = target("in-flight", "elements", "plain", index).path()
+    path = target("in-flight", "elements", PLAIN, index).path()
     return msgspec.structs.replace(handle, file=copy_file(source, handle.file, store, path))
 
 

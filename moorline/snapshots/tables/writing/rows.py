@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from moorline.errors import InvalidArgument
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import FileHandle, file_handle
+from moorline.model.type_tree.tree import Map, StateType
 from moorline.snapshots.tables.writing.values import stored_column, stored_keys
 from moorline.state.heap.rows import NAMESPACE, TABLE_BYTES, TABLE_ROWS
-from moorline.state.types.names import parse_map
 from moorline.storage import layout
 from moorline.storage import segments as snapshots
 from moorline.storage.blobs import BlobStore
@@ -35,7 +35,7 @@ class Layout:
     uid: str
     state: str
     kind: str
-    type: str
+    type: StateType
     max_parallelism: int
     key: tuple[str, ...]
     #: One column; or the fields of a struct, each with its column.
@@ -72,9 +72,10 @@ def make_rows(layout_: Layout, table: pa.Table) -> pa.Table:
     elif layout_.kind == "timers":
         columns["namespace"] = pa.nulls(len(table), NAMESPACE)
     value_type = layout_.type
-    if layout_.map_key is not None:
-        map_key_type, value_type = parse_map(layout_.type)
-        columns["map_key"] = stored_column(map_key_type, table[layout_.map_key], where)
+    if isinstance(value_type, Map):
+        assert layout_.map_key is not None
+        columns["map_key"] = stored_column(value_type.key, table[layout_.map_key], where)
+        value_type = value_type.value
     if isinstance(layout_.value, str):
         value = table[layout_.value]
     else:
@@ -138,7 +139,7 @@ class Target:
     uid: str
     state: str
     kind: str
-    type: str
+    type: StateType
     subtask: int
     #: Begins the unique part of every name that one writer gives.
     run: str

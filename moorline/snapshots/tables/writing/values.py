@@ -2,7 +2,7 @@
 
 A DataFrame has a timestamp where state is ISO text, a struct where it is a tuple, a map where it is a list of entries.
 What Arrow can turn over as a whole is not looked at value by value; the rest goes through the type's own rules, found
-by the type's name, so that no class of the job has to be where this runs. What does not fit is
+by the type's tree, so that no class of the job has to be where this runs. What does not fit is
 :class:`StateTypeMismatch` with the state's name.
 """
 
@@ -17,16 +17,15 @@ import pyarrow as pa
 
 from moorline.errors import InvalidKey, StateTypeMismatch
 from moorline.model import keys
+from moorline.model.type_tree import tree
 from moorline.model.value_kinds import LOWERED
 from moorline.state.evolution.untyped import raw_type
-from moorline.state.types import tree
 from moorline.state.types.annotations import UNFIT
 from moorline.state.types.leaf import LEAVES, LeafType, StoredType
-from moorline.state.types.names import parse
 from moorline.state.types.numpy import NumpyTimeType, NumpyType
 
 #: Words whose column holds the values themselves, not a text or bytes that stand for them.
-_DIRECT = {leaf.name for leaf in LEAVES.values() if isinstance(leaf, LeafType)}
+_DIRECT = {leaf.tree for leaf in LEAVES.values() if isinstance(leaf, LeafType)}
 #: Raised by the ways of storing for a value that does not fit.
 _UNFIT = (*UNFIT, KeyError, ArithmeticError)
 #: By the word of a type, and what a column may have instead of its values: how they are read from that.
@@ -38,30 +37,29 @@ _LIFTS: dict[tuple[str, type], Callable[[Any], Any]] = {
 }
 
 
-def stored_column(type_name: str, column: Any, state: str) -> pa.Array:
+def stored_column(declared: tree.Type, column: Any, state: str) -> pa.Array:
     """Values as they are stored. ``column`` holds them as Arrow, Spark or pandas would.
 
-    >>> stored_column("tuple[int, float]", pa.array([[1, 2.5]]), "sums").to_pylist()
+    >>> pair = tree.Tuple((tree.INT, tree.INT))
+    >>> stored_column(pair, pa.array([[1, 2]]), "sums").to_pylist()
     Traceback (most recent call last):
-    moorline.errors.StateTypeMismatch: a value in state 'sums' does not fit its declared type tuple[int, float]: ...
-    >>> stored_column("tuple[int, float]", pa.array([{"f0": 1, "f1": 2.5}]), "sums").to_pylist()
-    [{'f0': 1, 'f1': 2.5}]
+    moorline.errors.StateTypeMismatch: a value in state 'sums' does not fit its declared type tuple[int, int]: ...
+    >>> stored_column(pair, pa.array([{"f0": 1, "f1": 2}]), "sums").to_pylist()
+    [{'f0': 1, 'f1': 2}]
     """
     array = _whole(column)
-    declared = parse(type_name)
     kind = raw_type(declared)
     if array.null_count and not isinstance(declared, tree.Optional) and declared != tree.PLAIN:
-        raise StateTypeMismatch(state, type_name, f"{array.null_count} values are null")
+        raise StateTypeMismatch(state, str(declared), f"{array.null_count} values are null")
     try:
         return _converted(declared, kind, array)
     except _UNFIT as error:
-        raise StateTypeMismatch(state, type_name, f"{error}") from error
+        raise StateTypeMismatch(state, str(declared), f"{error}") from error
 
 
-def check_stored(type_name: str, column: Any, state: str) -> pa.Array:
+def check_stored(declared: tree.Type, column: Any, state: str) -> pa.Array:
     """A column that claims to be in its stored form already. Raises if it is not."""
     array = _whole(column)
-    declared = parse(type_name)
     kind = raw_type(declared)
     try:
         if not _alike(array.type, kind.arrow):
@@ -70,7 +68,7 @@ def check_stored(type_name: str, column: Any, state: str) -> pa.Array:
             kind.from_array(array)
         return array if array.type == kind.arrow else array.cast(kind.arrow)
     except _UNFIT as error:
-        raise StateTypeMismatch(state, type_name, f"{error}") from error
+        raise StateTypeMismatch(state, str(declared), f"{error}") from error
 
 
 def _whole(column: Any) -> pa.Array:
@@ -89,8 +87,8 @@ def _converted(declared: tree.Type, kind: StoredType, array: pa.Array) -> pa.Arr
 
 def _is_direct(declared: tree.Type) -> bool:
     match declared:
-        case tree.Word(word):
-            return word in _DIRECT
+        case tree.Word():
+            return declared in _DIRECT
         case tree.Enum() | tree.Literal() | tree.Array() | tree.Pickle():
             return False
         case _:
@@ -142,9 +140,10 @@ def _to_raw(declared: tree.Type, value: Any) -> Any:
         case tree.Dict(key, inner):
             return [(_to_raw(key, k), _to_raw(inner, v)) for k, v in _pairs(value)]
         case tree.Fields(cls, fields):
-            if not isinstance(value, dict) or set(value) != set(fields):
-                raise ValueError(f"{value!r:.100} does not have the fields of {cls}: {', '.join(fields)}")
-            return tuple(_to_raw(t, value[name]) for name, t in fields.items())
+            names = [field.name for field in fields]
+            if not isinstance(value, dict) or set(value) != set(names):
+                raise ValueError(f"{value!r:.100} does not have the fields of {cls}: {', '.join(names)}")
+            return tuple(_to_raw(field.type, value[field.name]) for field in fields)
         case tree.Word(word) if (word, type(value)) in _LIFTS:
             return _LIFTS[word, type(value)](value)
         case tree.Enum(cls, False) if not isinstance(value, str):

@@ -20,6 +20,7 @@ from moorline.errors import InvalidArgument, MoorlineError, StorageError
 from moorline.model.key_groups import MAX_KEY_GROUPS
 from moorline.model.manifest import ElementsHandle, FileHandle, Manifest, OperatorEntry, OperatorHandles
 from moorline.model.options import checks_options
+from moorline.model.type_tree.tree import INT, StateType, Type
 from moorline.snapshots.folders import has_savepoint, write_savepoint
 from moorline.snapshots.rows import Scratch
 from moorline.snapshots.tables.catalog import states_of
@@ -28,7 +29,7 @@ from moorline.snapshots.tables.writing.copying import copied
 from moorline.snapshots.tables.writing.dataframes import TableData, is_dataframe, write_dataframe
 from moorline.snapshots.tables.writing.edits import encode_elements, transformed
 from moorline.snapshots.tables.writing.rows import Layout, Target, check_unique, cut, make_rows
-from moorline.state.types.annotations import stored
+from moorline.state.forms import form_of
 from moorline.storage import segments as snapshots
 from moorline.storage.layout import DATA
 from moorline.storage.stores.open import open_store
@@ -54,7 +55,7 @@ class _Draft:
     elements: set[str] = field(default_factory=set)
     #: States that are made.
     made: dict[str, Order] = field(default_factory=dict)
-    made_elements: dict[str, tuple[str, str, list[bytes]]] = field(default_factory=dict)
+    made_elements: dict[str, tuple[str, Type, list[bytes]]] = field(default_factory=dict)
 
 
 @checks_options()
@@ -138,13 +139,9 @@ class SnapshotWriter:
         if (map_key is not None) != isinstance(descriptor, MapStateDescriptor):
             raise InvalidArgument("map_key", map_key, f"State {descriptor.name!r} is a {descriptor.kind} state.")
         where = f"state {descriptor.name!r} of operator {uid!r}"
-        type_name = stored(descriptor.type, where).name  # type: ignore[attr-defined]
-        if isinstance(descriptor, MapStateDescriptor):
-            type_name = f"{stored(descriptor.key_type, where).name} to {type_name}"
+        form = form_of(descriptor, where, is_windowed=window is not None)
         keys = (key,) if isinstance(key, str) else tuple(key)
-        made = Layout(
-            uid, descriptor.name, descriptor.kind, type_name, self._groups, keys, value, map_key, window, last_access
-        )
+        made = Layout(uid, form.state, form.kind, form.type, self._groups, keys, value, map_key, window, last_access)
         return self._make(made, data, order, partitions)
 
     @checks_options()
@@ -165,7 +162,7 @@ class SnapshotWriter:
         keys = (key,) if isinstance(key, str) else tuple(key)
         name = TIMERS + time_domain
         return self._make(
-            Layout(uid, name, "timers", "int", self._groups, keys, time, window=window), data, None, partitions
+            Layout(uid, name, "timers", INT, self._groups, keys, time, window=window), data, None, partitions
         )
 
     @checks_options()
@@ -262,8 +259,8 @@ class SnapshotWriter:
         if draft.origin is not None:
             reader, entry = draft.origin
 
-            def target(state: str, kind: str, type_name: str, index: int) -> Target:
-                return self._target(uid, state, kind, type_name, index)
+            def target(state: str, kind: str, stored_type: StateType, index: int) -> Target:
+                return self._target(uid, state, kind, stored_type, index)
 
             keyed, elements = frozenset(draft.keyed), frozenset(draft.elements)
             parts = copied(entry, reader.store, Scratch(), self._store, target, keyed, elements)
@@ -282,19 +279,19 @@ class SnapshotWriter:
         return OperatorEntry(uid, draft.name, len(handles), self._groups, handles, draft.rekeyed)
 
     def _elements(
-        self, uid: str, state: str, made: tuple[str, str, list[bytes]], index: int, count: int
+        self, uid: str, state: str, made: tuple[str, Type, list[bytes]], index: int, count: int
     ) -> ElementsHandle | None:
         """The share of one subtask."""
-        mode, type_name, encoded = made
+        mode, element_type, encoded = made
         if mode != "broadcast":
             encoded = encoded[len(encoded) * index // count : len(encoded) * (index + 1) // count]
         if not encoded:
             return None
         if sum(map(len, encoded)) <= INLINE_BYTES:
-            return ElementsHandle(state, mode, len(encoded), inline=encoded, type=type_name)
-        path = self._target(uid, state, "elements", type_name, index).path()
+            return ElementsHandle(state, mode, len(encoded), inline=encoded, type=element_type)
+        path = self._target(uid, state, "elements", element_type, index).path()
         file = snapshots.write_elements(self._store, path, encoded)
-        return ElementsHandle(state, mode, len(encoded), file=file, type=type_name)
+        return ElementsHandle(state, mode, len(encoded), file=file, type=element_type)
 
     def _make(self, made: Layout, data: TableData, order: str | None, partitions: int | None) -> SnapshotWriter:
         target = self._target(made.uid, made.state, made.kind, made.type, 0)
@@ -324,8 +321,8 @@ class SnapshotWriter:
         draft.made_elements[descriptor.name] = made
         return self
 
-    def _target(self, uid: str, state: str, kind: str, type_name: str, subtask: int) -> Target:
-        return Target(self._checkpoint, uid, state, kind, type_name, subtask, self._run)
+    def _target(self, uid: str, state: str, kind: str, stored_type: StateType, subtask: int) -> Target:
+        return Target(self._checkpoint, uid, state, kind, stored_type, subtask, self._run)
 
     @property
     def _groups(self) -> int:

@@ -1,6 +1,6 @@
 """Reading the files of a RocksDB checkpoint as rows, for other backends and for tools.
 
-Nothing of the job is needed: the database says which states it has, and their types are read by their names
+Nothing of the job is needed: the database says which states it has, and their types are read by their trees
 (``state/evolution/untyped.py``). The rows are those that a full snapshot of the same state would have written.
 """
 
@@ -14,17 +14,16 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from moorline.api.state.descriptors import MapStateDescriptor
 from moorline.errors import SnapshotCorrupt
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import StoredState
+from moorline.model.type_tree.tree import Map, StateType
 from moorline.state.evolution.untyped import raw_type
 from moorline.state.forms import Form
 from moorline.state.rocksdb.layout import groups
 from moorline.state.rocksdb.registry import Entry, Registry
 from moorline.state.rocksdb.rows import tables_of, tag_of_keys
 from moorline.state.rocksdb.store import Store
-from moorline.state.types.names import parse, parse_map
 
 _READ_BYTES = 32 << 20
 
@@ -34,7 +33,7 @@ class NativeRows(NamedTuple):
 
     state: str
     kind: str
-    type: str
+    type: StateType
     table: pa.Table
 
 
@@ -57,7 +56,7 @@ def read_native(
             if states is not None and name not in states:
                 continue
             view = store.view(*groups(entry.number, key_groups.first, key_groups.end))
-            form = _form(name, entry, folder)
+            form = _form(name, entry)
             for table in tables_of(view, entry.number, form, key_groups, is_stamped=entry.is_stamped):
                 yield NativeRows(name, entry.kind, entry.type, table)
 
@@ -115,12 +114,8 @@ def _entries(store: Store, expected: Sequence[StoredState] | None) -> dict[str, 
     return registry.entries
 
 
-def _form(name: str, entry: Entry, folder: Path) -> Form:
-    try:
-        if entry.kind != MapStateDescriptor.kind:
-            return Form(name, entry.kind, entry.type, raw_type(parse(entry.type)), None, entry.is_windowed)
-        map_key, value = parse_map(entry.type)
-        raw_key, raw_value = raw_type(parse(map_key)), raw_type(parse(value))
-        return Form(name, entry.kind, entry.type, raw_value, raw_key, entry.is_windowed)
-    except ValueError as error:
-        raise SnapshotCorrupt(str(folder), f"state {name!r} is of type {entry.type:.100}: {error}") from error
+def _form(name: str, entry: Entry) -> Form:
+    if isinstance(entry.type, Map):
+        key, value = raw_type(entry.type.key), raw_type(entry.type.value)
+        return Form(name, entry.kind, entry.type, value, key, entry.is_windowed)
+    return Form(name, entry.kind, entry.type, raw_type(entry.type), None, entry.is_windowed)

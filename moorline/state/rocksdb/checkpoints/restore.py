@@ -106,7 +106,7 @@ def _copy(uid: str, opened: Opened, other: RestoredFiles, folder: Path, key_grou
             target = opened.registry.entries.get(name)
             if target is None:
                 target = opened.registry.add(name, entry.kind, entry.type, entry.is_windowed)
-            if str(target) != str(entry):
+            if not target.is_like(entry):
                 raise StateIncompatible(uid, name, f"{entry} in one subtask", f"{target} in another")
             opened.copied_rows += _copy_state(source, entry, opened.store, target, wanted)
     finally:

@@ -11,6 +11,7 @@ import pytest
 from moorline.api.state.descriptors import AggregatingStateDescriptor, ReducingStateDescriptor, ValueStateDescriptor
 from moorline.errors import StateTypeMismatch
 from moorline.model import keys
+from moorline.model.manifest import StoredState
 from moorline.state.backend import Files, KeyedBackend, Rows
 from moorline.testing.contracts.backend.base import (
     ALL,
@@ -45,7 +46,8 @@ class Snapshots(BackendTests):
         with snapshot_of(backend) as snapshot:
             named = set()
             for part in snapshot.snapshot.parts:
-                named |= set(part.states) if isinstance(part, Files) else {(part.state, part.kind, part.type)}
+                states = part.states if isinstance(part, Files) else [StoredState(part.state, part.kind, part.type)]
+                named |= {(name, kind, str(stored)) for name, kind, stored in states}
             assert named == {
                 ("value", "value", "int"),
                 ("list", "list", "str"),

@@ -141,10 +141,10 @@ def _folded(parts: list[Part], key_groups: KeyGroupRange, foldable: frozenset[st
         if (foldable is not None and state not in foldable) or not any(p.is_increment for p in chain):
             yield from chain
             continue
-        ((_, kind, type_name),) = chain[0].handle.states
+        ((_, kind, stored_type),) = chain[0].handle.states
         table = fold([(table, p.is_increment) for p in chain for table in p.rows()])
         if table is not None and table.num_rows:
-            yield _part(Rows(state, kind, type_name, lambda: iter(())), table, key_groups)
+            yield _part(Rows(state, kind, stored_type, lambda: iter(())), table, key_groups)
 
 
 def rows_of(parts: Iterable[Part], state: str) -> list[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""A cursor over a type name: the few moves that its grammars (``names.py``, ``arrow_names.py``) are made of."""
+"""A cursor over the text of a type: the few moves that ``old_text.py`` and ``old_arrow_text.py`` are made of."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Scanner:
         return match.group()
 
     def name(self, safe: re.Pattern[str], what: str) -> str:
-        """The next name: as :func:`quoted` writes it."""
+        """The next name: as it is, or as JSON text."""
         return self.text() if self.peek() == '"' else self.match(safe, what)
 
     def fields(self, safe: re.Pattern[str], read: Callable[[], T], end: str) -> dict[str, T]:
@@ -72,6 +72,13 @@ class Scanner:
             self.fail("a text is missing")
         return value
 
+    def made(self, node: Callable[..., T], *fields: Any) -> T:
+        """A node of these fields. Raises if there is none."""
+        try:
+            return node(*fields)
+        except ValueError as error:
+            self.fail(str(error))
+
     def finish(self) -> None:
         """Raises unless everything has been read."""
         if self.at != len(self._text):
@@ -79,8 +86,3 @@ class Scanner:
 
     def fail(self, why: str) -> NoReturn:
         raise ValueError(f"{self._text[:200]!r} is not {self._what}: {why} at character {self.at}")
-
-
-def quoted(name: str, safe: re.Pattern[str]) -> str:
-    """A name as it is; as JSON text, if it would confuse a grammar."""
-    return name if safe.fullmatch(name) else json.dumps(name)
