@@ -27,9 +27,7 @@ arrows = st.recursive(
 types = st.recursive(
     st.sampled_from(sorted(tree.WORDS)).map(tree.Word)
     | st.builds(tree.Enum, odd, st.booleans())
-    | st.lists(odd | st.integers(-(1 << 63), (1 << 64) - 1) | st.booleans(), min_size=1, max_size=3)
-    .map(tuple)
-    .map(tree.Literal)
+    | st.lists(odd | st.integers() | st.booleans(), min_size=1, max_size=3).map(tuple).map(tree.Literal.of)
     | st.sampled_from(sorted(value_kinds.NUMPY_NUMBERS)).map(tree.Array)
     | arrows.map(tree.Arrow)
     | st.lists(odd, max_size=3).map(lambda n: tree.Pickle(tuple(sorted(n)))),

@@ -15,8 +15,8 @@ from moorline.model.key_groups import KeyGroupRange
 from moorline.model.type_tree.tree import PLAIN, StateType, Type
 
 #: The version of the storage format. A reader refuses what is newer. 2: increments, native files, timers.
-#: 3: records in flight.
-FORMAT = 3
+#: 3: records in flight. 4: types as trees.
+FORMAT = 4
 
 
 class StoredState(NamedTuple):

@@ -7,7 +7,7 @@
       "place": {"number": 44,          where it was written; and the numbers below with their digests:
                 "stays": {"41": ...},  what is to be there from now on
                 "goes": {"42": ...}},  what is being removed
-      "entry": {"kind": "claim" | "checkpoint", "format": 2, "job": ..., "attempt": ..., ...}
+      "entry": {"kind": "claim" | "checkpoint", "format": 4, "job": ..., "attempt": ..., ...}
     }
 
 Readable, so that a person can look; typed, so that nothing in it can run; bounded, so that a file of 10 GB is refused

@@ -9,15 +9,19 @@ so its handles are believed only after :func:`from_stored`:
     key groups  within those of the operator
     names       every file stays in its folder: paths pass ``layout.check_path``, and the names of native files, which
                 become paths when they are fetched, are those that their backend gives and occur once
+    types       trees of bounded size, and that of a map state is one of a map
 
 No reader of a snapshot checks any of this again. Every version of the format has these fields; what earlier ones
-lack has a default. Pure; ``storage/entries.py`` calls it.
+lack has a default, and their types, which were texts, are trees when they come out of here. Pure;
+``storage/entries.py`` calls it.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -25,6 +29,7 @@ from moorline.errors import SnapshotCorrupt
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import (
     FILE_KINDS,
+    FORMAT,
     ROW_KINDS,
     Claim,
     ElementsHandle,
@@ -38,13 +43,15 @@ from moorline.model.manifest import (
     StoredState,
     file_handle,
 )
-from moorline.model.type_tree.old_text import read_state, read_type
+from moorline.model.type_tree.stored import Stored, state_type, value_type
 from moorline.model.type_tree.tree import StateType, Type
 from moorline.storage.layout import check_path
 
 #: By backend: what its files are called. A database reads whatever lies in its folder, so nothing else gets there.
 _NATIVE_NAMES = {"rocksdb": re.compile(r"\d+\.sst|MANIFEST-\d+|CURRENT", re.ASCII)}
 _NATIVE = "native"
+#: Since this format types are trees, and no texts.
+_TREES_SINCE = 4
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
@@ -56,7 +63,8 @@ class StoredHandle(msgspec.Struct, frozen=True):
     state: str
     #: One of ROW_KINDS, or raw, store or native.
     kind: str
-    type: str
+    #: None if it is native.
+    type: Stored | None
     first: int
     end: int
     rows: int
@@ -65,11 +73,12 @@ class StoredHandle(msgspec.Struct, frozen=True):
     #: Of a native one.
     backend: str = ""
     files: list[NativeFile] = []
-    states: list[tuple[str, str, str]] = []
+    states: list[tuple[str, str, Stored]] = []
 
 
 class _StoredElements(ElementsHandle, frozen=True):
-    type: str = "plain"  # type: ignore[assignment]
+    #: The first format has none.
+    type: Type | str = "plain"  # type: ignore[assignment]
 
 
 class _StoredHandles(OperatorHandles, frozen=True):
@@ -98,12 +107,13 @@ def to_stored(manifest: Manifest) -> StoredManifest:
             _with(
                 *(_StoredHandles, s),
                 keyed=[_flat(h) for h in s.keyed],
-                elements=[_with(_StoredElements, e, type=str(e.type)) for e in s.elements],
+                elements=[_with(_StoredElements, e) for e in s.elements],
             )
             for s in operator.subtasks
         ]
         operators.append(_with(_StoredOperator, operator, subtasks=subtasks))
-    return _with(StoredManifest, manifest, operators=operators)
+    # It may be one that was read: what is written now has the types of now.
+    return _with(StoredManifest, manifest, operators=operators, format=max(manifest.format, FORMAT))
 
 
 def from_stored(stored: StoredManifest) -> Manifest:
@@ -113,14 +123,14 @@ def from_stored(stored: StoredManifest) -> Manifest:
     """
     operators = []
     for operator in stored.operators:
-        who, parts = f"operator {operator.uid!r:.100}", len(operator.subtasks)
+        owner, parts = _Owner(operator.uid, operator.max_parallelism, stored.format), len(operator.subtasks)
         # A restore shares its state out by these numbers.
         if parts != operator.parallelism:
-            raise SnapshotCorrupt("", f"{who} has parallelism {operator.parallelism} and {parts} subtasks")
+            raise SnapshotCorrupt("", f"{owner} has parallelism {operator.parallelism} and {parts} subtasks")
         subtasks = []
         for subtask in operator.subtasks:
-            keyed = [_shaped(h, who, operator.max_parallelism) for h in subtask.keyed]
-            elements = [_with(ElementsHandle, e, type=_element_type(e, who)) for e in subtask.elements]
+            keyed = [_shaped(h, owner) for h in subtask.keyed]
+            elements = [_with(ElementsHandle, e, type=_element_type(e, owner)) for e in subtask.elements]
             subtasks.append(_with(OperatorHandles, subtask, keyed=keyed, elements=elements))
         operators.append(_with(OperatorEntry, operator, subtasks=subtasks))
     manifest = _with(Manifest, stored, operators=operators)
@@ -137,24 +147,35 @@ def _with(kind: type[_Struct], of: msgspec.Struct, **changed: object) -> _Struct
 def _flat(handle: KeyedHandle) -> StoredHandle:
     if isinstance(handle, NativeHandle):
         first, end, backend = handle.first, handle.end, handle.backend
-        states = [(s.name, s.kind, str(s.type)) for s in handle.states]
-        return StoredHandle("", _NATIVE, "", first, end, 0, backend=backend, files=handle.files, states=states)
+        states: list[tuple[str, str, Stored]] = [(s.name, s.kind, s.type) for s in handle.states]
+        return StoredHandle("", _NATIVE, None, first, end, 0, backend=backend, files=handle.files, states=states)
     first, end, rows, increment = handle.first, handle.end, handle.rows, handle.increment
-    return StoredHandle(handle.state, handle.kind, str(handle.type), first, end, rows, handle.file, increment)
+    return StoredHandle(handle.state, handle.kind, handle.type, first, end, rows, handle.file, increment)
 
 
-def _shaped(stored: StoredHandle, who: str, max_parallelism: int) -> KeyedHandle:
+class _Owner(NamedTuple):
+    """The operator that handles are of, in a manifest of some format."""
+
+    uid: str
+    max_parallelism: int
+    format: int
+
+    def __str__(self) -> str:
+        return f"operator {self.uid!r:.100}"
+
+
+def _shaped(stored: StoredHandle, owner: _Owner) -> KeyedHandle:
     first, end, rows = stored.first, stored.end, stored.rows
-    if not 0 <= first <= end <= max_parallelism or rows < 0:
-        groups = f"key groups [{first},{end}) of {max_parallelism}"
-        raise SnapshotCorrupt("", f"a state of {who} has {rows} rows of {groups}")
+    if not 0 <= first <= end <= owner.max_parallelism or rows < 0:
+        groups = f"key groups [{first},{end}) of {owner.max_parallelism}"
+        raise SnapshotCorrupt("", f"a state of {owner} has {rows} rows of {groups}")
     if stored.kind == _NATIVE:
         if stored.file is not None or stored.increment:
-            raise SnapshotCorrupt("", f"{who} has files of a backend that are said to be rows as well")
-        _check_names(stored, who)
-        states = [StoredState(name, kind, _type(name, kind, text, who)) for name, kind, text in stored.states]
+            raise SnapshotCorrupt("", f"{owner} has files of a backend that are said to be rows as well")
+        _check_names(stored, owner)
+        states = [StoredState(name, kind, _type(name, kind, given, owner)) for name, kind, given in stored.states]
         return NativeHandle(first, end, stored.backend, stored.files, states)
-    what = f"state {stored.state!r:.100} of {who}"
+    what = f"state {stored.state!r:.100} of {owner}"
     if stored.file is None:
         raise SnapshotCorrupt("", f"{what} has no file")
     if stored.files or stored.states:
@@ -163,31 +184,40 @@ def _shaped(stored: StoredHandle, who: str, max_parallelism: int) -> KeyedHandle
         raise SnapshotCorrupt("", f"{what} is of kind {stored.kind!r:.100}, which this version does not know")
     if stored.increment and stored.kind not in ROW_KINDS:
         raise SnapshotCorrupt("", f"{what} is {stored.kind}, and there are no increments of that")
-    state_type = _type(stored.state, stored.kind, stored.type, who)
+    whole = _type(stored.state, stored.kind, stored.type, owner)
     key_groups = KeyGroupRange(first, end)
-    return file_handle(stored.state, stored.kind, state_type, key_groups, rows, stored.file, stored.increment)
+    return file_handle(stored.state, stored.kind, whole, key_groups, rows, stored.file, stored.increment)
 
 
-def _type(state: str, kind: str, text: str, who: str) -> StateType:
+def _type(state: str, kind: str, stored: Stored | None, owner: _Owner) -> StateType:
+    with _refusing_type(state, stored, owner) as given:
+        return state_type(kind, given)
+
+
+def _element_type(elements: _StoredElements, owner: _Owner) -> Type:
+    with _refusing_type(elements.state, elements.type, owner) as given:
+        return value_type(given)
+
+
+@contextmanager
+def _refusing_type(state: str, stored: Stored | None, owner: _Owner) -> Iterator[Stored]:
+    """Raises SnapshotCorrupt where what is stored is no type."""
     try:
-        return read_state(kind, text)
+        if stored is None:
+            raise ValueError("there is none")
+        if isinstance(stored, str) != (owner.format < _TREES_SINCE):
+            raise ValueError(f"it is a {'text' if isinstance(stored, str) else 'tree'} in format {owner.format}")
+        yield stored
     except ValueError as error:
-        raise SnapshotCorrupt("", f"state {state!r:.100} of {who} has no type: {error}") from None
+        raise SnapshotCorrupt("", f"state {state!r:.100} of {owner} has no type: {error}") from None
 
 
-def _element_type(stored: _StoredElements, who: str) -> Type:
-    try:
-        return read_type(stored.type)
-    except ValueError as error:
-        raise SnapshotCorrupt("", f"state {stored.state!r:.100} of {who} has no type: {error}") from None
-
-
-def _check_names(stored: StoredHandle, who: str) -> None:
+def _check_names(stored: StoredHandle, owner: _Owner) -> None:
     names, known = [file.name for file in stored.files], _NATIVE_NAMES.get(stored.backend)
     if known is None:
-        raise SnapshotCorrupt("", f"{who} has files of a backend {stored.backend!r:.100}, which there is not")
+        raise SnapshotCorrupt("", f"{owner} has files of a backend {stored.backend!r:.100}, which there is not")
     for name in names:
         if not known.fullmatch(name):
-            raise SnapshotCorrupt("", f"{name!r:.100} of {who} is no name for a file of a database")
+            raise SnapshotCorrupt("", f"{name!r:.100} of {owner} is no name for a file of a database")
     if len(set(names)) < len(names):
-        raise SnapshotCorrupt("", f"{who} has two files of a database by one name")
+        raise SnapshotCorrupt("", f"{owner} has two files of a database by one name")

@@ -9,7 +9,7 @@ import pytest
 import moorline as mo
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import ElementsHandle, Manifest, OperatorEntry, OperatorHandles, SnapshotFile, file_handle
-from moorline.model.type_tree.old_text import read_state
+from moorline.model.type_tree.stored import state_type
 from moorline.snapshots.folders import delete_savepoint, new_folder, open_snapshot, write_savepoint
 from moorline.snapshots.plan import plan_restore
 from moorline.storage.stores.memory import MemoryStore
@@ -50,7 +50,7 @@ def manifest(*handles, uid="visits", elements=(), key_groups=8):
 
 def keyed(state, kind, type_name):
     return file_handle(
-        state, kind, read_state(kind, type_name), KeyGroupRange(0, 8), 3, SnapshotFile("data/chk-7/visits/s", 0, [])
+        state, kind, state_type(kind, type_name), KeyGroupRange(0, 8), 3, SnapshotFile("data/chk-7/visits/s", 0, [])
     )
 
 

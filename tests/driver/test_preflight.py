@@ -19,7 +19,8 @@ from moorline.model.manifest import (
     RowsHandle,
     StoredState,
 )
-from moorline.model.type_tree.old_text import read_state, read_type
+from moorline.model.type_tree.old_text import read_type
+from moorline.model.type_tree.stored import state_type
 from moorline.snapshots.compatibility import check_keys, check_types, with_key_kinds
 from moorline.testing import OperatorHarness
 
@@ -49,7 +50,7 @@ def manifest(*handles: KeyedHandle, uid: str = "visits") -> Manifest:
 
 
 def value(type_name: str, kind: str = "value", state: str = "user") -> KeyedHandle:
-    return RowsHandle(state, kind, read_state(kind, type_name), 0, 128, 1)
+    return RowsHandle(state, kind, state_type(kind, type_name), 0, 128, 1)
 
 
 def test_what_fits_passes_in_silence(caplog):

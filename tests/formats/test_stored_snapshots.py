@@ -124,6 +124,13 @@ def test_every_format_since_the_third_has_records_in_flight(number):
     assert [text for text in texts if re.search(r'"records": ?[1-9]', text)]
 
 
+@pytest.mark.parametrize("number", range(3, FORMAT + 1))
+def test_every_format_since_the_third_has_a_state_of_every_sort_of_type(number):
+    (archive,) = (a for a in STORED if format_of(a) == number and a.stem.endswith("typed-rocksdb-increments"))
+    has_text = any(re.search(r'"type": ?"[^"]', text) or "enum Colour to" in text for text in entries(archive))
+    assert has_text == (number < 4)
+
+
 @pytest.mark.parametrize("name", JOBS)
 def test_the_expected_output_is_that_of_a_job_that_never_stopped(name):
     build, output = JOBS[name]

@@ -80,7 +80,7 @@ def test_the_kind_tells_a_manifest_from_a_claim():
     }
     manifest = msgspec.json.decode(msgspec.json.encode(Manifest("j", 2, 7, 5, [])))
     assert manifest["kind"] == "checkpoint"
-    assert manifest["format"] == FORMAT == 3
+    assert manifest["format"] == FORMAT == 4
 
 
 @pytest.mark.parametrize(

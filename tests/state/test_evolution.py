@@ -467,10 +467,9 @@ def test_another_spelling_in_an_old_snapshot_is_no_other_type():
     assert plan(read_type("Odd(unit price: int)"), odd_keys, where=HERE).is_identity
 
 
-@pytest.mark.parametrize("annotation", [Literal["a", 1 << 64], Literal["\ud800"]])
-def test_a_type_that_a_manifest_cannot_have_is_refused(annotation):
-    with pytest.raises(UnsupportedType, match=r"64 bits|surrogates"):
-        stored(annotation, "here")
+def test_a_type_that_a_manifest_cannot_have_is_refused():
+    with pytest.raises(UnsupportedType, match="surrogates"):
+        stored(Literal["\ud800"], "here")
 
 
 def test_a_type_that_could_not_be_read_is_refused_before_it_is_stored():

@@ -18,6 +18,7 @@ from moorline.api.state.descriptors import (
 from moorline.errors import SnapshotCorrupt, StateIncompatible
 from moorline.model import keys
 from moorline.model.key_groups import owned, owner
+from moorline.model.type_tree.tree import INT
 from moorline.state.backend import RestoredFiles
 from moorline.state.heap.backend import HeapBackend
 from moorline.state.rocksdb.checkpoints.export import read_native
@@ -384,12 +385,12 @@ def test_a_damaged_file_is_found_and_named_as_damage(world, which, how):
 
 def test_a_database_with_other_states_than_its_manifest_says_is_refused(world, tmp_path):
     part = native_part(world)
-    ((state, kind, type_name),) = part.handle.states
+    (stored,) = part.handle.states
     for said in (
         [],
-        [(state, "list", type_name)],
-        [(state, kind, "int")],
-        [*part.handle.states, ("more", kind, "int")],
+        [stored._replace(kind="list")],
+        [stored._replace(type=INT)],
+        [*part.handle.states, stored._replace(name="more")],
     ):
         with pytest.raises(SnapshotCorrupt, match="the database has the states"):
             list(read_native(part.restored(EVERYTHING).fetch, tmp_path / "scratch", EVERYTHING, expected=said))

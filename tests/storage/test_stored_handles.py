@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from type_trees import types
 
 from moorline.model.manifest import (
+    FORMAT,
     ROW_KINDS,
     KeyedHandle,
     Manifest,
@@ -21,7 +23,7 @@ from moorline.model.manifest import (
     StoredState,
     StoreHandle,
 )
-from moorline.model.type_tree.tree import INT, Map
+from moorline.model.type_tree.tree import INT, PLAIN, Array, Map, Word
 from moorline.storage import entries
 
 FILE = SnapshotFile("data/chk-1/op/s-0-1-abc.parquet", 0, [])
@@ -38,10 +40,11 @@ def written(handle: KeyedHandle) -> dict[str, object]:
 
 
 def test_what_is_written_has_the_same_fields_whatever_its_shape():
+    of_int = {"is": "word", "word": "int"}
     file = {"path": FILE.path, "size": 0, "segments": []}
-    rows = {"state": "s", "type": "int", "rows": 5, "file": file} | COMMON
+    rows = {"state": "s", "type": of_int, "rows": 5, "file": file} | COMMON
     assert written(RowsHandle("s", "value", INT, 2, 6, 5, FILE)) == rows | {"kind": "value"}
-    of_map = {"kind": "map", "type": "int to int", "increment": True}
+    of_map = {"kind": "map", "type": {"is": "map", "key": of_int, "value": of_int}, "increment": True}
     assert written(RowsHandle("s", "map", Map(INT, INT), 2, 6, 5, FILE, True)) == rows | of_map
     assert written(RawHandle("s", INT, 2, 6, 5, FILE)) == rows | {"kind": "raw"}
     assert written(StoreHandle("s", INT, 2, 6, 5, FILE)) == rows | {"kind": "store"}
@@ -49,12 +52,12 @@ def test_what_is_written_has_the_same_fields_whatever_its_shape():
     assert written(native) == COMMON | {
         "state": "",
         "kind": "native",
-        "type": "",
+        "type": None,
         "rows": 0,
         "file": None,
         "backend": "rocksdb",
         "files": [{"name": "CURRENT", "file": file}],
-        "states": [["s", "value", "int"]],
+        "states": [["s", "value", of_int]],
     }
 
 
@@ -128,3 +131,29 @@ def test_a_handle_of_the_first_format_has_no_more_than_it_needs():
     found = entries.decode(data, "job", 1)
     expected = msgspec.structs.replace(manifest(RowsHandle("s", "value", INT, 2, 6, 5, FILE)), format=1)
     assert found == expected
+    again = entries.decode(entries.encode(found, "w", ""), "job", 1)
+    assert again == msgspec.structs.replace(expected, format=FORMAT), "it is written as today's are"
+
+
+@pytest.mark.parametrize("format", [1, 2, 3])
+def test_types_of_older_formats_are_texts_and_come_back_as_trees(format):
+    texts = {"value": "Basket(owner: str, sizes: list[int])", "map": "str to np.ndarray[np.float32]"}
+    common = {"first": 0, "end": 8, "rows": 1, "file": {"path": FILE.path, "size": 0, "segments": []}}
+    keyed = [{"state": kind, "kind": kind, "type": text} | common for kind, text in texts.items()]
+    states = [[kind, kind, text] for kind, text in texts.items()]
+    keyed.append({"state": "", "kind": "native", "type": "", "first": 0, "end": 8, "rows": 0, "backend": "rocksdb"})
+    keyed[-1] |= {"files": [], "states": states}
+    elements = [
+        {"state": "e", "mode": "split", "count": 0, "type": "date"},
+        {"state": "p", "mode": "split", "count": 0},
+    ]
+    operator = {"uid": "op", "name": "Op", "parallelism": 1, "max_parallelism": 8}
+    operator |= {"subtasks": [{"uid": "op", "keyed": keyed, "elements": elements}]}
+    head = {"kind": "checkpoint", "job": "job", "attempt": 1, "checkpoint": 1, "created_ms": 0, "format": format}
+    body = msgspec.json.encode(head | {"operators": [operator]})
+    found = entries.decode(b'{"xxh3": "%s", "entry": %s}' % (entries.digest(body).encode(), body), "job", 1)
+    ((value, mapped, native),) = (s.keyed for o in found.operators for s in o.subtasks)
+    assert [str(value.type), str(mapped.type)] == list(texts.values())
+    assert mapped.type == Map(Word("str"), Array("np.float32"))
+    assert [s.type for s in native.states] == [value.type, mapped.type]
+    assert [e.type for e in found.operators[0].subtasks[0].elements] == [Word("date"), PLAIN]

@@ -14,8 +14,8 @@
     str to list[int]                    a map state
 
 Names of classes, fields and modules that would confuse the grammar are JSON text. A text comes from a file: it is data,
-it never leads to a class, and its length and depth are limited. Called where old manifests and the meta rows of old
-databases are decoded, and nowhere else.
+it never leads to a class, and its length and depth are limited. Called by ``stored.py``, and by
+nothing else.
 """
 
 from __future__ import annotations
@@ -59,15 +59,6 @@ def read_map(text: str) -> tree.Map:
     value = _type(scan, 0)
     scan.finish()
     return tree.Map(key, value)
-
-
-def read_state(kind: str, text: str) -> tree.StateType:
-    """The type of a state of some kind. Raises ``ValueError`` for what is none.
-
-    >>> print(read_state("map", "str to int"), "/", read_state("list", "int"))
-    str to int / int
-    """
-    return read_map(text) if kind == "map" else read_type(text)
 
 
 def _scanner(text: str) -> Scanner:
@@ -136,7 +127,7 @@ def _literal(scan: Scanner, depth: int) -> tree.Type:
     while scan.accept(", "):
         members.append(scan.json())
     scan.expect("]")
-    return scan.made(tree.Literal, tuple(members))
+    return scan.made(tree.Literal.of, tuple(members))
 
 
 def _array(scan: Scanner, depth: int) -> tree.Type:

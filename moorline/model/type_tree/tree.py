@@ -12,6 +12,7 @@ asks :func:`check_bounds` before going through it.
 from __future__ import annotations
 
 import json
+import re
 import typing
 from typing import Any
 
@@ -27,6 +28,7 @@ WORDS = frozenset(
 )
 #: The deepest nesting, and the most nodes and characters of names together.
 MAX_DEPTH, MAX_SIZE = 60, 100_000
+_DIGITS = re.compile(r"-?[1-9][0-9]*")
 _COLLECTIONS: dict[str, type] = {c.__name__: c for c in (list, set, frozenset, tuple)}
 
 
@@ -156,20 +158,39 @@ class Enum(_Node, frozen=True, tag="enum", rename={"cls": "class", "is_flag": "f
         return f"{'flag' if self.is_flag else 'enum'} {class_text(self.cls)}"
 
 
+class Digits(_Node, frozen=True, tag="digits"):
+    """A whole number beyond 64 bits, which msgpack lacks."""
+
+    digits: str
+
+    def __post_init__(self) -> None:
+        if not _DIGITS.fullmatch(self.digits) or _is_short(int(self.digits)):
+            raise ValueError(f"{self.digits!r:.100} is no number beyond 64 bits")
+
+
 class Literal(_Node, frozen=True, tag="literal"):
     """One of some texts, whole numbers and truth values.
 
-    >>> Literal((1,)) == Literal((True,))
+    >>> Literal.of((1,)) == Literal.of((True,))
     False
     """
 
-    members: tuple[str | int | bool, ...]
+    members: tuple[str | int | bool | Digits, ...]
+
+    @classmethod
+    def of(cls, values: tuple[Any, ...]) -> Literal:
+        return cls(tuple(Digits(str(v)) if type(v) is int and not _is_short(v) else v for v in values))
 
     def __post_init__(self) -> None:
-        if not self.members or any(type(m) not in (str, int, bool) for m in self.members):
+        if not self.members or any(type(m) not in (str, int, bool, Digits) for m in self.members):
             raise ValueError("a literal is a text or a whole number")
-        if any(isinstance(m, int) and not -(1 << 63) <= m < 1 << 64 for m in self.members):
-            raise ValueError("a number of a literal has 64 bits")
+        if any(type(m) is int and not _is_short(m) for m in self.members):
+            raise ValueError("a number beyond 64 bits is written as digits")
+
+    @property
+    def values(self) -> tuple[str | int | bool, ...]:
+        """The members as Python has them."""
+        return tuple(int(m.digits) if isinstance(m, Digits) else m for m in self.members)
 
     def __eq__(self, other: object) -> bool:
         # To Python 1 is True, and each is a member that the other is not.
@@ -182,7 +203,7 @@ class Literal(_Node, frozen=True, tag="literal"):
         return tuple((type(m), m) for m in self.members)
 
     def __str__(self) -> str:
-        return f"Literal[{', '.join(map(json.dumps, self.members))}]"
+        return f"Literal[{', '.join(map(json.dumps, self.values))}]"
 
 
 class Array(_Node, frozen=True, tag="array"):
@@ -235,6 +256,10 @@ StateType = Type | Map
 PLAIN, ANY_ARRAY = Word("plain"), Word("np.ndarray")
 #: The type of timers and of raw state.
 INT, BYTES = Word("int"), Word("bytes")
+
+
+def _is_short(number: int) -> bool:
+    return -(1 << 63) <= number < 1 << 64
 
 
 def parts(tree: StateType) -> tuple[Type, ...]:
@@ -290,7 +315,7 @@ def _characters(tree: StateType) -> int:
         case Enum(cls):
             return _length(cls)
         case Literal(members):
-            return len(members) + _length(*(m for m in members if isinstance(m, str)))
+            return len(members) + _length(*(m.digits if isinstance(m, Digits) else str(m) for m in members))
         case Pickle(allowed):
             return len(allowed) + _length(*allowed)
         case _:

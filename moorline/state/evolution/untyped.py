@@ -71,8 +71,8 @@ def raw_type(stored: tree.Type) -> StoredType:
             return tuple_type([Field(f.name, raw_type(f.type)) for f in fields], stored)
         case tree.Enum(_, is_flag):
             return _kept(stored, pa.int64(), int) if is_flag else _kept(stored, pa.string(), str)
-        case tree.Literal(members):
-            return LiteralType(raw_type(literal_base(stored)), members)
+        case tree.Literal():
+            return LiteralType(raw_type(literal_base(stored)), stored.values)
         case tree.Array(item):
             scalar = named_scalar(item)
             assert isinstance(scalar, NumpyType)
@@ -91,7 +91,7 @@ def _kept(stored: tree.Type, arrow: pa.DataType, kind: type) -> StoredType:
 
 def literal_base(stored: tree.Literal) -> tree.Word:
     """The type by which the members of a literal are stored."""
-    kinds = {type(m).__name__ for m in stored.members}
+    kinds = {type(m).__name__ for m in stored.values}
     return tree.Word(kinds.pop() if len(kinds) == 1 else "plain")
 
 

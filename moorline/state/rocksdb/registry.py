@@ -11,7 +11,7 @@ import msgspec
 from moorline.errors import InvalidArgument, SnapshotCorrupt
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import StoredState
-from moorline.model.type_tree.old_text import read_state
+from moorline.model.type_tree.stored import Stored, state_type
 from moorline.model.type_tree.tree import StateType
 from moorline.state.forms import TIMERS_KIND, described
 from moorline.state.rocksdb.layout import LAYOUT, MAX_NUMBER, number_bytes
@@ -52,7 +52,9 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class _StoredEntry(Entry, frozen=True):
-    type: str  # type: ignore[assignment]
+    """As it stands in a row: those of storage formats 2 and 3 have the type as text."""
+
+    type: Stored  # type: ignore[assignment]
 
 
 class About(msgspec.Struct, frozen=True):
@@ -79,7 +81,7 @@ class Registry:
                     self.entries[row[len(_STATE) :].decode()] = _decoded(value)
                 elif row == _ABOUT:
                     self.about = msgspec.msgpack.decode(value, type=About)
-        except ValueError as error:  # msgspec's and Unicode's errors are such
+        except (ValueError, RecursionError) as error:  # msgspec's and Unicode's errors are values'
             raise SnapshotCorrupt(str(store.folder), f"its meta rows cannot be read: {error}") from error
 
     def check(self) -> About:
@@ -105,7 +107,7 @@ class Registry:
 
     def put(self, name: str, entry: Entry) -> None:
         batch = new_batch()
-        batch[_STATE + name.encode()] = _encoded(entry)
+        batch[_STATE + name.encode()] = msgspec.msgpack.encode(entry)
         self._store.write(batch)
         self.entries[name] = entry
 
@@ -131,11 +133,6 @@ class Registry:
         return tuple(StoredState(name, e.kind, e.type) for name, e in self.entries.items())
 
 
-def _encoded(entry: Entry) -> bytes:
-    fields = msgspec.structs.asdict(entry) | {"type": str(entry.type)}
-    return msgspec.msgpack.encode(_StoredEntry(**fields))
-
-
 def _decoded(data: bytes) -> Entry:
     stored = msgspec.msgpack.decode(data, type=_StoredEntry)
-    return Entry(**msgspec.structs.asdict(stored) | {"type": read_state(stored.kind, stored.type)})
+    return Entry(**msgspec.structs.asdict(stored) | {"type": state_type(stored.kind, stored.type)})

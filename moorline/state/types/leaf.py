@@ -233,7 +233,7 @@ class LiteralType(StoredType):
 
     def __init__(self, base: StoredType, members: tuple[Any, ...]) -> None:
         self.base, self.members = base, members
-        self.tree, self.arrow, self.wire = tree.Literal(members), base.arrow, base.wire
+        self.tree, self.arrow, self.wire = tree.Literal.of(members), base.arrow, base.wire
         self._known = {(type(m), m) for m in members}
         self.lower, self.lift = self._lower, self._lift
 
