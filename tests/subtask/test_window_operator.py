@@ -345,7 +345,7 @@ def test_contents_can_be_stored_by_their_type():
     world.add("a", 1, 1)
     snapshot = world.snapshot()
     (handle,) = [h for o in snapshot.manifest.operators for s in o.subtasks for h in s.keyed if "contents" in h.state]
-    assert (handle.kind, handle.type) == ("list", "tuple[str, int]")
+    assert (handle.kind, str(handle.type)) == ("list", "tuple[str, int]")
     assert World.of(build, snapshot=snapshot).time(9) == [([("a", 1)], 1.999)]
 
 
