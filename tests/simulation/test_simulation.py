@@ -19,7 +19,7 @@ from moorline.testing.simulation.many_seeds import simulate_chunk
 from moorline.testing.simulation.simulator import Simulation
 
 #: The same ones each time; a hundred times as many by ``make simulate``.
-SEEDS, CHUNK = 1000, 500
+SEEDS, CHUNK = 600, 300
 
 
 @pytest.mark.slow
