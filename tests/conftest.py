@@ -58,6 +58,9 @@ def pytest_collection_modifyitems(items):
     With a worker for each of the two lines of Spark tests and one for the rest, none waits for the others at the end.
     """
     for item in items:
+        if " at 0x" in item.nodeid:
+            # xdist compares the names of tests between its processes, and stops if they differ.
+            raise pytest.UsageError(f"{item.nodeid}: an address in memory is no name (tests/stable_ids.py)")
         if "spark" in fixtures_of(item):
             item.add_marker(pytest.mark.spark)
         for server in SERVERS:

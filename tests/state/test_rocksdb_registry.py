@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
+from stable_ids import shown
 from type_trees import types
 
 from moorline.errors import SnapshotCorrupt
@@ -65,7 +66,7 @@ INT = {"is": "word", "word": "int"}
         ("value", msgspec.Raw(DEEP * 100 + msgspec.msgpack.encode(INT))),
         ("value", msgspec.Raw(DEEP * 100_000 + msgspec.msgpack.encode(INT))),
     ],
-    ids=lambda h: f"{h!r:.30}",
+    ids=lambda h: f"{shown(h):.30}",
 )
 def test_another_type_is_damage(store, kind, hostile):
     put(store, "s", {"number": 1, "kind": kind, "type": hostile})
