@@ -91,6 +91,7 @@ from moorline.api.windows.triggers import (
     TriggerResult,
 )
 from moorline.connectors.collect import collect
+from moorline.connectors.delta.write import write_delta
 from moorline.connectors.files.broken import BrokenRecord
 from moorline.connectors.files.sink import write_files
 from moorline.connectors.files.source import read_files
@@ -283,5 +284,6 @@ __all__ = [
     "start",
     "sweep",
     "to_dataframe",
+    "write_delta",
     "write_files",
 ]

@@ -8,6 +8,7 @@ True
 """
 
 from moorline.connectors.collect import collect
+from moorline.connectors.delta.write import write_delta
 from moorline.connectors.files.broken import BrokenRecord
 from moorline.connectors.files.sink import write_files
 from moorline.connectors.files.source import read_files
@@ -30,5 +31,6 @@ __all__ = [
     "print",
     "read_files",
     "redis_state",
+    "write_delta",
     "write_files",
 ]

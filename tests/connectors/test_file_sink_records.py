@@ -17,9 +17,9 @@ from published_files import open_writer, published
 
 from moorline.api.sinks import Sink
 from moorline.connectors.files import rows as row_files
-from moorline.connectors.files.rows import UnfitRecord
 from moorline.connectors.files.sink import STAGING, write_files
 from moorline.connectors.files.source import read_files
+from moorline.connectors.row_tables import UnfitRecord
 from moorline.errors import InvalidArgument, StorageError
 from moorline.subtask.failure_report import describe_failure
 

@@ -22,7 +22,8 @@ from typing import Any
 
 import msgspec
 import psutil
-from folder_table import FolderTable, rows_of
+import pyarrow as pa
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 import moorline as mo
@@ -30,6 +31,7 @@ from moorline import failpoints
 from moorline.errors import MoorlineError
 
 RECORDS, RATE, KEYS, SPLITS, EVERY = 120_000, 60_000, 1000, 4, 10
+ROW = pa.schema([(name, pa.int64()) for name in ("key", "count", "sum", "last")])
 #: So long the job waits for its kill in the middle of its input. Then it goes on, and the test says that nothing came.
 PATIENCE = 90
 #: Three JVMs start on two cores, for a minute: a compiler that optimises for hours to come only delays them.
@@ -96,7 +98,7 @@ def build(folder: Path) -> mo.Job:
     totals = readings.key_by(lambda r: r[0]).process(Totals(), uid="totals").rebalance()
     # The same twice: committed by workers, and by the driver in one step.
     totals.sink(mo.write_files(str(folder / "out"), format="jsonl"), uid="files", parallelism=2)
-    totals.sink(FolderTable(str(folder / "table")), uid="table", parallelism=2)
+    totals.sink(mo.write_delta(folder / "table", schema=ROW), uid="table", parallelism=2)
     return job
 
 
@@ -113,7 +115,8 @@ def plain_loop() -> Counter:
 
 
 def in_table(folder: str) -> Counter:
-    return Counter((row["key"], row["count"], row["sum"], row["last"]) for row in rows_of(folder))
+    rows = DeltaTable(folder).to_pyarrow_table().to_pylist()
+    return Counter((row["key"], row["count"], row["sum"], row["last"]) for row in rows)
 
 
 def published(out: str) -> Counter:

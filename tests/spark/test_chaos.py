@@ -1,9 +1,9 @@
 """kill -9 and SIGSTOP on real Spark: several executor processes, and a checkpoint every 250 ms.
 
 A cell kills one process (a Python worker, an executor's JVM, the driver) in one phase of a checkpoint. Afterwards the
-published files, and a table that the driver commits, must hold what a plain loop makes of the same input, and the run
-must not have been vacuous: the kill happened, and a checkpoint above 0 was restored. ``make test`` runs a short form,
-``make chaos`` the whole matrix, and prints how many processes it killed and how many checkpoints were restored.
+published files, and a Delta table that the driver commits, must hold what a plain loop makes of the same input, and the
+run must not have been vacuous: the kill happened, and a checkpoint above 0 was restored. ``make test`` runs a short
+form, ``make chaos`` the whole matrix, and prints how many processes it killed and how many checkpoints were restored.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ Visible = Callable[[], list[Any]]
 #: A committable, with the lineage and the checkpoint that it was staged for.
 Staged = tuple[str, int, Any]
 
-JOB, UID, LINEAGE = "contract", "out", "5f1e"
+JOB, UID, LINEAGE = "contract", "out", "5f1e" * 8
 
 
 class SinkContract:
@@ -69,12 +69,12 @@ class SinkContract:
         """What a writer stages for a checkpoint."""
         return [(lineage, checkpoint, committable) for committable in writer.prepare(checkpoint)]
 
-    def commit(self, sink: Sink, staged: list[Staged]) -> None:
+    def commit(self, sink: Sink, staged: list[Staged], uid: str = UID) -> None:
         """Commit, in the worker or on the driver, whichever the sink wants."""
         if not sink.commits_on_driver:
             sink.commit([committable for _, _, committable in staged])
             return
-        committer = sink.open_committer(CommitterContext(JOB, UID, 1, LINEAGE))
+        committer = sink.open_committer(CommitterContext(JOB, uid, 1, LINEAGE))
         batches: dict[tuple[int, str], list[Any]] = {}
         for lineage, checkpoint, committable in staged:
             batches.setdefault((checkpoint, lineage), []).append(committable)
@@ -196,7 +196,7 @@ class SinkContract:
             prepared[checkpoint] = self.prepare(writer, checkpoint)
             self.commit(sink, prepared[checkpoint])
         other.write(self.records(90, 95))
-        self.commit(sink, self.prepare(other, 3))
+        self.commit(sink, self.prepare(other, 3), "out-2")
         sink.roll_back(JOB, UID, 1)
         self.assert_visible(visible, self.records(10, 20) + self.records(90, 95))
         sink.roll_back(JOB, UID, 1)
@@ -207,7 +207,7 @@ class SinkContract:
         """Its name, its operators and its checkpoints are called the same; only the lineage differs."""
         if not sink.commits_on_driver:
             pytest.skip("committables tell the commits of workers apart")
-        for first, lineage in ((0, "one"), (10, "two"), (20, "three")):
+        for first, lineage in ((0, "a1" * 16), (10, "b2" * 16), (20, "c3" * 16)):
             writer = self.open(sink, lineage=lineage)
             writer.write(self.records(first, first + 10))
             self.commit(sink, self.prepare(writer, 1, lineage))

@@ -1,0 +1,305 @@
+"""A sink into a Delta table: one entry of its log for each checkpoint, made by the driver.
+
+Workers write Parquet files into the table's folder, which nobody sees. The driver adds all files of a checkpoint to the
+table in one entry of its log, together with the checkpoint's number under the sink's own name. A commit that is
+repeated finds the number there. Two drivers that commit at the same moment move the same name, and the log lets one of
+them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import deltalake.exceptions
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+
+from moorline.api.sinks import CommitterContext, GlobalCommitter, Sink, SinkContext, SinkWriter
+from moorline.connectors import retry
+from moorline.connectors.delta import statistics
+from moorline.connectors.delta.table import (
+    TableLocation,
+    app_id,
+    arrow_schema,
+    check_against,
+    sink_tag,
+    staged_file,
+    staged_name,
+    unreachable,
+)
+from moorline.connectors.row_tables import RowTables
+from moorline.errors import InvalidArgument, StorageError
+
+#: Rows collected before they become a row group.
+GROUP = 32 * 1024
+#: The folder of a partition without a value, as other writers call it.
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+
+
+class _Committable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A staged file, as plain data: it goes through snapshots."""
+
+    path: str
+    size: int
+    partition: dict[str, str | None]
+    modified_ms: int
+    stats: str
+
+
+class DeltaSink(Sink):
+    """See :func:`moorline.write_delta`."""
+
+    commits_on_driver = True
+
+    def __init__(
+        self, location: TableLocation, schema: pa.Schema | None, partition_by: list[str] | None, patience: float
+    ) -> None:
+        self.location, self.schema, self.partition_by = location, schema, partition_by
+        self.patience = patience
+
+    def __repr__(self) -> str:
+        return f"write_delta({self.location.uri!r})"
+
+    def check(self) -> None:
+        """Compare the table with what is declared; make it, if there is none."""
+        try:
+            table = self.location.find()
+            if table is None and self.schema is None:
+                advice = f"There is no table {self.location.uri}: give the schema= that it is to be made with."
+                raise InvalidArgument("schema", None, advice)
+            if table is None:
+                self.location.create(self.schema, self.partition_by or [])
+                table = self.location.open()
+        except (deltalake.exceptions.DeltaError, OSError) as error:
+            raise unreachable(self.location.uri, "open the table", error) from error
+        check_against(table, self.location.uri, self.schema, self.partition_by)
+
+    def open(self, ctx: SinkContext) -> SinkWriter:
+        """A writer that stages Parquet files in the table's folder."""
+        return _DeltaWriter(self, ctx)
+
+    def open_committer(self, ctx: CommitterContext) -> GlobalCommitter:
+        """The committer, which alone writes to the table's log."""
+        return _DeltaCommitter(self, ctx)
+
+    def roll_back(self, job: str, uid: str, checkpoint: int) -> None:
+        """Take the files of later checkpoints out of the table, and see to it that none of them is added later."""
+        self._retried(lambda: self._roll_back(job, uid, checkpoint), "roll back")
+
+    def _roll_back(self, job: str, uid: str, checkpoint: int) -> None:
+        later = [file for file in self.location.staged(sink_tag(job, uid)) if file.checkpoint > checkpoint]
+        if not later:
+            return
+        table = self.location.open()
+        in_table = _active_files(table)
+        newest = {file.lineage: max(f.checkpoint for f in later if f.lineage == file.lineage) for file in later}
+        known = {lineage: table.transaction_version(app_id(job, uid, lineage)) for lineage in newest}
+        removed = [in_table[file.path] for file in later if file.path in in_table]
+        behind = {line: n for line, n in newest.items() if (version := known[line]) is None or version < n}
+        if not removed and not behind:
+            return
+        # One entry: a driver that is half dead finds the marks moved, or we find its files and start again.
+        _append(table, removed, {app_id(job, uid, line): n for line, n in behind.items()}, _metadata(job, uid))
+        never = [f for f in later if f.path not in in_table and f.checkpoint > (known[f.lineage] or 0)]
+        self.location.remove([file.path for file in never])
+
+    def clean_up(self, job: str, uid: str) -> None:
+        """Remove files that were staged and never became part of the table."""
+        staged = list(self.location.staged(sink_tag(job, uid)))
+        if not staged:
+            return
+        table = self.location.open()
+        # Not all that the table does not name now: it may have named them, and readers of older versions still do.
+        reached = {f.lineage: table.transaction_version(app_id(job, uid, f.lineage)) or 0 for f in staged}
+        self.location.remove([file.path for file in staged if file.checkpoint > reached[file.lineage]])
+
+    def _retried(self, work: Any, operation: str) -> None:
+        try:
+            retry.call(work, _can_pass, self.patience)
+        except (deltalake.exceptions.DeltaError, OSError) as error:
+            raise unreachable(self.location.uri, operation, error) from error
+
+
+def _can_pass(error: Exception) -> bool:
+    """Another writer was quicker, or the storage is away for a moment. What the table refuses it refuses again."""
+    refused = (deltalake.exceptions.SchemaMismatchError, deltalake.exceptions.DeltaProtocolError, FileNotFoundError)
+    return isinstance(error, (deltalake.exceptions.DeltaError, OSError)) and not isinstance(error, refused)
+
+
+class _DeltaCommitter(GlobalCommitter):
+    def __init__(self, sink: DeltaSink, ctx: CommitterContext) -> None:
+        self._sink, self._ctx = sink, ctx
+
+    def commit(self, lineage: str, checkpoint: int, committables: list[Any]) -> None:
+        files = [self._checked(committable, lineage, checkpoint) for committable in committables]
+        self._sink._retried(lambda: self._commit(lineage, checkpoint, files), f"commit checkpoint {checkpoint} to")
+
+    def _commit(self, lineage: str, checkpoint: int, files: list[_Committable]) -> None:
+        ctx, table = self._ctx, self._sink.location.open()
+        mark = app_id(ctx.job, ctx.uid, lineage)
+        reached = table.transaction_version(mark)
+        if reached is not None and reached >= checkpoint:
+            return
+        added = [AddAction(f.path, f.size, f.partition, f.modified_ms, True, f.stats) for f in files]
+        _append(table, added, {mark: checkpoint}, _metadata(ctx.job, ctx.uid, checkpoint))
+
+    def _checked(self, committable: Any, lineage: str, checkpoint: int) -> _Committable:
+        try:
+            file = msgspec.convert(committable, _Committable)
+        except msgspec.ValidationError as error:
+            raise self._strange(committable, str(error)) from None
+        # Names from a snapshot are data, and data must not reach out of the folder.
+        named = staged_file(file.path)
+        if named is None or ".." in file.path.split("/") or file.path.startswith("/"):
+            raise self._strange(committable, "it is not a file that was staged here")
+        if (named.sink, named.checkpoint) != (sink_tag(self._ctx.job, self._ctx.uid), checkpoint):
+            raise self._strange(committable, f"it was not staged for checkpoint {checkpoint} of this sink")
+        return file
+
+    def _strange(self, committable: Any, cause: str) -> StorageError:
+        return StorageError(self._sink.location.uri, "commit to", f"{committable!r:.200}: {cause}", can_pass=False)
+
+
+def _append(table: DeltaTable, actions: list[Any], marks: dict[str, int], metadata: dict[str, str]) -> None:
+    """One entry of the table's log."""
+    transactions = [Transaction(name, version) for name, version in marks.items()]
+    table.create_write_transaction(
+        actions,
+        "append",
+        table.schema(),
+        partition_by=list(table.metadata().partition_columns),
+        commit_properties=CommitProperties(custom_metadata=metadata, app_transactions=transactions),
+    )
+
+
+def _metadata(job: str, uid: str, checkpoint: int | None = None) -> dict[str, str]:
+    """What the table's history shows to people."""
+    shown = {"moorline.job": job, "moorline.sink": uid}
+    return shown if checkpoint is None else {**shown, "moorline.checkpoint": str(checkpoint)}
+
+
+def _active_files(table: DeltaTable) -> dict[str, RemoveAction]:
+    """The files of the table, each with what takes it out of it."""
+    now = int(time.time() * 1000)
+    found = {}
+    for row in pa.table(table.get_add_actions()).to_pylist():
+        partition = {name: _as_text(value) for name, value in (row.get("partition") or {}).items()}
+        found[row["path"]] = RemoveAction(
+            path=row["path"],
+            deletion_timestamp=now,
+            data_change=True,
+            partition_values=partition,
+            size=row["size_bytes"],
+        )
+    return found
+
+
+class _OpenFile:
+    """A file that is being written, out of sight."""
+
+    def __init__(self, location: TableLocation, partition: dict[str, str | None], schema: pa.Schema) -> None:
+        self._location, self._partition = location, partition
+        self._temporary, self._file = location.begin()
+        self._metadata: list[pq.FileMetaData] = []
+        self._writer = pq.ParquetWriter(self._file, schema, compression="zstd", metadata_collector=self._metadata)
+
+    def write(self, table: pa.Table) -> None:
+        """Append a row group."""
+        self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
+
+    def stage(self, name: str) -> _Committable:
+        """Make it whole and durable, under its final name."""
+        self._writer.close()
+        folders = [f"{column}={_in_path(value)}" for column, value in self._partition.items()]
+        path = "/".join([*folders, name])
+        size = self._location.place(self._temporary, self._file, path)
+        stats = statistics.of_file(self._metadata[0])
+        return _Committable(path, size, self._partition, int(time.time() * 1000), stats)
+
+    def discard(self) -> None:
+        """Give it up."""
+        self._file.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self._temporary)
+
+
+class _DeltaWriter(SinkWriter):
+    def __init__(self, sink: DeltaSink, ctx: SinkContext) -> None:
+        self._location, self._ctx = sink.location, ctx
+        table = sink.location.open()
+        schema = arrow_schema(table)
+        if sink.schema is not None:
+            schema = pa.schema([field for field in schema if field.name in sink.schema.names])
+        self._partition_by = list(table.metadata().partition_columns)
+        self._tables = RowTables(sink.location.uri, schema, "write_delta")
+        self._in_files = pa.schema([field for field in schema if field.name not in self._partition_by])
+        self._rows: list[Any] = []
+        #: By partition.
+        self._open: dict[tuple[Any, ...], _OpenFile] = {}
+
+    def write(self, records: list[Any]) -> None:
+        self._rows += records
+        if len(self._rows) >= GROUP:
+            self._write_group()
+
+    def prepare(self, checkpoint: int) -> list[Any]:
+        if self._rows:
+            self._write_group()
+        ctx, staged = self._ctx, []
+        for partition in list(self._open):
+            name = staged_name(sink_tag(ctx.job, ctx.uid), ctx.lineage, checkpoint, ctx.subtask)
+            staged.append(msgspec.to_builtins(self._open.pop(partition).stage(name)))
+        return staged
+
+    def close(self) -> None:
+        for opened in self._open.values():
+            opened.discard()
+        self._open = {}
+
+    def _write_group(self) -> None:
+        rows, self._rows = self._rows, []
+        table = self._tables.table(rows)
+        for values, part in _partitions(table, self._partition_by):
+            if values not in self._open:
+                partition = dict(zip(self._partition_by, map(_as_text, values)))
+                self._open[values] = _OpenFile(self._location, partition, self._in_files)
+            self._open[values].write(part.select(self._in_files.names))
+
+
+def _partitions(table: pa.Table, columns: list[str]) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
+    """The rows of each partition, with its values."""
+    if not columns:
+        yield (), table
+        return
+    numbered = table.append_column("#row", pa.array(range(table.num_rows), pa.int64()))
+    grouped = numbered.group_by(columns).aggregate([("#row", "list")])
+    for row in grouped.to_pylist():
+        yield tuple(row[column] for column in columns), table.take(pa.array(row["#row_list"], pa.int64()))
+
+
+def _as_text(value: Any) -> str | None:
+    """A partition's value, as the table's log has it."""
+    match value:
+        case None:
+            return None
+        case bool():
+            return "true" if value else "false"
+        case datetime():
+            return (value.astimezone(UTC) if value.tzinfo else value).strftime("%Y-%m-%d %H:%M:%S.%f")
+        case bytes():
+            raise InvalidArgument("partition_by", value, "A table cannot be partitioned by bytes.")
+    return str(value)
+
+
+def _in_path(text: str | None) -> str:
+    """A name for people: the value itself is in the table's log."""
+    return NULL_PARTITION if text is None else re.sub(r"[^A-Za-z0-9_.-]", "_", text)[:48] or "_"
