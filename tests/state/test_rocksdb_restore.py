@@ -1,11 +1,7 @@
-"""From files to a database again: at another parallelism, from rows, with other types, and from damaged files."""
-
-import random
-from dataclasses import dataclass
+"""From files to a database again: at another parallelism, and from rows and to them."""
 
 import pyarrow as pa
 import pytest
-import rocksdict
 from rocksdb_worlds import EVERYTHING, new_world
 
 from moorline.api.state.descriptors import (
@@ -15,11 +11,8 @@ from moorline.api.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from moorline.errors import SnapshotCorrupt, StateIncompatible
 from moorline.model import keys
 from moorline.model.key_groups import owned, owner
-from moorline.model.type_tree.tree import INT
-from moorline.state.backend import RestoredFiles
 from moorline.state.heap.backend import HeapBackend
 from moorline.state.rocksdb.checkpoints.export import read_native
 from moorline.testing.contracts.backend.base import (
@@ -258,158 +251,3 @@ def test_dicts_can_be_read_from_files_too(world, tmp_path):
     found = read(native.checkpoint()[0], tmp_path / "scratch")
     for part in full.checkpoint():
         assert found[part.handle.state].equals(pa.concat_tables(part.tables))
-
-
-# --- other types --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Old:
-    total: int
-
-
-@dataclass(frozen=True)
-class New:
-    total: int
-    note: str = "none"
-
-
-@pytest.mark.parametrize("incremental", [True, False], ids=["files", "rows"])
-def test_a_field_with_a_default_can_be_added(world, incremental):
-    subtask = world.start(
-        ValueStateDescriptor("sums", Old), MapStateDescriptor("map", int, Old), incremental=incremental
-    )
-    for key in range(100):
-        subtask.at(key)
-        subtask.states[0].update(Old(key)), subtask.states[1].put(key, Old(key))
-    descriptors = ValueStateDescriptor("sums", New), MapStateDescriptor("map", float, New)
-    again = world.start(*descriptors, restored=subtask.checkpoint(), incremental=incremental)
-    assert again.held(0, range(100)) == {n: New(n) for n in range(100)}
-    assert again.held(1, range(100)) == {n: {n: New(n)} for n in range(100)}
-    once_more = world.start(*descriptors, restored=again.checkpoint())
-    assert once_more.held(0, range(100)) == {n: New(n) for n in range(100)}
-    once_more.at(5)
-    assert [type(k) for k in once_more.states[1].keys()] == [float]  # noqa: SIM118
-
-
-def test_migrate_makes_todays_values_and_keeps_their_stamps(world):
-    subtask = world.start(ValueStateDescriptor("sums", int, ttl="1h"))
-    subtask.at("a")
-    subtask.states[0].update(5)
-    parts = subtask.checkpoint()
-    again = world.start(ValueStateDescriptor("sums", str, ttl="1h", migrate=lambda n: f"n={n}"), restored=parts)
-    assert again.held(0, "a") == {"a": "n=5"}
-
-
-def test_a_migration_that_fails_names_the_state_and_leaves_the_checkpoint_alone(world):
-    subtask = world.start(ValueStateDescriptor("sums", int))
-    subtask.at("a")
-    subtask.states[0].update(5)
-    parts = subtask.checkpoint()
-    with pytest.raises(StateIncompatible, match="sums"):
-        world.start(ValueStateDescriptor("sums", str, migrate=lambda n: 1 / 0), restored=parts)
-    assert world.start(ValueStateDescriptor("sums", int), restored=parts).held(0, "a") == {"a": 5}
-
-
-@pytest.mark.parametrize("incremental", [True, False], ids=["files", "rows"])
-def test_a_state_of_another_kind_is_refused(world, incremental):
-    subtask = world.start(TEXT, incremental=incremental)
-    subtask.at("a")
-    subtask.states[0].update("x")
-    parts = subtask.checkpoint()
-    with pytest.raises(StateIncompatible, match="value of str and is now declared as list of str"):
-        world.start(ListStateDescriptor("text", str), restored=parts)
-    with pytest.raises(StateIncompatible, match="for each window"):
-        world.start(windows=[TEXT], restored=parts)
-
-
-@pytest.mark.parametrize("incremental", [True, False], ids=["files", "rows"])
-def test_a_state_that_is_not_declared_any_more_is_dropped_only_if_that_is_allowed(world, incremental):
-    subtask = world.start(TEXT, ValueStateDescriptor("other", int), incremental=incremental)
-    subtask.at("a")
-    subtask.states[0].update("x"), subtask.states[1].update(1)
-    parts = subtask.checkpoint()
-    with pytest.raises(StateIncompatible, match=r"other.*no such state"):
-        world.start(TEXT, restored=parts)
-    for allowed in (frozenset({"other"}), None):
-        world.options["allow_dropped"] = allowed
-        again = world.start(TEXT, restored=parts)
-        assert again.held(0, "a") == {"a": "x"}
-        world.options["allow_dropped"] = frozenset()
-        assert world.start(TEXT, restored=again.checkpoint()).held(0, "a") == {"a": "x"}
-
-
-# --- damage -------------------------------------------------------------------------------------
-
-
-def native_part(world):
-    subtask = world.start(TEXT)
-    for key in range(2000):
-        subtask.at(key)
-        subtask.states[0].update(random.randbytes(50).hex())
-    (part,) = subtask.checkpoint()
-    return part
-
-
-def restored_with(world, handle, fetch):
-    world._mine = EVERYTHING
-    backend = world.make_backend("op", MAX_PARALLELISM)
-    backend.restore([RestoredFiles(handle, fetch)])
-    state = backend.bind(TEXT)
-    for key in range(2000):
-        backend.prefetch([key])
-        backend.current.key = key
-        state.value()
-
-
-@pytest.mark.parametrize("which", ["sst", "MANIFEST", "CURRENT"])
-@pytest.mark.parametrize("how", ["missing", "cut", "flipped"])
-def test_a_damaged_file_is_found_and_named_as_damage(world, which, how):
-    part = native_part(world)
-
-    def fetch(folder):
-        part.restored(EVERYTHING).fetch(folder)
-        (path,) = (p for p in folder.iterdir() if which in p.name)
-        data = bytearray(path.read_bytes())
-        if how == "missing":
-            path.unlink()
-        elif how == "cut":
-            path.write_bytes(data[: len(data) // 2])
-        else:
-            data[len(data) // 2] ^= 255
-            path.write_bytes(data)
-
-    with pytest.raises(SnapshotCorrupt):
-        restored_with(world, part.handle, fetch)
-
-
-def test_a_database_with_other_states_than_its_manifest_says_is_refused(world, tmp_path):
-    part = native_part(world)
-    (stored,) = part.handle.states
-    for said in (
-        [],
-        [stored._replace(kind="list")],
-        [stored._replace(type=INT)],
-        [*part.handle.states, stored._replace(name="more")],
-    ):
-        with pytest.raises(SnapshotCorrupt, match="the database has the states"):
-            list(read_native(part.restored(EVERYTHING).fetch, tmp_path / "scratch", EVERYTHING, expected=said))
-
-
-def test_a_database_that_is_not_ours_is_refused(world, tmp_path):
-    options = rocksdict.Options(raw_mode=True)
-    options.create_if_missing(True)
-    db = rocksdict.Rdict(str(tmp_path / "foreign"), options)
-    db[b"key"] = b"value"
-    rocksdict.Checkpoint(db).create_checkpoint(str(tmp_path / "copy"))
-    db.close()
-    part = native_part(world)
-
-    def fetch(folder):
-        for path in (tmp_path / "copy").iterdir():
-            (folder / path.name).write_bytes(path.read_bytes())
-        for file in part.handle.files:
-            (folder / file.name).touch()
-
-    with pytest.raises(SnapshotCorrupt):
-        restored_with(world, part.handle, fetch)

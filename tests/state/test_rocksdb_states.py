@@ -1,6 +1,5 @@
-"""What the RocksDB backend does beyond the contract: values, large maps and lists, odd map keys, sweeping."""
+"""What the RocksDB backend does beyond the contract: values, large maps and lists, odd map keys."""
 
-import random
 from datetime import timedelta
 from decimal import Decimal
 from enum import Enum
@@ -13,8 +12,6 @@ from thoroughness import examples
 
 from moorline.api.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from moorline.errors import StateTypeMismatch
-from moorline.state.backend import OperatorClock
-from moorline.state.rocksdb import sweep as rocksdb_sweep
 from moorline.state.rocksdb.maps import MapKeys
 from moorline.state.types.leaf import LEAVES, PLAIN
 from moorline.testing.contracts.backend.base import Basket
@@ -153,6 +150,26 @@ def test_a_batch_that_writes_more_than_there_is_room_for_is_written_on_the_way(w
     assert len(subtask.states[0].get()) == len(subtask.states[1]) == 5000
 
 
+@pytest.mark.parametrize("kind", ["value", "list", "map"])
+def test_the_keys_of_a_large_state_are_counted_by_a_sample_however_many_rows_they_have(world, kind):
+    descriptor = {
+        "value": ValueStateDescriptor("state", int),
+        "list": ListStateDescriptor("state", int),
+        "map": MapStateDescriptor("state", int, int),
+    }[kind]
+    subtask = world.start(descriptor)
+    backend, (state,) = subtask.backend, subtask.states
+    for turn in range(5):
+        for first in range(0, 20_000, 1_000):
+            backend.prefetch(range(first, first + 1_000))
+            for key in range(first, first + 1_000):
+                backend.current.key = key
+                state.update(turn) if kind == "value" else state.add(turn) if kind == "list" else state.put(turn, 1)
+            backend.flush()
+    assert backend.database.store.estimated_rows() > 60_000, "rows and their versions, not keys"
+    assert 0.8 * 20_000 < backend.entries() < 1.2 * 20_000
+
+
 # --- map keys -----------------------------------------------------------------------------------
 
 
@@ -272,150 +289,3 @@ def test_states_are_what_dicts_would_be(operations):
             again.at(key)
             value, mutable, listed, mapped = again.states
             assert [value.value(), mutable.value(), listed.get(), dict(mapped.items())] == was
-
-
-# --- sweeping -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["value", "list", "map"])
-def test_after_one_round_everything_that_was_expired_is_gone(world, kind, monkeypatch):
-    monkeypatch.setattr(rocksdb_sweep, "MOST_ROWS", 50)
-    moment = OperatorClock()
-    moment.processing_ms = 1_000_000
-    descriptor = {
-        "value": ValueStateDescriptor("state", int, ttl="1s"),
-        "list": ListStateDescriptor("state", int, ttl="1s"),
-        "map": MapStateDescriptor("state", int, int, ttl="1s"),
-    }[kind]
-    subtask = world.start(descriptor, moment=moment)
-    backend, (state,) = subtask.backend, subtask.states
-
-    def batch(keys):
-        backend.prefetch(keys)
-        for key in keys:
-            backend.current.key = key
-            state.update(1) if kind == "value" else state.add(1) if kind == "list" else state.put(1, 1)
-        backend.flush()
-
-    batch(range(500))
-    moment.processing_ms += 1_000
-    rounds = 0
-    while backend.entries() > 100:
-        # The same keys again and again: nobody asks for the others.
-        batch(range(1000, 1100))
-        rounds += 1
-        assert rounds < 40
-    assert sorted(backend.keys("state")) == list(range(1000, 1100))
-    assert rounds >= 600 // 50 - 2
-
-
-def test_a_row_that_was_written_in_the_same_batch_is_not_swept(world):
-    moment = OperatorClock()
-    moment.processing_ms = 1_000_000
-    subtask = world.start(ValueStateDescriptor("state", int, ttl="1s"), moment=moment)
-    backend, (state,) = subtask.backend, subtask.states
-    for turn in range(5):
-        backend.prefetch(range(100))
-        for key in range(100):
-            backend.current.key = key
-            state.update(turn)
-        backend.flush()
-        moment.processing_ms += 600  # twice as long as the rest between rounds: every batch looks at every row
-    assert backend.entries() == 100
-
-
-@pytest.mark.parametrize("kind", ["value", "list", "map"])
-def test_the_keys_of_a_large_state_are_counted_by_a_sample_however_many_rows_they_have(world, kind):
-    descriptor = {
-        "value": ValueStateDescriptor("state", int),
-        "list": ListStateDescriptor("state", int),
-        "map": MapStateDescriptor("state", int, int),
-    }[kind]
-    subtask = world.start(descriptor)
-    backend, (state,) = subtask.backend, subtask.states
-    for turn in range(5):
-        for first in range(0, 20_000, 1_000):
-            backend.prefetch(range(first, first + 1_000))
-            for key in range(first, first + 1_000):
-                backend.current.key = key
-                state.update(turn) if kind == "value" else state.add(turn) if kind == "list" else state.put(turn, 1)
-            backend.flush()
-    assert backend.database.store.estimated_rows() > 60_000, "rows and their versions, not keys"
-    assert 0.8 * 20_000 < backend.entries() < 1.2 * 20_000
-
-
-# --- timers -------------------------------------------------------------------------------------
-
-TIMERS = st.lists(
-    st.tuples(
-        st.sampled_from(["register", "register", "delete", "pop", "next", "of_key", "flush"]),
-        st.integers(0, 12),
-        st.sampled_from(["a", "b", "c"]),
-        st.sampled_from([None, None, (0, 5)]),
-    ),
-    max_size=60,
-)
-
-
-@settings(max_examples=examples(150), deadline=None)
-@given(operations=TIMERS)
-def test_timers_are_what_a_set_would_be_however_small_the_head(operations):
-    with pytest.MonkeyPatch.context() as patch, new_world(memory_budget=1 << 20) as world:
-        patch.setattr("moorline.state.rocksdb.timers.HEAD", 2)
-        subtask = world.start(timers=["event"])
-        (timers,) = subtask.timers
-        model: set = set()
-        for operation, time, key, namespace in operations:
-            match operation:
-                case "register":
-                    timers.register(time, key, namespace)
-                    model.add((time, key, namespace))
-                case "delete":
-                    timers.delete(time, key, namespace)
-                    model.discard((time, key, namespace))
-                case "pop":
-                    found = timers.pop_due(time)
-                    due = [timer for timer in model if timer[0] <= time]
-                    assert (found is None) == (not due)
-                    if found is not None:
-                        assert found in model and found[0] == min(t for t, _, _ in due)
-                        model.remove(found)
-                case "next":
-                    assert timers.next_time() == min((t for t, _, _ in model), default=None)
-                case "of_key":
-                    found = timers.of_key(key)
-                    assert [t for t, _ in found] == sorted(t for t, _ in found)
-                    assert set(found) == {(t, n) for t, k, n in model if k == key}
-                case "flush":
-                    subtask.at(key)
-        again = world.start(timers=["event"], restored=subtask.checkpoint())
-        left = set()
-        while (timer := again.timers[0].pop_due(100)) is not None:
-            left.add(timer)
-        assert left == model
-
-
-def test_more_timers_than_the_head_holds_fire_in_order(world):
-    subtask = world.start(timers=["event"])
-    (timers,) = subtask.timers
-    numbers = list(range(20_000))
-    random.Random(3).shuffle(numbers)
-    for n in numbers:
-        timers.register(n, f"k{n % 50}")
-    assert len(timers._head) <= 4 * 4096 + 1
-    fired = []
-    while (timer := timers.pop_due(1 << 40)) is not None:
-        fired.append(timer[0])
-    assert fired == list(range(20_000))
-    assert timers.next_time() is None
-    subtask.backend.flush()
-    assert subtask.backend.database.store.get(b"") is None
-
-
-def test_a_timer_that_comes_and_goes_in_a_batch_writes_nothing(world):
-    subtask = world.start(timers=["event"])
-    (timers,) = subtask.timers
-    assert timers.next_time() is None
-    timers.register(5, "a")
-    timers.delete(5, "a")
-    assert timers._waiting == {}
