@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_keys import Account, Colour, Level, Name, Point, Purse, all_keys, are_one_in_a_dict, clashing
+from key_samples import Account, Colour, Level, Name, Point, Purse, all_keys, are_one_in_a_dict, clashing
 from thoroughness import examples
 
 from moorline.errors import KeyClassesClash, KeyClassUnknown
