@@ -27,15 +27,18 @@ from moorline.model.manifest import Manifest, OperatorEntry
 from moorline.model.times import MAX_TIME
 from moorline.model.wire.deployment import Deployment, OperatorRestore
 from moorline.model.wire.elements import Barrier
+from moorline.model.wire.messages import AddSplits, Order
 from moorline.protocol.lowering import lower
 from moorline.protocol.redistribution import key_groups_of, redistribute
 from moorline.state.backend import NO_KEY
 from moorline.storage.stores.memory import MemoryStore
 from moorline.subtask.environment import Environment
+from moorline.subtask.operators.source import ReadingOperator
 from moorline.subtask.snapshot.capture import done
 from moorline.subtask.snapshot.writer import Writer
 from moorline.testing.clock import ManualClock
 from moorline.testing.harness_graph import graph_of, kind_of, step_of
+from moorline.testing.harness_splits import HarnessSplits
 from moorline.testing.harness_subtasks import HarnessSubtask
 
 #: So long a source may give nothing before :meth:`OperatorHarness.read` gives up.
@@ -181,10 +184,14 @@ class OperatorHarness:
         return self.watermark(MAX_TIME)
 
     def read(self, at_least: int = 1) -> list[Any]:
-        """The next records of a source: at least so many, unless it ends before. 0: those that it has just now."""
+        """The next records of a source: at least so many, unless it ends before. 0: those that it has just now.
+
+        An enumerator looks for splits first, if the harness's clock says that its interval is over.
+        """
         out: list[Any] = []
         patience = time.monotonic() + READ_SECONDS
         while True:
+            self._splits.look(self.clock.now_ms())
             new = self._each(self._open, lambda subtask: subtask.read())
             out += new
             if len(out) >= at_least or all(subtask.has_ended for subtask in self._open):
@@ -263,7 +270,12 @@ class OperatorHarness:
         operator = self._subtasks[0].operator.operator
         rekey = operator.options.get("rekey")
         entry = OperatorEntry(
-            operator.uid, operator.name, len(handles), self._max_parallelism, handles, rekey.name if rekey else ""
+            operator.uid,
+            operator.name,
+            len(handles),
+            self._max_parallelism,
+            self._splits.with_states(handles),
+            rekey.name if rekey else "",
         )
         manifest = Manifest("harness", self._attempt, self._checkpoint, self.clock.now_ms(), [entry])
         return HarnessSnapshot(manifest, self._store)
@@ -290,6 +302,7 @@ class OperatorHarness:
 
     def close(self) -> None:
         """Close the function. State can still be looked at."""
+        self._splits.close()
         open_ones = list(self._open)
         while self._open:
             self._open.pop(0).operator.close()
@@ -336,6 +349,13 @@ class OperatorHarness:
             subtask = HarnessSubtask(deployment, uid, index, environment, checks_reuse)
             self._subtasks.append(subtask)
             self._open.append(subtask)
+        taken = None if snapshot is None else (snapshot.manifest, snapshot.store)
+        self._splits = HarnessSplits(deployment, taken, self._order)
+
+    def _order(self, subtask: SubtaskId, order: Order) -> None:
+        source = self._subtasks[subtask.index].operator
+        assert isinstance(source, ReadingOperator) and isinstance(order, AddSplits)
+        source.add_splits(order)
 
     def _owner(self, record: Any, side: int = 0) -> int:
         count = len(self._subtasks)
