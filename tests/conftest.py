@@ -8,6 +8,7 @@ import os
 import sys
 
 import pytest
+import real_servers
 from hypothesis import HealthCheck, settings
 from thoroughness import examples
 
@@ -49,6 +50,14 @@ def spark():
     )
     yield session
     session.stop()
+
+
+def pytest_sessionstart(session):
+    """Install servers while the first tests run, if there are to be several workers and tests that need them."""
+    config = session.config
+    is_worker = hasattr(config, "workerinput")
+    if not is_worker and getattr(config.option, "numprocesses", None) and "not server" not in config.option.markexpr:
+        real_servers.install_ahead()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by markers, and before xdist looks for groups

@@ -9,6 +9,7 @@ made of pin versions of packages that the rest should be free to choose.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -165,9 +166,13 @@ def install(package: str, find: Callable[[], T]) -> T:
 
 
 def _moto() -> Path:
+    """Moto's server, installed if it is not there. Several processes may want it at the same moment."""
+    _SERVERS.mkdir(exist_ok=True)
     found = _SERVERS / "moto" / "bin" / "moto_server"
-    if not found.exists():
-        _SERVERS.mkdir(exist_ok=True)
+    with open(_SERVERS / "moto.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if found.exists():
+            return found
         pip = [str(_SERVERS / "moto" / "bin" / "pip"), "install", "-q", "moto[server]>=5.2", "s3fs"]
         for command in ([sys.executable, "-m", "venv", str(_SERVERS / "moto")], pip):
             done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -175,6 +180,12 @@ def _moto() -> Path:
                 shutil.rmtree(_SERVERS / "moto", ignore_errors=True)
                 pytest.fail(f"these tests need moto's server, an S3 for tests: {' '.join(command)}\n{done.stderr}")
     return found
+
+
+def install_ahead() -> subprocess.Popen[bytes]:
+    """Have another process install what is not there, before the first test needs it."""
+    work = "import real_servers; real_servers._moto()"
+    return subprocess.Popen([sys.executable, "-c", work], cwd=Path(__file__).parent, stderr=subprocess.DEVNULL)
 
 
 def s3fs_packages() -> str:
