@@ -8,6 +8,7 @@ import pytest
 from driver_worlds import World, small_job
 
 import moorline as mo
+from moorline.driver.attempts.progress import progress_of
 from moorline.model.connector_states import COMMITTABLES, GLOBAL_COMMITTABLES
 from moorline.model.manifest import ElementsHandle, OperatorHandles
 from moorline.model.wire.messages import Acknowledged, Confirm
@@ -84,6 +85,7 @@ def test_a_checkpoint_is_confirmed_when_its_commit_is_done(table):
     staged(w, due(w), (1, "x"))
     assert w.manifests() == [1]
     assert (table.commits, w.cluster.take(Confirm)) == ([], [])
+    assert progress_of(w.supervision.running)["uncommitted"] == {"out": [1]}
     w.cluster.do_work()
     assert table.commits == [(1, ["x"])]
     assert table.lineages == [w.deployment.lineage]

@@ -14,10 +14,17 @@ _SUMS = ("records_in", "records_out", "keys", "held_bytes", "busy", "held_back",
 
 
 def progress_of(attempt: RunningAttempt | None) -> dict[str, Any]:
-    """Records in and out per operator, how it has spent its time, how many keys have state, who does not move on."""
+    """Records in and out per operator, how it has spent its time, how many keys have state, what waits."""
     if attempt is None:
-        restored = {"read_bytes": 0, "snapshot_bytes": 0}
-        return {"operators": {}, "records_in": 0, "keys": 0, "restored": restored, "counters": {}, "stalled": {}}
+        return {
+            "operators": {},
+            "records_in": 0,
+            "keys": 0,
+            "restored": {"read_bytes": 0, "snapshot_bytes": 0},
+            "counters": {},
+            "stalled": {},
+            "uncommitted": {},
+        }
     plan, reports = attempt.deployment.plan, dict(attempt.progress)
     operators: dict[str, dict[str, Any]] = {}
     for subtask, report in reports.items():
@@ -40,6 +47,9 @@ def progress_of(attempt: RunningAttempt | None) -> dict[str, Any]:
         spent = max(1, sums["busy"] + sums["held_back"] + sums["idle"])
         for share in ("busy", "held_back", "idle"):
             sums[share] = round(sums[share] / spent, 3)
+    uncommitted: dict[str, list[int]] = {}
+    for batch in attempt.checkpoints.commits.pending:
+        uncommitted.setdefault(batch.uid, []).append(batch.checkpoint)
     sources = {plan.vertices[s.vertex].operators[0] for s in plan.source_subtasks()}
     return {
         "operators": operators,
@@ -55,4 +65,5 @@ def progress_of(attempt: RunningAttempt | None) -> dict[str, Any]:
             for subtask, report in reports.items()
             if report.stalled_ms
         },
+        "uncommitted": uncommitted,
     }

@@ -95,7 +95,7 @@ class AttemptCommits:
 
     @property
     def pending(self) -> list[Batch]:
-        """The batches that are not committed yet, the one in progress first."""
+        """The batches that are not committed yet, the one in progress first. Other threads may ask."""
         return sorted(self._staged)
 
     def restored(self, committables: Committables) -> None:
