@@ -91,6 +91,7 @@ from moorline.api.windows.triggers import (
     TriggerResult,
 )
 from moorline.connectors.collect import collect
+from moorline.connectors.delta.read import read_delta
 from moorline.connectors.delta.write import write_delta
 from moorline.connectors.files.broken import BrokenRecord
 from moorline.connectors.files.sink import write_files
@@ -275,6 +276,7 @@ __all__ = [
     "postgres_state",
     "print",
     "query_snapshot",
+    "read_delta",
     "read_files",
     "read_snapshot",
     "redis_state",

@@ -8,6 +8,7 @@ True
 """
 
 from moorline.connectors.collect import collect
+from moorline.connectors.delta.read import read_delta
 from moorline.connectors.delta.write import write_delta
 from moorline.connectors.files.broken import BrokenRecord
 from moorline.connectors.files.sink import write_files
@@ -29,6 +30,7 @@ __all__ = [
     "memory_state",
     "postgres_state",
     "print",
+    "read_delta",
     "read_files",
     "redis_state",
     "write_delta",

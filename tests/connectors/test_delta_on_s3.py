@@ -7,12 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from real_servers import SECRET, S3Server, s3_server  # noqa: F401
 
 import moorline as mo
 from moorline.api.sinks import CommitterContext, SinkContext
 from moorline.connectors.delta.table import sink_tag
+from moorline.testing import OperatorHarness
 
 SCHEMA = pa.schema([("number", pa.int64()), ("day", pa.string())])
 LINE = "cd" * 16
@@ -64,3 +65,17 @@ def test_records_are_committed_once_and_taken_back(table):
     sink.clean_up("job", "out")
     left = {file.checkpoint for file in sink.location.staged(sink_tag("job", "out"))}
     assert left == {1, 2}, "what was in the table once is left to those who read older versions of it"
+
+
+def test_a_table_in_a_bucket_is_read(table):
+    uri, options = table
+    rows = [{"number": n, "day": f"d{n % 3}"} for n in range(50)]
+    write_deltalake(uri, pa.Table.from_pylist(rows), partition_by=["day"], storage_options=options)
+    source = mo.read_delta(uri, follow=True, interval="1s", storage_options=options)
+    source.check()
+    with OperatorHarness.of(lambda job: job.source(source, uid="table"), inputs=0, parallelism=2) as reading:
+        found = reading.read(50)
+        write_deltalake(uri, pa.table({"number": [50], "day": ["d0"]}), mode="append", storage_options=options)
+        reading.advance_clock(1_000)
+        found += reading.read(1)
+    assert sorted(row["number"] for row in found) == list(range(51))

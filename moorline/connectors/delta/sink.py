@@ -13,7 +13,6 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 import deltalake.exceptions
@@ -26,6 +25,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 from moorline.api.sinks import CommitterContext, GlobalCommitter, Sink, SinkContext, SinkWriter
 from moorline.connectors import retry
 from moorline.connectors.delta import statistics
+from moorline.connectors.delta.partitions import partition_text
 from moorline.connectors.delta.table import (
     TableLocation,
     app_id,
@@ -192,7 +192,7 @@ def _active_files(table: DeltaTable) -> dict[str, RemoveAction]:
     now = int(time.time() * 1000)
     found = {}
     for row in pa.table(table.get_add_actions()).to_pylist():
-        partition = {name: _as_text(value) for name, value in (row.get("partition") or {}).items()}
+        partition = {name: partition_text(value) for name, value in (row.get("partition") or {}).items()}
         found[row["path"]] = RemoveAction(
             path=row["path"],
             deletion_timestamp=now,
@@ -270,7 +270,7 @@ class _DeltaWriter(SinkWriter):
         table = self._tables.table(rows)
         for values, part in _partitions(table, self._partition_by):
             if values not in self._open:
-                partition = dict(zip(self._partition_by, map(_as_text, values)))
+                partition = dict(zip(self._partition_by, map(partition_text, values)))
                 self._open[values] = _OpenFile(self._location, partition, self._in_files)
             self._open[values].write(part.select(self._in_files.names))
 
@@ -284,20 +284,6 @@ def _partitions(table: pa.Table, columns: list[str]) -> Iterator[tuple[tuple[Any
     grouped = numbered.group_by(columns).aggregate([("#row", "list")])
     for row in grouped.to_pylist():
         yield tuple(row[column] for column in columns), table.take(pa.array(row["#row_list"], pa.int64()))
-
-
-def _as_text(value: Any) -> str | None:
-    """A partition's value, as the table's log has it."""
-    match value:
-        case None:
-            return None
-        case bool():
-            return "true" if value else "false"
-        case datetime():
-            return (value.astimezone(UTC) if value.tzinfo else value).strftime("%Y-%m-%d %H:%M:%S.%f")
-        case bytes():
-            raise InvalidArgument("partition_by", value, "A table cannot be partitioned by bytes.")
-    return str(value)
 
 
 def _in_path(text: str | None) -> str:

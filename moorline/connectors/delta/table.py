@@ -138,6 +138,15 @@ class TableLocation:
         sync_folder(os.path.dirname(full))
         return size
 
+    def read(self, path: str) -> bytes:
+        """All of a small file. Raises FileNotFoundError."""
+        with self.open_file(path) as file:
+            return bytes(file.read())
+
+    def open_file(self, path: str) -> pa.NativeFile:
+        """A file of the table, to be read at any place."""
+        return self._filesystem().open_input_file(os.path.join(self._root, path) if self._root else path)
+
     def staged(self, sink: str) -> Iterator[StagedFile]:
         """The files of a sink that are there, whether the log names them or not."""
         for info in self._filesystem().get_file_info(FileSelector(self._root, allow_not_found=True, recursive=True)):
