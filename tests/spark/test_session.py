@@ -225,12 +225,18 @@ def test_other_work_of_many_small_tasks_in_the_same_session_is_done(spark):
 
 
 @pytest.mark.parametrize("is_pipelined", [True, False])
-def test_a_worker_says_that_it_is_free_after_a_wait_if_input_is_pipelined(monkeypatch, is_pipelined):
+@pytest.mark.parametrize("wanted", [0.1, 12])
+def test_a_worker_says_that_it_is_free_after_a_wait_if_input_is_pipelined(monkeypatch, is_pipelined, wanted):
     told = []
     monkeypatch.setattr(daemon, "_main", lambda infile, outfile: told.append("the task is over"))
     monkeypatch.setattr(daemon.time, "sleep", lambda seconds: told.append(seconds))
+    monkeypatch.setattr(daemon, "wanted_cores", lambda: wanted * os.cpu_count())
     monkeypatch.delenv("SPARK_PIPELINED_UDF", raising=False)
     if is_pipelined:
         monkeypatch.setenv("SPARK_PIPELINED_UDF", "1")
     daemon.main(None, None)
-    assert told == ["the task is over", *([daemon.FREE_AFTER_SECONDS] if is_pipelined else [])]
+    assert told == ["the task is over", *([daemon.FREE_AFTER_SECONDS * max(1, wanted)] if is_pipelined else [])]
+
+
+def test_the_load_of_the_machine_is_found_out():
+    assert daemon.wanted_cores() > 0
