@@ -49,7 +49,7 @@ def test_it_notices_when_a_checkpoint_knows_of_splits_that_were_found_after_it_w
     original = AttemptCheckpoints._write_manifest
 
     def late(self, checkpoint, handles, savepoint):
-        self._in_flight[checkpoint].enumerated = self.enumerators.states()
+        self._in_flight[checkpoint].enumerated = self.connectors.enumerators.states()
         return original(self, checkpoint, handles, savepoint)
 
     monkeypatch.setattr(AttemptCheckpoints, "_write_manifest", late)

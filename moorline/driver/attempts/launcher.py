@@ -14,8 +14,7 @@ from moorline.driver.attempts.running import RunningAttempt
 from moorline.driver.checkpoints.coordinator import AttemptCheckpoints
 from moorline.driver.checkpoints.retention import Retention
 from moorline.driver.cluster import Cluster
-from moorline.driver.connectors.committing import AttemptCommits
-from moorline.driver.connectors.enumerating import AttemptEnumerators
+from moorline.driver.connectors.attempt import AttemptConnectors
 from moorline.driver.processes import this_process
 from moorline.driver.restore import Start, start_from_storage, start_without_storage
 from moorline.errors import MoorlineError
@@ -60,15 +59,13 @@ class Launcher:
         start = self._start(stopped)
         deployment = replace(start.deployment, is_paused=stopped is not None)
         self.restored_from.append(deployment.restored or 0)
-        commits = AttemptCommits(deployment, cluster.send, cluster.background)
-        enumerators = AttemptEnumerators(deployment, start.splits, cluster.send, cluster.background)
+        connectors = AttemptConnectors(deployment, start.splits, cluster.send, cluster.background)
         checkpoints = AttemptCheckpoints(
             deployment,
             self._config.checkpoints,
             self._retention(start, is_claimed=self._config.restore_mode == "claim" and stopped is None, now_ms=now_ms),
             start.next_checkpoint,
-            commits,
-            enumerators,
+            connectors,
             cluster.send,
             now_ms,
             self._wall_ms,
@@ -77,7 +74,7 @@ class Launcher:
         heartbeats = Heartbeats(
             deployment.plan.subtasks(), self._config.heartbeat_ms, self._config.start_timeout_ms, now_ms
         )
-        commits.restored(start.committables)
+        connectors.commits.restored(start.committables)
         return RunningAttempt(deployment, checkpoints, now_ms, heartbeats, snapshot_bytes=start.snapshot_bytes)
 
     def _retention(self, start: Start, is_claimed: bool, now_ms: int) -> Retention | None:

@@ -48,7 +48,7 @@ def progress_of(attempt: RunningAttempt | None) -> dict[str, Any]:
         for share in ("busy", "held_back", "idle"):
             sums[share] = round(sums[share] / spent, 3)
     uncommitted: dict[str, list[int]] = {}
-    for batch in attempt.checkpoints.commits.pending:
+    for batch in attempt.checkpoints.connectors.commits.pending:
         uncommitted.setdefault(batch.uid, []).append(batch.checkpoint)
     sources = {plan.vertices[s.vertex].operators[0] for s in plan.source_subtasks()}
     return {

@@ -21,10 +21,9 @@ from moorline.driver.checkpoints.orders import Orders, Outcome, SnapshotOrder
 from moorline.driver.checkpoints.retention import Retention
 from moorline.driver.checkpoints.sources import Sources
 from moorline.driver.checkpoints.stats import CheckpointStats, stats_of
-from moorline.driver.connectors.committing import AttemptCommits, Committables, committables_in
-from moorline.driver.connectors.enumerating import AttemptEnumerators
+from moorline.driver.connectors.attempt import AttemptConnectors
 from moorline.driver.journal import Journal
-from moorline.errors import FailureReason, MoorlineError, StorageError
+from moorline.errors import FailureReason, StorageError
 from moorline.model.config.checkpoints import Checkpoints
 from moorline.model.config.thresholds import THRESHOLDS
 from moorline.model.ids import SubtaskId
@@ -35,6 +34,7 @@ from moorline.protocol import coordination as co
 from moorline.protocol.pacing import Pacing
 from moorline.protocol.triggering import Start, Triggering
 from moorline.snapshots.folders import write_savepoint
+from moorline.storage.blobs import BlobStore
 from moorline.storage.layout import is_of_checkpoint
 from moorline.storage.stores.open import open_store
 
@@ -66,8 +66,7 @@ class AttemptCheckpoints:
         config: Checkpoints | None,
         retention: Retention | None,
         next_checkpoint: int,
-        commits: AttemptCommits,
-        enumerators: AttemptEnumerators,
+        connectors: AttemptConnectors,
         send: Callable[[SubtaskId, Order], None],
         now_ms: int,
         wall_ms: Callable[[], int],
@@ -75,9 +74,7 @@ class AttemptCheckpoints:
     ) -> None:
         self._deployment, self._config, self._retention = deployment, config, retention
         self._send, self._wall_ms = send, wall_ms
-        self.commits, self.enumerators = commits, enumerators
-        #: By checkpoint: what it has staged for the driver to commit.
-        self._committables: dict[int, Committables] = {}
+        self.connectors = connectors
         self._journal = Journal(deployment.plan.graph.job)
         # Only where something is put aside that the exchange could hold.
         pacing = Pacing(put_aside_bytes) if config is not None and config.overtake_ms is not None else None
@@ -120,7 +117,7 @@ class AttemptCheckpoints:
         # With enough in flight nothing is due, however late it is: the end of one of them wakes us.
         is_full = len(triggering.pending) >= triggering.max_concurrent
         times = [None if is_full else triggering.next_due_ms(), self._coordination.next_expiry_ms()]
-        times.append(self.enumerators.next_due_ms())
+        times.append(self.connectors.enumerators.next_due_ms())
         return min((t for t in times if t is not None), default=None)
 
     # --- requests --------------------------------------------------------------------------------
@@ -141,8 +138,7 @@ class AttemptCheckpoints:
 
     def close(self) -> None:
         """The attempt is over: its committers and enumerators go."""
-        self.commits.close()
-        self.enumerators.close()
+        self.connectors.close()
 
     def pop_outcomes(self) -> list[Outcome]:
         """Ordered snapshots that have ended since the last call."""
@@ -151,14 +147,13 @@ class AttemptCheckpoints:
     def pop_failure(self) -> str | None:
         """Why the attempt cannot go on since the last call: checkpoints have failed, a commit or a look for splits."""
         failure, self._failure = self._failure, None
-        return failure or self.commits.pop_failure() or self.enumerators.pop_failure()
+        return failure or self.connectors.pop_failure()
 
     # --- facts -----------------------------------------------------------------------------------
 
     def time_passed(self, now_ms: int) -> None:
         """Start what is due; give up what takes too long."""
-        self.commits.time_passed(now_ms)
-        self.enumerators.time_passed(now_ms)
+        self.connectors.time_passed(now_ms)
         self._obey(self._coordination.handle(co.TimePassed(now_ms)), now_ms)
         start = self._triggering.time_passed(now_ms)
         if start is not None:
@@ -196,7 +191,7 @@ class AttemptCheckpoints:
         event = co.Started(checkpoint, now_ms, start.final, bool(ordered.savepoint))
         actions = self._coordination.handle(event)
         base = self.last_completed
-        self._in_flight[checkpoint] = _InFlight(now_ms, base, self.enumerators.states())
+        self._in_flight[checkpoint] = _InFlight(now_ms, base, self.connectors.enumerators.states())
         self._sources.send(
             Trigger(
                 checkpoint=checkpoint,
@@ -220,7 +215,7 @@ class AttemptCheckpoints:
                 case co.OvertakeEverywhere(checkpoint):
                     self._send_to_all(Overtake(checkpoint=checkpoint))
                 case co.ConfirmEverywhere(checkpoint, final):
-                    self.commits.published(checkpoint, final, self._committables.pop(checkpoint, {}))
+                    self.connectors.published(checkpoint, final)
                 case co.AbortEverywhere(checkpoint, reason):
                     log.warning("checkpoint %d given up: %s", checkpoint, reason.sentence)
                     self._ended(checkpoint, False, now_ms)
@@ -249,11 +244,8 @@ class AttemptCheckpoints:
         if not savepoint:
             self._keep_stats(checkpoint, manifest, now_ms)
         self._ended(checkpoint, True, now_ms)
-        try:
-            self._committables[checkpoint] = self._staged_in(handles, savepoint)
-        except MoorlineError as error:
-            # It is there, and nothing of it is confirmed: the next attempt commits.
-            self._failure = f"what checkpoint {checkpoint} has staged cannot be read: {error}"
+        staged = [h for part in handles.values() for h in part]
+        if not self.connectors.staged(checkpoint, staged, lambda: self._store_of(savepoint)):
             return
         self._obey(self._coordination.handle(co.Published(checkpoint)), now_ms)
         if savepoint:
@@ -274,12 +266,10 @@ class AttemptCheckpoints:
             self._retention.publish(manifest, [c.base for n, c in self._in_flight.items() if n != checkpoint])
         return manifest
 
-    def _staged_in(self, handles: dict[SubtaskId, co.Handles], savepoint: str) -> Committables:
-        """What the sinks that the driver commits have staged."""
-        if not self.commits.uids:
-            return {}
-        store = open_store(savepoint) if savepoint else self._retention.store if self._retention is not None else None
-        return committables_in([h for part in handles.values() for h in part], self.commits.uids, store)
+    def _store_of(self, savepoint: str) -> BlobStore | None:
+        if savepoint:
+            return open_store(savepoint)
+        return self._retention.store if self._retention is not None else None
 
     def _send_to_all(self, order: Order) -> None:
         for subtask in self._deployment.plan.subtasks():
