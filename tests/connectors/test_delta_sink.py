@@ -168,20 +168,6 @@ def test_names_from_a_snapshot_do_not_reach_out_of_the_table(tmp_path):
     assert rows(tmp_path) == []
 
 
-def test_a_driver_that_is_half_dead_adds_nothing_after_a_roll_back(tmp_path):
-    """It had published a checkpoint and not committed it when another driver went back past it."""
-    sink = made(tmp_path)
-    open_writer = writer(sink)
-    open_writer.write([{"number": 1, "text": "kept"}])
-    kept = open_writer.prepare(1)
-    open_writer.write([{"number": 2, "text": "late"}])
-    late = open_writer.prepare(2)
-    committer(sink).commit(LINE, 1, kept)
-    sink.roll_back("job", "out", 1)
-    committer(sink).commit(LINE, 2, late)
-    assert rows(tmp_path) == [{"number": 1, "text": "kept"}]
-
-
 def test_cleaning_up_leaves_files_that_older_versions_of_the_table_name(tmp_path):
     sink = made(tmp_path)
     open_writer = writer(sink)

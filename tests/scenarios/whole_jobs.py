@@ -68,6 +68,10 @@ class WholeJob:
     def has_room(self, slots: int) -> bool:
         return True
 
+    def background(self, line: str, work: Any, done: Any, /) -> None:
+        work()
+        done(None)
+
     def step(self) -> None:
         self.now_ms += 1
         attempt, supervision, now = self.attempt, self.supervision, int(self.now_ms)

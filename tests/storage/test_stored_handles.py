@@ -63,7 +63,7 @@ def test_what_is_written_has_the_same_fields_whatever_its_shape():
 
 def test_the_fields_stand_in_the_order_that_they_always_had():
     data = msgspec.json.decode(entries.encode(manifest(RowsHandle("s", "value", INT, 2, 6, 5, FILE)), "w", ""))["entry"]
-    assert list(data) == ["kind", "job", "attempt", "checkpoint", "created_ms", "operators", "format"]
+    assert list(data) == ["kind", "job", "attempt", "checkpoint", "created_ms", "operators", "format", "lineage"]
     (operator,) = data["operators"]
     assert list(operator) == ["uid", "name", "parallelism", "max_parallelism", "subtasks", "rekeyed"]
     assert list(operator["subtasks"][0]) == ["uid", "keyed", "elements", "in_flight", "keys"]

@@ -92,25 +92,24 @@ class DeltaSink(Sink):
         return _DeltaCommitter(self, ctx)
 
     def roll_back(self, job: str, uid: str, checkpoint: int) -> None:
-        """Take the files of later checkpoints out of the table, and see to it that none of them is added later."""
+        """Take the files of later checkpoints out of the table.
+
+        Called before every restore, when there are mostly none. The marks stay where they are: what is staged for the
+        restored checkpoint may not be committed yet, and the number of one that was never published is used again.
+        """
         self._retried(lambda: self._roll_back(job, uid, checkpoint), "roll back")
 
     def _roll_back(self, job: str, uid: str, checkpoint: int) -> None:
-        later = [file for file in self.location.staged(sink_tag(job, uid)) if file.checkpoint > checkpoint]
-        if not later:
+        table = self.location.find()
+        if table is None:
             return
-        table = self.location.open()
-        in_table = _active_files(table)
-        newest = {file.lineage: max(f.checkpoint for f in later if f.lineage == file.lineage) for file in later}
-        known = {lineage: table.transaction_version(app_id(job, uid, lineage)) for lineage in newest}
-        removed = [in_table[file.path] for file in later if file.path in in_table]
-        behind = {line: n for line, n in newest.items() if (version := known[line]) is None or version < n}
-        if not removed and not behind:
-            return
-        # One entry: a driver that is half dead finds the marks moved, or we find its files and start again.
-        _append(table, removed, {app_id(job, uid, line): n for line, n in behind.items()}, _metadata(job, uid))
-        never = [f for f in later if f.path not in in_table and f.checkpoint > (known[f.lineage] or 0)]
-        self.location.remove([file.path for file in never])
+        sink, removed = sink_tag(job, uid), []
+        for path, action in _active_files(table).items():
+            file = staged_file(path)
+            if file is not None and file.sink == sink and file.checkpoint > checkpoint:
+                removed.append(action)
+        if removed:
+            _append(table, removed, {}, _metadata(job, uid))
 
     def clean_up(self, job: str, uid: str) -> None:
         """Remove files that were staged and never became part of the table."""

@@ -203,6 +203,28 @@ class SinkContract:
         self.commit(sink, prepared[1])
         self.assert_visible(visible, self.records(10, 20) + self.records(90, 95))
 
+    def test_nothing_is_lost_by_the_roll_back_before_a_restore(self, sink: Sink, visible: Visible) -> None:
+        """Every restore begins with one, and mostly there is nothing to undo.
+
+        What was staged for the restored checkpoint is committed after it; and the number of a checkpoint that was
+        staged and never published is used again.
+        """
+        writer = self.open(sink)
+        writer.write(self.records(0, 10))
+        self.commit(sink, self.prepare(writer, 1))
+        writer.write(self.records(10, 20))
+        promised = self.through_a_snapshot(self.prepare(writer, 2))
+        writer.write(self.records(20, 30))
+        self.prepare(writer, 3)  # never published
+        self.sent(sink).roll_back(JOB, UID, 2)
+        self.commit(sink, promised)
+        again = self.open(sink, attempt=2)
+        again.write(self.records(20, 40))
+        self.commit(sink, self.prepare(again, 3))
+        self.assert_visible(visible, self.records(0, 40))
+        self.sent(sink).roll_back(JOB, UID, 3)
+        self.assert_visible(visible, self.records(0, 40))
+
     def test_a_job_that_begins_anew_commits_under_the_same_numbers(self, sink: Sink, visible: Visible) -> None:
         """Its name, its operators and its checkpoints are called the same; only the lineage differs."""
         if not sink.commits_on_driver:
