@@ -174,6 +174,8 @@ class _Task:
 
     def _background(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
         def finished(future: Future[Any]) -> None:
+            if future.cancelled():
+                return  # the task is over
             error = future.exception()
             result = None if error else future.result()
             self.mailbox.put_call(lambda: done(result, error))

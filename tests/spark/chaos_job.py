@@ -44,7 +44,10 @@ def reading(number: int) -> tuple[int, int]:
 
 
 class Gated(mo.Source):
-    """A source that waits half-way until something was killed: on a slow machine too the kill comes in time."""
+    """A source that waits after a quarter until the job is steady, and half-way until something was killed.
+
+    So on a slow machine too there is something to commit once the job is steady, and the kill comes in time.
+    """
 
     def __init__(self, source: mo.Source, points: str) -> None:
         self._source, self._points = source, points
@@ -59,12 +62,17 @@ class GatedReader(mo.SourceReader):
         self._is_open = False
 
     def read(self, limit):
-        if not self._is_open and max(self._reader.positions().values()) > RECORDS // 2:
-            self._is_open = bool(marks(Path(self._points))) or time.monotonic() > self._until
-            if not self._is_open:
-                time.sleep(0.002)
-                return []
+        if not self._is_open and self._waits():
+            time.sleep(0.002)
+            return []
         return self._reader.read(min(limit, 500))
+
+    def _waits(self) -> bool:
+        at, points = max(self._reader.positions().values()), Path(self._points)
+        if at > RECORDS // 2 or time.monotonic() > self._until:
+            self._is_open = bool(marks(points)) or time.monotonic() > self._until
+            return not self._is_open
+        return at > RECORDS // 4 and not (points / "steady").exists()
 
     def positions(self):
         return self._reader.positions()
