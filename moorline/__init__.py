@@ -37,6 +37,7 @@ from moorline.api.sinks import (
     DeliveryGuarantee,
     GlobalCommitter,
     Sink,
+    SinkCommitter,
     SinkContext,
     SinkWriter,
 )
@@ -90,10 +91,10 @@ from moorline.api.windows.triggers import (
     Trigger,
     TriggerResult,
 )
+from moorline.connectors.broken import BrokenRecord
 from moorline.connectors.collect import collect
 from moorline.connectors.delta.read import read_delta
 from moorline.connectors.delta.write import write_delta
-from moorline.connectors.files.broken import BrokenRecord
 from moorline.connectors.files.sink import write_files
 from moorline.connectors.files.source import read_files
 from moorline.connectors.generator import generate
@@ -232,6 +233,7 @@ __all__ = [
     "RocksDb",
     "RuntimeContext",
     "Sink",
+    "SinkCommitter",
     "SinkContext",
     "SinkFunction",
     "SinkWriter",

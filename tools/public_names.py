@@ -39,7 +39,7 @@ GROUPS = {
     "Sources": """from_items generate read_files read_delta from_dataframe BrokenRecord Source SourceReader
         SourceContext SplitEnumerator EnumeratorContext
         SourceFunction""",
-    "Sinks": """collect print discard write_files write_delta to_dataframe Sink SinkWriter SinkContext
+    "Sinks": """collect print discard write_files write_delta to_dataframe Sink SinkWriter SinkCommitter SinkContext
         GlobalCommitter CommitterContext DeliveryGuarantee
         SinkFunction""",
     "State in outside stores": "memory_state postgres_state redis_state ExternalStore",

@@ -18,6 +18,11 @@ bounded job covers everything.
 the published checkpoint and gives them to a :class:`GlobalCommitter`, and subtasks keep theirs in their snapshots until
 that has succeeded.
 
+**Commits at a server.** One that may be slow or away must not hold up the stream. A sink that sets
+:attr:`Sink.commits_in_background` is committed on a thread beside each subtask, one commit after the other, and until
+one is done its committables stay in every snapshot. :meth:`Sink.open_subtask_committer` makes an object for it that
+can keep a connection.
+
 In a batch job there is one ``prepare``, at the end of each Spark task; ``commit`` is called once, on the driver, when
 all of them have succeeded. Several attempts at a task may stage something, and may have the same attempt number: put
 something unique into each name.
@@ -25,11 +30,15 @@ something unique into each name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Generic
+from typing import Any, Generic, Literal
 
 from moorline.api.type_parameters import T_contra
+
+log = logging.getLogger("moorline")
 
 
 class DeliveryGuarantee(Enum):
@@ -53,6 +62,13 @@ class SinkContext:
     restored: tuple[Any, ...] = ()
     #: The line of checkpoints that it writes for, see :attr:`CommitterContext.lineage`.
     lineage: str = ""
+    #: What the writer counts, by name, beside the records it gets: shown in the job's progress.
+    counters: dict[str, int] = field(default_factory=dict)
+    #: Have the driver log a warning: a kind, of which once is enough, and the text.
+    notice: Callable[[str, str], None] = lambda kind, text: log.warning("%s: %s", kind, text)
+    #: Report that the outside system is away, in its own words, and with None that it is back: shown in the job's
+    #: status and log. May be called by any thread.
+    outage: Callable[[str | None], None] = lambda cause: None
 
 
 class SinkWriter(Generic[T_contra]):
@@ -76,6 +92,32 @@ class SinkWriter(Generic[T_contra]):
 
     def close(self) -> None:
         """Called once, at the end or after a failure. What was not prepared is given up."""
+
+
+class SinkCommitter:
+    """The committer of a sink in one subtask, for commits that want a connection or take their time.
+
+    >>> class Appends(SinkCommitter):
+    ...     def __init__(self, visible):
+    ...         self.visible = visible
+    ...     def commit(self, committables):
+    ...         self.visible.update({c["name"]: c["rows"] for c in committables})
+    >>> visible = {}
+    >>> for _ in range(2):
+    ...     Appends(visible).commit([{"name": "1-0", "rows": [7, 8]}])
+    >>> visible
+    {'1-0': [7, 8]}
+    """
+
+    def commit(self, committables: list[Any], /) -> None:
+        """Make them visible; repeating it is harmless, also by a half-dead attempt at the same moment.
+
+        In the order of their checkpoints. After a restart any subtask may get them, each of them whole.
+        """
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Called once, at the end or after a failure; a commit may still run then."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +179,13 @@ class Sink(Generic[T_contra]):
     collects: str | None = None
     #: Does the driver commit for all subtasks, by :meth:`open_committer`? Then :meth:`commit` is never called.
     commits_on_driver: bool = False
+    #: May a commit take its time? Then it runs on a thread beside the subtask, and checkpoints go on.
+    commits_in_background: bool = False
+
+    #: What becomes of output when the job has to go back past checkpoints that were lost or damaged. ``"undo"``:
+    #: :meth:`roll_back` takes it back. A system that keeps what it got can only ``"fail"``, which refuses the start, or
+    #: ``"repeat"``: what was written since is written once more, because the user wants it so.
+    on_roll_back: Literal["undo", "fail", "repeat"] = "undo"
 
     def check(self) -> None:
         """Called once on the driver, before anything is started: raise here what can be known to go wrong.
@@ -152,6 +201,13 @@ class Sink(Generic[T_contra]):
     def commit(self, committables: list[Any], /) -> None:
         """Make them visible. Called in the worker; repeating it is harmless."""
 
+    def open_subtask_committer(self, ctx: SinkContext, /) -> SinkCommitter:
+        """Make the committer of one subtask, in the worker; in a batch job, one on the driver.
+
+        The default calls :meth:`commit`.
+        """
+        return _CommitOfSink(self)
+
     def open_committer(self, ctx: CommitterContext, /) -> GlobalCommitter:
         """Make the committer of an attempt, if :attr:`commits_on_driver`. Called on the driver."""
         raise NotImplementedError
@@ -164,3 +220,13 @@ class Sink(Generic[T_contra]):
 
     def clean_up(self, job: str, uid: str, /) -> None:
         """Called once on the driver when the job has ended well: remove what is staged and not committed."""
+
+
+class _CommitOfSink(SinkCommitter):
+    """Commits by the sink's own method."""
+
+    def __init__(self, sink: Sink[Any]) -> None:
+        self._sink = sink
+
+    def commit(self, committables: list[Any]) -> None:
+        self._sink.commit(committables)

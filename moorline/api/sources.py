@@ -63,6 +63,9 @@ class SourceContext:
     counters: dict[str, int] = field(default_factory=dict)
     #: Have the driver log a warning: a kind, of which once is enough, and the text.
     notice: Callable[[str, str], None] = lambda kind, text: log.warning("%s: %s", kind, text)
+    #: Report that the outside system is away, in its own words, and with None that it is back: shown in the job's
+    #: status and log.
+    outage: Callable[[str | None], None] = lambda cause: None
 
     def owns(self, split: SplitId) -> bool:
         """Is this the subtask that reads ``split``?

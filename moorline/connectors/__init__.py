@@ -7,10 +7,10 @@
 True
 """
 
+from moorline.connectors.broken import BrokenRecord
 from moorline.connectors.collect import collect
 from moorline.connectors.delta.read import read_delta
 from moorline.connectors.delta.write import write_delta
-from moorline.connectors.files.broken import BrokenRecord
 from moorline.connectors.files.sink import write_files
 from moorline.connectors.files.source import read_files
 from moorline.connectors.generator import generate

@@ -9,8 +9,10 @@ it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from moorline.driver.checkpoints.stats import CheckpointStats
+from moorline.model.ids import SubtaskId
 from moorline.model.wire.deployment import Deployment
 from moorline.protocol.supervision.events import AwaitRestart, first_line
 
@@ -25,6 +27,8 @@ class Journal:
         self._tracebacks: set[str] = set()
         #: Operators and kinds of what was said about them.
         self._noticed: set[tuple[str, str]] = set()
+        #: Outside systems that do not answer: by operator, the subtasks that say so.
+        self._outages: dict[str, set[SubtaskId]] = {}
 
     def starts(self, deployment: Deployment) -> None:
         restored, location = deployment.restored, deployment.restore_location
@@ -64,6 +68,23 @@ class Journal:
         if (uid, kind) not in self._noticed:
             self._noticed.add((uid, kind))
             log.warning("job %s: operator %r %s", self._job, uid, text)
+
+    def outages(self, subtask: SubtaskId, outages: Mapping[str, str]) -> None:
+        """Outside systems that a subtask waits for just now: a line when one is away, and one when it is back."""
+        for uid, cause in outages.items():
+            if uid not in self._outages:
+                log.warning("job %s: operator %r waits for its outside system: %s", self._job, uid, first_line(cause))
+            self._outages.setdefault(uid, set()).add(subtask)
+        for uid, subtasks in list(self._outages.items()):
+            if uid not in outages and subtask in subtasks:
+                subtasks.discard(subtask)
+                if not subtasks:
+                    del self._outages[uid]
+                    log.info("job %s: operator %r waits no longer: its outside system answers", self._job, uid)
+
+    def forget_outages(self) -> None:
+        """The attempt is over, and with it what its subtasks waited for."""
+        self._outages = {}
 
     def ended(self, status: str, attempts: int, error: object) -> None:
         level = logging.WARNING if status == "failed" else logging.INFO

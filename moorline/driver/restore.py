@@ -18,6 +18,7 @@ from moorline.errors import (
     InFlightPickled,
     JobNotEnded,
     MoorlineError,
+    OutputCannotBeUndone,
     SnapshotCorrupt,
     SnapshotNotFound,
     StorageError,
@@ -206,6 +207,7 @@ def _start(
         raise HistoryBroken(_full(url, path), f"{why}; and no older checkpoint is whole")
     if decision.passed_over:
         newest_kept = decision.manifest.checkpoint if isinstance(decision, RestoreFrom) else decision.back_to or 0
+        _refuse_to_repeat(graph, newest_kept, *decision.passed_over[0])
         target = decision.savepoint if isinstance(decision, StartEmpty) else f"checkpoint {newest_kept}"
         log.error("going back to %s; what was done after it is done again", target)
         # Before sinks take anything back: a later attempt must not find what was passed over readable after all.
@@ -285,6 +287,13 @@ def _refuse_pickles(manifest: Manifest, graph: Graph, snapshot: str) -> None:
         for handle in (h for subtask in entry.subtasks for h in subtask.in_flight if h.pickled):
             if operator is None or not operator.may_unpickle(handle.upstream, handle.tag):
                 raise InFlightPickled(entry.uid, snapshot)
+
+
+def _refuse_to_repeat(graph: Graph, checkpoint: int, path: str, why: str) -> None:
+    """Raise OutputCannotBeUndone if a sink keeps what was written after ``checkpoint``. Nothing has changed yet."""
+    for operator in graph.operators:
+        if isinstance(operator.function, Sink) and operator.function.on_roll_back == "fail":
+            raise OutputCannotBeUndone(operator.uid, checkpoint, f"{path}: {why}")
 
 
 def _roll_back(graph: Graph, checkpoint: int) -> None:

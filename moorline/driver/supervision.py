@@ -28,7 +28,7 @@ from moorline.model.config.run import RunConfig
 from moorline.model.graph import Graph
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.messages import Answer as QueryAnswer
-from moorline.model.wire.messages import Noticed, Report
+from moorline.model.wire.messages import Noticed, Progress, Report
 from moorline.protocol.job import Failing, GivingWay, Job
 from moorline.protocol.restarts import Restarts
 from moorline.protocol.supervision import events as on
@@ -137,6 +137,8 @@ class Supervision(ObservedJob):
         elif isinstance(report, QueryAnswer):
             self._queries.answered(report)
         else:
+            if isinstance(report, Progress):
+                self._journal.outages(subtask, report.outages)
             self._handle(current.reported(subtask, report, now_ms), now_ms)
 
     def line_lost(self, attempt: int, subtask: SubtaskId) -> None:
@@ -158,6 +160,7 @@ class Supervision(ObservedJob):
             return
         self._finished_stats += current.checkpoints.stats
         current.has_ended = True
+        self._journal.forget_outages()
         current.checkpoints.close()
         self._queries.ended(f"attempt {attempt} has ended")
         self.results = results or {}  # before another thread sees that the job has finished

@@ -47,11 +47,11 @@ class StorageError(MoorlineError):
 
 @dataclass(eq=False)
 class UnreadableRecord(StorageError):
-    """A file has content that is not of its format."""
+    """A file or a message has content that is not of its format."""
 
     can_pass: bool | None = False
-    #: The byte at which the record begins; in a Parquet file, the row.
-    position: int = 0
+    #: The byte at which the record begins, or the row; in a stream, its offset or number.
+    position: int | str = 0
 
 
 @dataclass(eq=False)

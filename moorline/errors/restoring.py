@@ -222,6 +222,23 @@ class HistoryBroken(SnapshotCorrupt):
 
 
 @dataclass(eq=False)
+class OutputCannotBeUndone(RestoreError):
+    """A sink has output that it cannot take back, and the job would have to go back past it."""
+
+    uid: str
+    checkpoint: int
+    damage: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.damage}. The job would go back to checkpoint {self.checkpoint}, and sink {self.uid!r} cannot take "
+            f"back what it has written since: those records would be written twice. The job is not started, and "
+            f'nothing was changed. Bring the damaged file back from a backup; or give the sink on_roll_back="repeat" '
+            f'to have them written twice; or start from a savepoint with restore="...".'
+        )
+
+
+@dataclass(eq=False)
 class ExternalStateAhead(RestoreError):
     """An outside store holds state of a later checkpoint than the one that is restored."""
 

@@ -8,9 +8,12 @@ POSITIONS = "positions"
 ENUMERATOR = "enumerator"
 #: What a sink has staged and not seen confirmed: pairs of checkpoint and committable.
 COMMITTABLES = "committables"
+#: The same of a sink that is committed in the background: all pairs of a subtask in their order, as one element that
+#: stays whole when it is given to another subtask.
+ORDERED_COMMITTABLES = "ordered-committables"
 #: The same of a sink that the driver commits: pairs of checkpoint and a pair of lineage and committable.
 GLOBAL_COMMITTABLES = "global-committables"
 #: The state of a sink's writer.
 WRITER = "writer"
 
-CONNECTOR_STATES = frozenset((POSITIONS, ENUMERATOR, COMMITTABLES, GLOBAL_COMMITTABLES, WRITER))
+CONNECTOR_STATES = frozenset((POSITIONS, ENUMERATOR, COMMITTABLES, ORDERED_COMMITTABLES, GLOBAL_COMMITTABLES, WRITER))

@@ -2,7 +2,7 @@
 
     Spark's batches --reader thread--> mailbox (bounded)   --+
     the driver's orders --control thread--> mailbox        --+--> the task's generator: Subtask, then yield rows
-    finished uploads --upload thread--> mailbox            --+
+    finished uploads and commits --a thread each--> mailbox --+
     what comes back round a loop --its own threads--> mailbox (on disk, if it is much)
     progress thread --> the driver: also the sign of life
 
@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from moorline.spark.pieces import PIECE_BYTES, Pieces, cut
 from moorline.storage.stores.open import open_store, remember_options
 from moorline.subtask.control.line import ControlLine
 from moorline.subtask.control.stalls import StallWatch
-from moorline.subtask.environment import Environment
+from moorline.subtask.environment import Done, Environment
 from moorline.subtask.failure_report import describe_failure
 from moorline.subtask.iteration.lines import FeedbackLost, FeedbackReceiver, FeedbackSender
 from moorline.subtask.output import Rows
@@ -82,6 +83,7 @@ class _Task:
         self.mailbox = Mailbox()
         self.sender = FeedbackSender(deployment.plan.graph.job, deployment.attempt, spec.secret, subtask_id)
         self._uploads = ThreadPoolExecutor(1, thread_name_prefix="moorline-upload")
+        self._commits = ThreadPoolExecutor(1, thread_name_prefix="moorline-commit")
         self._ended = threading.Event()
         self._line: ControlLine | None = None
         self._receiver: FeedbackReceiver | None = None
@@ -103,11 +105,12 @@ class _Task:
         environment = Environment(
             _now_ms,
             line.report,
-            self._background,
+            partial(self._background, self._uploads),
             store,
             spec.flush_ms,
             has_urgent_work=self.mailbox.has_calls,
             send_back_to=self.sender.connect,
+            commits=partial(self._background, self._commits),
         )
         self._subtask = subtask = Subtask(deployment, self._id, environment)
         subtask.start(os.getpid(), self._receiver.address if self._receiver is not None else None)
@@ -127,7 +130,8 @@ class _Task:
     def close(self) -> None:
         self._ended.set()
         self.mailbox.close()
-        self._uploads.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._uploads, self._commits):
+            pool.shutdown(wait=False, cancel_futures=True)
         self.sender.close()
         if self._receiver is not None:
             self._receiver.close()
@@ -172,7 +176,7 @@ class _Task:
 
         self.mailbox.put_call(fail)
 
-    def _background(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+    def _background(self, pool: ThreadPoolExecutor, work: Callable[[], Any], done: Done) -> None:
         def finished(future: Future[Any]) -> None:
             if future.cancelled():
                 return  # the task is over
@@ -180,7 +184,7 @@ class _Task:
             result = None if error else future.result()
             self.mailbox.put_call(lambda: done(result, error))
 
-        self._uploads.submit(work).add_done_callback(finished)
+        pool.submit(work).add_done_callback(finished)
 
 
 def run_task(spec: TaskSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

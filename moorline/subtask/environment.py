@@ -15,13 +15,26 @@ from moorline.model.wire.messages import Report
 from moorline.storage.blobs import BlobStore
 from moorline.storage.stores.counted import Reads
 
+#: What is called with the result of slow work, or with its error.
+Done = Callable[[Any, BaseException | None], None]
+
 
 class Background(Protocol):
     """Does slow work elsewhere."""
 
-    def __call__(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+    def __call__(self, work: Callable[[], Any], done: Done) -> None:
         """Run ``work`` off the subtask's thread; then, on the subtask's thread, ``done`` with result or error."""
         ...
+
+
+def at_once(work: Callable[[], Any], done: Done) -> None:
+    """Do the work here and now: where nothing else is to go on meanwhile."""
+    try:
+        result = work()
+    except Exception as error:
+        done(None, error)
+    else:
+        done(result, None)
 
 
 @dataclass(frozen=True)
@@ -45,3 +58,7 @@ class Environment:
     has_urgent_work: Callable[[], bool] = lambda: False
     #: How many records are processed at a time, to begin with; it follows from how long they take.
     slice_records: int = 4096
+    #: Why outside systems do not answer just now, by the uid of their source or sink. Written by any thread.
+    outages: dict[str, str] = field(default_factory=dict)
+    #: Commits of sinks: one that waits for a server must not keep files of a snapshot waiting.
+    commits: Background = at_once

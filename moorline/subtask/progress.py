@@ -54,6 +54,7 @@ class Meter:
             idle_ms=idle,
             reading=self._env.reads.path,
             counters={o.operator.uid: dict(o.counters) for o in self._operators if o.counters},
+            outages=dict(self._env.outages),
         )
 
     def turn(self) -> object:

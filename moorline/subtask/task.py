@@ -19,7 +19,7 @@ A subtask goes through phases, and never back:
     STOPPED    nothing fires and nothing is read: it would never be committed, or twice
        | all input has ended, which may also happen while it is running
     FINISHED   time has ended, and the end was sent on
-       | the final checkpoint is confirmed, stopped or finished
+       | the final checkpoint is confirmed, stopped or finished, and what sinks had to commit is committed
     DONE
 
 What is raised here ends the attempt; ``subtask/failure_report.py`` puts it into words for the driver.
@@ -27,8 +27,11 @@ What is raised here ends the attempt; ``subtask/failure_report.py`` puts it into
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from enum import IntEnum
-from typing import assert_never
+from functools import partial
+from typing import Any, assert_never
 
 from moorline.failpoints import failpoint
 from moorline.model.ids import CheckpointId, SubtaskId
@@ -51,7 +54,7 @@ from moorline.model.wire.messages import (
 )
 from moorline.subtask.clocks import Clocks
 from moorline.subtask.control import queries
-from moorline.subtask.environment import Environment
+from moorline.subtask.environment import Background, Done, Environment
 from moorline.subtask.inputs import Inputs
 from moorline.subtask.operators.base import ChainedOperator
 from moorline.subtask.operators.sink import SinkOperator
@@ -80,11 +83,14 @@ class Subtask:
     """One subtask of one attempt."""
 
     def __init__(self, deployment: Deployment, subtask: SubtaskId, environment: Environment) -> None:
-        self._deployment, self.id, self._env = deployment, subtask, environment
+        self._deployment, self.id = deployment, subtask
+        self._env = environment = replace(environment, commits=partial(self._commit, environment.commits))
         plan = deployment.plan
         self._phase = Phase.STOPPED if deployment.is_paused else Phase.RUNNING
         #: The chain, from :meth:`start` on.
         self._operators: list[ChainedOperator] = []
+        #: The final checkpoint is confirmed; commits may still be on their way.
+        self._is_last_confirmed = False
         #: If the chain begins with a source.
         self._reading: Reading | None = None
         self.times = TimeAccounting(environment.now_ms)
@@ -279,13 +285,26 @@ class Subtask:
     def _confirm(self, checkpoint: int, final: bool) -> None:
         self._relay.confirmed(checkpoint)
         self._snapshots.confirm(checkpoint)
-        if final:
-            for operator in self._operators:
-                result = operator.results() if isinstance(operator, SinkOperator) else None
-                if result is not None:
-                    frame = elements.pack_result(self._deployment.attempt, self.id.index, *result)
-                    self._relay.pass_on(self._relay.slot, frame)
-            self._enter(Phase.DONE)
+        self._is_last_confirmed |= final
+        self._end_when_committed()
+
+    def _commit(self, background: Background, work: Callable[[], Any], done: Done) -> None:
+        """Have a sink's commit made beside this thread, and see whether it was the last."""
+
+        def finished(result: Any, error: BaseException | None) -> None:
+            done(result, error)
+            self._end_when_committed()
+
+        background(work, finished)
+
+    def _end_when_committed(self) -> None:
+        sinks = [operator for operator in self._operators if isinstance(operator, SinkOperator)]
+        if not self._is_last_confirmed or self.is_done or any(sink.is_committing for sink in sinks):
+            return
+        for result in filter(None, (sink.results() for sink in sinks)):
+            frame = elements.pack_result(self._deployment.attempt, self.id.index, *result)
+            self._relay.pass_on(self._relay.slot, frame)
+        self._enter(Phase.DONE)
 
     # --- the end ---------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from driver_worlds import FailingStore, World, small_job
 from job_failures import fixed
 
 import moorline as mo
-from moorline.errors import Fenced, SnapshotCorrupt
+from moorline.errors import Fenced, OutputCannotBeUndone, SnapshotCorrupt
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.messages import Confirm, Failed, Running
 from moorline.storage.history import History
@@ -202,3 +202,31 @@ def test_history_of_another_job_is_never_touched():
     World(store=store).run().complete()
     other = History(store, "other")
     assert all(r.damage and "belongs to job 'small'" in r.damage for r in other.read())
+
+
+def test_a_sink_that_keeps_its_output_refuses_to_go_back_past_a_damaged_checkpoint():
+    store = MemoryStore()
+    config = mo.Checkpoints("memory://small", interval="1s", retained=2)
+    first = World(store=store, checkpoints=config).run()
+    first.complete()
+    first.complete()
+    path = [b.path for b in store.list("history/")][-1]
+    store._files[path] = store._files[path][:-30]
+
+    class Keeps(mo.Sink):
+        on_roll_back = "fail"
+
+        def open(self, ctx):
+            return mo.SinkWriter()
+
+    before = {name: data for name, data in store._files.items() if not name.startswith("head/")}
+    second = World(store=store, checkpoints=config, restore="latest", restart=fixed(), job=small_job(Keeps())).start()
+    assert second.status is S.FAILED
+    error = second.supervision.error
+    assert isinstance(error, OutputCannotBeUndone)
+    assert (error.checkpoint, "written twice" in str(error)) == (1, True)
+    kept = {name: data for name, data in store._files.items() if name in before}
+    assert kept == before, "nothing was given up or removed"
+    Keeps.on_roll_back = "repeat"
+    third = World(store=store, checkpoints=config, restore="latest", restart=fixed(), job=small_job(Keeps())).start()
+    assert third.deployment.restored == 1

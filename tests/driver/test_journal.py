@@ -13,8 +13,9 @@ import pytest
 from driver_worlds import World
 
 import moorline as mo
+from moorline.driver.attempts.progress import progress_of
 from moorline.model.ids import SubtaskId
-from moorline.model.wire.messages import Connected, Failed, Running
+from moorline.model.wire.messages import Connected, Failed, Progress, Running
 from moorline.storage.stores.memory import MemoryStore
 
 FIRST = SubtaskId(0, 0)
@@ -109,3 +110,22 @@ def test_the_log_is_seen_unless_the_application_has_set_up_its_own(when, expecte
     assert len(lines) == len(expected)
     for line, end in zip(lines, expected):
         assert line.endswith(end)
+
+
+def test_an_outside_system_that_is_away_is_one_line_and_its_return_another(lines):
+    world = World(store=MemoryStore()).run()
+    second = SubtaskId(0, 1)
+    away = Progress(records_in=0, records_out=0, outages={"numbers": "KafkaException: all brokers are down"})
+    before = len(lines())
+    for subtask in (FIRST, second, FIRST):
+        world.report(subtask, away)
+    assert world.supervision.last_attempt is not None
+    assert progress_of(world.supervision.last_attempt)["outages"] == {"numbers": "KafkaException: all brokers are down"}
+    world.report(FIRST, Progress(records_in=0, records_out=0))
+    assert len(lines()) == before + 1, "one subtask still waits"
+    world.report(second, Progress(records_in=0, records_out=0))
+    assert lines()[before:] == [
+        "job small: operator 'numbers' waits for its outside system: KafkaException: all brokers are down",
+        "job small: operator 'numbers' waits no longer: its outside system answers",
+    ]
+    assert progress_of(world.supervision.last_attempt)["outages"] == {}

@@ -14,7 +14,7 @@ from moorline.model.wire.messages import Report
 from moorline.protocol.lowering import lower
 from moorline.storage.blobs import BlobStore
 from moorline.storage.stores.memory import MemoryStore
-from moorline.subtask.environment import Environment
+from moorline.subtask.environment import Environment, at_once
 from moorline.subtask.task import Subtask
 from moorline.testing import ManualClock
 
@@ -40,8 +40,14 @@ class World:
         self.reports: list[Report] = []
         self.uploads: list[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]] = []
         deployment = Deployment(self.plan, Attempt(attempt), restores={self.id: restore or {}})
+        #: Commits of sinks that take their time.
+        self.commits: list[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]] = []
         environment = Environment(
-            self.clock.now_ms, self.reports.append, lambda work, done: self.uploads.append((work, done)), store
+            self.clock.now_ms,
+            self.reports.append,
+            lambda work, done: self.uploads.append((work, done)),
+            store,
+            commits=lambda work, done: self.commits.append((work, done)),
         )
         self.subtask = Subtask(deployment, self.id, environment)
 
@@ -52,13 +58,11 @@ class World:
     def upload(self) -> None:
         """Do the slow work that has piled up, and bring the news back."""
         while self.uploads:
-            work, done = self.uploads.pop(0)
-            try:
-                result = work()
-            except Exception as error:
-                done(None, error)
-            else:
-                done(result, None)
+            at_once(*self.uploads.pop(0))
+
+    def commit(self) -> None:
+        """Make one commit that is due, and bring the news back."""
+        at_once(*self.commits.pop(0))
 
     def send(self, records: list[Any], *, link: int | None = None, sender: int = 0) -> None:
         self.subtask.frame(self._head(BATCH, link, sender) + elements.pack_records(records))

@@ -31,6 +31,8 @@ def command(url: str | None, token_file: str | None, as_json: bool) -> None:
     for uid, counts in status["progress"].get("counters", {}).items():
         for counter, count in counts.items():
             click.echo(printable(f"{uid}: {counter.replace('_', ' ')}: {count:,}"))
+    for uid, cause in status["progress"].get("outages", {}).items():
+        click.echo(printable(f"{uid} waits for its outside system: {cause}"))
     for subtask, stall in status["progress"].get("stalled", {}).items():
         click.echo(
             printable(f"subtask {subtask} has not moved on for {stall['seconds']:.0f} s: it is at {stall['at']}")

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from moorline.connectors.files.broken import BrokenRecords
+from moorline.connectors.broken import BrokenRecords
 from moorline.connectors.files.identity import shown
 from moorline.connectors.files.line_records import LineRecords
 from moorline.connectors.files.lines import Lines, decoded, is_utf8, not_utf8

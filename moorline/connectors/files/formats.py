@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 from typing import Any, Literal, Protocol
 
-from moorline.connectors.files.broken import BrokenRecords
+from moorline.connectors.broken import BrokenRecords
 from moorline.connectors.files.csv import CsvRecords
 from moorline.connectors.files.identity import Position, shown
 from moorline.connectors.files.line_records import JsonRecords, TextRecords

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from moorline.connectors.files.broken import BrokenRecords
+from moorline.connectors.broken import BrokenRecords
 from moorline.connectors.files.identity import Position
 from moorline.connectors.files.lines import Lines, decoded, is_utf8, not_utf8, without_mark
 

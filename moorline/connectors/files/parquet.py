@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from moorline.connectors.files.broken import BrokenRecords
+from moorline.connectors.broken import BrokenRecords
 from moorline.connectors.files.identity import Position, Print, check_same, replaced, seen_of, shown
 from moorline.connectors.files.lines import is_utf8
 from moorline.errors import StorageError, UnreadableRecord

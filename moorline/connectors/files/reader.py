@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from moorline.api.sources import SourceContext, SourceReader, SplitId
-from moorline.connectors.files.broken import BrokenRecords
+from moorline.connectors.broken import BrokenRecords
 from moorline.connectors.files.formats import RecordFile, format_of, open_file
 from moorline.connectors.files.identity import (
     Seen,

@@ -35,7 +35,7 @@ from fnmatch import fnmatchcase
 from typing import get_args
 
 from moorline.api.sources import Source, SourceContext, SourceReader
-from moorline.connectors.files.broken import OnError, checked_on_error
+from moorline.connectors.broken import OnError, checked_on_error
 from moorline.connectors.files.formats import Format, format_of
 from moorline.connectors.files.identity import (
     shown,

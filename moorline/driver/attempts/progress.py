@@ -24,6 +24,7 @@ def progress_of(attempt: RunningAttempt | None) -> dict[str, Any]:
             "counters": {},
             "stalled": {},
             "uncommitted": {},
+            "outages": {},
         }
     plan, reports = attempt.deployment.plan, dict(attempt.progress)
     operators: dict[str, dict[str, Any]] = {}
@@ -66,4 +67,5 @@ def progress_of(attempt: RunningAttempt | None) -> dict[str, Any]:
             if report.stalled_ms
         },
         "uncommitted": uncommitted,
+        "outages": {uid: cause for report in reports.values() for uid, cause in report.outages.items()},
     }

@@ -15,7 +15,7 @@ from moorline.api.sinks import CommitterContext, GlobalCommitter, Sink
 from moorline.driver.cluster import Background
 from moorline.errors import MoorlineError, SnapshotCorrupt
 from moorline.failpoints import failpoint
-from moorline.model.connector_states import COMMITTABLES, GLOBAL_COMMITTABLES
+from moorline.model.connector_states import COMMITTABLES, GLOBAL_COMMITTABLES, ORDERED_COMMITTABLES
 from moorline.model.graph import Graph
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import ElementsHandle, OperatorHandles
@@ -48,7 +48,7 @@ def committables_in(handles: Iterable[OperatorHandles], uids: Collection[str], s
         if operator.uid not in uids:
             continue
         for handle in operator.elements:
-            if handle.state not in (COMMITTABLES, GLOBAL_COMMITTABLES):
+            if handle.state not in (COMMITTABLES, ORDERED_COMMITTABLES, GLOBAL_COMMITTABLES):
                 continue
             for checkpoint, lineage, committable in _elements(operator.uid, handle, store):
                 batches.setdefault(Batch(checkpoint, operator.uid, lineage), []).append(committable)
@@ -61,14 +61,17 @@ def _elements(uid: str, handle: ElementsHandle, store: BlobStore | None) -> Iter
         assert store is not None, f"there is no storage, and {uid} has a file there"
         encoded = segments.read_elements(store, handle.file)
     for data in encoded:
-        match plain.decode(data):
-            case [int(checkpoint), [str(lineage), committable]] if handle.state == GLOBAL_COMMITTABLES:
-                yield checkpoint, lineage, committable
-            case [int(checkpoint), committable] if handle.state == COMMITTABLES:
-                # Staged by a version of the job whose workers committed.
-                yield checkpoint, "", committable
-            case _:
-                raise SnapshotCorrupt("the manifest", f"what operator {uid!r} has staged is not what it should be")
+        element = plain.decode(data)
+        pairs = element if handle.state == ORDERED_COMMITTABLES and isinstance(element, list) else [element]
+        for pair in pairs:
+            match pair:
+                case [int(checkpoint), [str(lineage), committable]] if handle.state == GLOBAL_COMMITTABLES:
+                    yield checkpoint, lineage, committable
+                case [int(checkpoint), committable] if handle.state != GLOBAL_COMMITTABLES:
+                    # Staged by a version of the job whose workers committed.
+                    yield checkpoint, "", committable
+                case _:
+                    raise SnapshotCorrupt("the manifest", f"what operator {uid!r} has staged is not what it should be")
 
 
 class AttemptCommits:

@@ -80,6 +80,8 @@ class Progress(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     reading: str = ""
     #: Whatever else operators count, by their uids and by the name of the counter, since the subtask started.
     counters: dict[str, dict[str, int]] = {}
+    #: Outside systems that do not answer just now: why, by the uid of the source or sink.
+    outages: dict[str, str] = {}
 
 
 class Noticed(msgspec.Struct, frozen=True, tag=True, kw_only=True):

@@ -31,7 +31,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from moorline.api.job import Job
-from moorline.api.sinks import CommitterContext, Sink
+from moorline.api.sinks import CommitterContext, Sink, SinkContext
 from moorline.api.watermarks import WatermarkStrategy
 from moorline.driver.before_start import check_ends
 from moorline.driver.connectors.enumerating import all_splits
@@ -154,7 +154,11 @@ def _commit(job: str, sinks: list[Operator], results: list[tuple[str, str, list[
             finally:
                 committer.close()
         elif staged:
-            sink.function.commit(staged)
+            committer = sink.function.open_subtask_committer(SinkContext(job, sink.uid, 0, 1, 1))
+            try:
+                committer.commit(staged)
+            finally:
+                committer.close()
 
 
 # --- the program ----------------------------------------------------------------------------------

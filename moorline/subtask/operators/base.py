@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from moorline.errors import MoorlineError, UserCodeFailed
@@ -22,6 +22,7 @@ from moorline.model.copying.immutable import IMMUTABLE
 from moorline.model.graph import Operator
 from moorline.model.times import MAX_TIME
 from moorline.state.backend import KeyedBackend, OperatorClock
+from moorline.subtask.environment import Background, at_once
 from moorline.subtask.failure_report import advice_on_module
 
 if TYPE_CHECKING:
@@ -53,6 +54,10 @@ class OperatorContext:
     notice: Callable[[str, str], None] = lambda kind, text: None
     #: Records are passed on by reference: no function changes what it has emitted or been given.
     object_reuse: bool = False
+    #: Commits of a sink that take their time.
+    commits: Background = at_once
+    #: Why outside systems do not answer just now, by uid.
+    outages: dict[str, str] = field(default_factory=dict)
 
 
 class ChainedOperator:
@@ -67,6 +72,7 @@ class ChainedOperator:
         self.records_in = 0
         #: What else it counts, for people. Read by another thread.
         self.counters: dict[str, int] = {}
+        self._outages = place.outages
         #: From the results of a call and one of them to the record that is emitted; None: the result itself.
         self.own: Callable[[Any, Any], Any] | None = None if place.object_reuse else owned_of
 
@@ -126,6 +132,13 @@ class ChainedOperator:
             self.notice(
                 "late_records", f"drops records that come too late, the first by {late_ms / 1000:g} s. {advice}"
             )
+
+    def report_outage(self, cause: str | None) -> None:
+        """The outside system is away, or back again. Called from any thread."""
+        if cause is None:
+            self._outages.pop(self.operator.uid, None)
+        else:
+            self._outages[self.operator.uid] = cause
 
     def emit(self, records: list[Any], timestamps: list[int] | None = None) -> None:
         if records:

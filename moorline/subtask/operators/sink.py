@@ -1,16 +1,18 @@
 """The sink at the end of a chain: the operator around a writer.
 
 Its state is what it has staged for checkpoints that it has not seen confirmed. What the driver commits for all subtasks
-is confirmed when that is done, so until then every snapshot has it.
+is confirmed when that is done, so until then every snapshot has it; likewise what a thread beside the subtask commits
+(``background_commits.py``).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from moorline.api.sinks import Sink, SinkContext, SinkWriter
+from moorline.api.sinks import Sink, SinkCommitter, SinkContext, SinkWriter
 from moorline.errors import MoorlineError, SnapshotCorrupt
-from moorline.model.connector_states import COMMITTABLES, GLOBAL_COMMITTABLES, WRITER
+from moorline.model.connector_states import COMMITTABLES, GLOBAL_COMMITTABLES, ORDERED_COMMITTABLES, WRITER
+from moorline.subtask.operators.background_commits import BackgroundCommits
 from moorline.subtask.operators.base import ChainedOperator, OperatorContext, user_code_failed
 from moorline.subtask.operators.source import PlainElements, restored_pairs
 
@@ -23,7 +25,10 @@ class SinkOperator(ChainedOperator):
     ) -> None:
         super().__init__(place)
         self._job, self._attempt, self._lineage, self._restored = job, attempt, lineage, restored
+        self._background = place.commits
         self._writer: SinkWriter | None = None
+        self._committer: SinkCommitter | None = None
+        self._commits: BackgroundCommits | None = None
         #: By checkpoint: staged, not yet known to be committed.
         self._staged: dict[int, list[Any]] = {}
 
@@ -43,11 +48,14 @@ class SinkOperator(ChainedOperator):
             self._attempt,
             tuple(self._restored.get(WRITER, ())),
             self._lineage,
+            self.counters,
+            self.notice,
+            self.report_outage,
         )
         try:
             self.state.initialize(sink)
-            if again:
-                sink.commit(again)
+            if not sink.commits_on_driver:
+                self._open_committer(sink.open_subtask_committer(context), again)
             self._writer = sink.open(context)
         except MoorlineError:
             raise
@@ -55,15 +63,32 @@ class SinkOperator(ChainedOperator):
             raise user_code_failed(self.operator, self.subtask, error) from error
         self._restored = {}
 
-    def _restored_committables(self) -> list[Any]:
+    def _open_committer(self, committer: SinkCommitter, again: list[tuple[int, Any]]) -> None:
+        """Commit what was restored before anything new can be: no checkpoint begins until all subtasks are open."""
+        self._committer = committer
+        if self.operator.function.commits_in_background:
+            self._commits = BackgroundCommits(committer, self._background, self._commit_failed)
+        if again:
+            committer.commit([committable for _, committable in again])
+
+    def _commit_failed(self, error: BaseException) -> BaseException:
+        if isinstance(error, MoorlineError) or not isinstance(error, Exception):
+            return error
+        return user_code_failed(self.operator, self.subtask, error)
+
+    def _restored_committables(self) -> list[tuple[int, Any]]:
         """Those to be committed here and now. The others, which the driver commits, are staged once more."""
         uid = self.operator.uid
-        pairs = restored_pairs(uid, COMMITTABLES, self._restored)
+        lists = self._restored.get(ORDERED_COMMITTABLES, [])
+        if not all(isinstance(element, list) for element in lists):
+            raise SnapshotCorrupt("the manifest", f"what operator {uid!r} has staged is not in a list")
+        together = {COMMITTABLES: [*self._restored.get(COMMITTABLES, []), *(pair for pairs in lists for pair in pairs)]}
+        pairs = restored_pairs(uid, COMMITTABLES, together)
         labelled = restored_pairs(uid, GLOBAL_COMMITTABLES, self._restored)
         if not all(isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) for _, pair in labelled):
             raise SnapshotCorrupt("the manifest", f"what operator {uid!r} has staged has no lineage")
         if not self._commits_on_driver:
-            return [committable for _, committable in pairs] + [committable for _, (_, committable) in labelled]
+            return pairs + [(checkpoint, committable) for checkpoint, (_, committable) in labelled]
         for checkpoint, committable in [*((n, ["", c]) for n, c in pairs), *labelled]:
             self._staged.setdefault(checkpoint, []).append(committable)
         return []
@@ -91,23 +116,37 @@ class SinkOperator(ChainedOperator):
 
     def elements(self) -> PlainElements:
         assert self._writer is not None
-        staged = [[checkpoint, c] for checkpoint, cs in self._staged.items() for c in cs]
-        state = GLOBAL_COMMITTABLES if self._commits_on_driver else COMMITTABLES
-        return [(state, "split", staged), (WRITER, "split", self._writer.snapshot())]
+        due = [] if self._commits is None else self._commits.due
+        staged = [*([n, c] for n, c in due), *([n, c] for n, cs in self._staged.items() for c in cs)]
+        writer = (WRITER, "split", self._writer.snapshot())
+        if self._commits is not None:
+            # Marks of a subtask go forward only, so another one must get all of this or nothing.
+            return [(ORDERED_COMMITTABLES, "split", [staged] if staged else []), writer]
+        return [(GLOBAL_COMMITTABLES if self._commits_on_driver else COMMITTABLES, "split", staged), writer]
 
     def confirmed(self, checkpoint: int) -> None:
         """Commit everything up to and including ``checkpoint``: an earlier confirmation may have got lost."""
         super().confirmed(checkpoint)
-        covered = [n for n in self._staged if n <= checkpoint]
-        if covered and not self._commits_on_driver:
-            self.operator.function.commit([c for n in sorted(covered) for c in self._staged[n]])
+        covered = sorted(n for n in self._staged if n <= checkpoint)
+        committables = [(n, c) for n in covered for c in self._staged[n]]
+        if self._commits is not None:
+            self._commits.add(committables)
+        elif self._committer is not None and committables:
+            self._committer.commit([c for _, c in committables])
         for n in covered:
             del self._staged[n]
+
+    @property
+    def is_committing(self) -> bool:
+        """Is something confirmed and not committed yet?"""
+        return self._commits is not None and bool(self._commits.due)
 
     def results(self) -> tuple[str, list[Any]] | None:
         assert self._writer is not None
         return self._writer.results()
 
     def close(self) -> None:
+        if self._committer is not None:
+            self._committer.close()
         if self._writer is not None:
             self._writer.close()

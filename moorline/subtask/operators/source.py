@@ -108,6 +108,7 @@ class SourceOperator(ReadingOperator):
             positions,
             self.counters,
             self.notice,
+            self.report_outage,
         )
         try:
             self.state.initialize(source)

@@ -173,7 +173,18 @@ def _make(
         environment.report(Noticed(uid=operator.uid, kind=kind, text=text))
 
     reuse = deployment.state.object_reuse
-    place = OperatorContext(operator, subtask.index, environment.wall_ms, moment, backend, state, notice, reuse)
+    place = OperatorContext(
+        operator,
+        subtask.index,
+        environment.wall_ms,
+        moment,
+        backend,
+        state,
+        notice,
+        reuse,
+        environment.commits,
+        environment.outages,
+    )
     return _operator(place, context, deployment, ends), context
 
 

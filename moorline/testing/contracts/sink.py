@@ -72,7 +72,9 @@ class SinkContract:
     def commit(self, sink: Sink, staged: list[Staged], uid: str = UID) -> None:
         """Commit, in the worker or on the driver, whichever the sink wants."""
         if not sink.commits_on_driver:
-            sink.commit([committable for _, _, committable in staged])
+            in_worker = sink.open_subtask_committer(SinkContext(JOB, uid, 0, 2, 1, lineage=LINEAGE))
+            in_worker.commit([committable for _, _, committable in staged])
+            in_worker.close()
             return
         committer = sink.open_committer(CommitterContext(JOB, uid, 1, LINEAGE))
         batches: dict[tuple[int, str], list[Any]] = {}

@@ -18,7 +18,7 @@ from moorline.model.ids import SubtaskId
 from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.messages import Order, Progress, Report
 from moorline.storage.stores.memory import MemoryStore
-from moorline.subtask.environment import Environment
+from moorline.subtask.environment import Done, Environment
 from moorline.subtask.task import Subtask
 from moorline.testing.simulation.faults.injection import Injection, UnsureStore
 from moorline.testing.simulation.jobs.loads import Loads
@@ -46,7 +46,9 @@ class Worker:
     subtask: Subtask
     orders: deque[Order] = field(default_factory=deque)
     #: Slow work that was handed to another thread, and results on their way back.
-    uploads: deque[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]] = field(default_factory=deque)
+    uploads: deque[tuple[Callable[[], Any], Done]] = field(default_factory=deque)
+    #: Commits of sinks, on a thread of their own.
+    commits: deque[tuple[Callable[[], Any], Done]] = field(default_factory=deque)
     finished: deque[Callable[[], None]] = field(default_factory=deque)
     reports: deque[Report] = field(default_factory=deque)
     has_started: bool = False
@@ -79,8 +81,11 @@ class Attempt:
         def report(message: Report) -> None:
             worker.reports.append(message)
 
-        def background(work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        def background(work: Callable[[], Any], done: Done) -> None:
             worker.uploads.append((work, done))
+
+        def commits(work: Callable[[], Any], done: Done) -> None:
+            worker.commits.append((work, done))
 
         store = UnsureStore(self.world.store, self.world.injection, may_kill=True) if deployment.location else None
         environment = Environment(
@@ -93,6 +98,7 @@ class Attempt:
             # Frames are left half done now and then, whatever it is that has come up.
             has_urgent_work=lambda: self.world.chance.random() < 0.2,
             slice_records=2,
+            commits=commits,
         )
         worker = Worker(subtask, Subtask(deployment, subtask, environment))
         return worker
@@ -106,7 +112,9 @@ class Attempt:
         elif worker.finished and chance.random() < 0.6:
             worker.finished.popleft()()
         elif worker.uploads and chance.random() < 0.3:
-            self._upload(worker)
+            self._run_beside(worker, worker.uploads)
+        elif worker.commits and chance.random() < 0.1:
+            self._run_beside(worker, worker.commits)
         elif worker.orders and chance.random() < 0.5:
             subtask.order(worker.orders.popleft())
         elif chance.random() < 0.2 and subtask.tick():
@@ -125,8 +133,9 @@ class Attempt:
         progress, loads = worker.subtask.progress(), self.world.loads
         return progress if loads is None else loads.made_up(progress, worker.id, self.world.now_ms)
 
-    def _upload(self, worker: Worker) -> None:
-        work, done = worker.uploads.popleft()
+    def _run_beside(self, worker: Worker, line: deque[tuple[Callable[[], Any], Done]]) -> None:
+        """Another thread of the worker gets its next piece of work done."""
+        work, done = line.popleft()
         try:
             result = work()
         except Exception as error:

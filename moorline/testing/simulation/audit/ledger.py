@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from moorline.api.sinks import CommitterContext, GlobalCommitter, Sink, SinkContext, SinkWriter
+from moorline.api.sinks import CommitterContext, GlobalCommitter, Sink, SinkCommitter, SinkContext, SinkWriter
 from moorline.api.sources import Source, SourceContext, SourceReader
 
 
@@ -24,6 +24,8 @@ class Ledger:
         self.staged: dict[str, list[Any]] = {}
         #: The checkpoint and operator of every entry.
         self.origins: dict[str, tuple[int, str]] = {}
+        #: By operator, lineage and slot: the last checkpoint that was committed, as a server would have it.
+        self.marks: dict[tuple[str, str, int], int] = {}
         self._chance = random.Random(name)
         self._faults = 2
 
@@ -104,6 +106,55 @@ class _LedgerCommitter(GlobalCommitter):
             ledger.origins[version] = (checkpoint, self._uid)
         if fault == "after":
             raise ConnectionError("the table has not answered")
+
+
+class LedgerServer(LedgerSink):
+    """A sink whose subtasks commit in the background, to a :class:`Ledger` that keeps marks as a server would.
+
+    The records are in the committables. A mark goes forward only, so commits of a slot that came out of order would
+    lose some. Now and then a commit fails, before or after it has taken effect.
+    """
+
+    commits_in_background = True
+
+    def open(self, ctx: SinkContext) -> SinkWriter:
+        return _ServerWriter(ctx)
+
+    def open_subtask_committer(self, ctx: SinkContext) -> SinkCommitter:
+        return _ServerCommitter(self.name, ctx.uid)
+
+
+class _ServerWriter(SinkWriter):
+    def __init__(self, ctx: SinkContext) -> None:
+        self._ctx = ctx
+        self._records: list[Any] = []
+
+    def write(self, records: list[Any]) -> None:
+        self._records += records
+
+    def prepare(self, checkpoint: int) -> list[Any]:
+        records, self._records = self._records, []
+        return [[self._ctx.lineage, self._ctx.subtask, checkpoint, records]] if records else []
+
+
+class _ServerCommitter(SinkCommitter):
+    def __init__(self, name: str, uid: str) -> None:
+        self._name, self._uid = name, uid
+
+    def commit(self, committables: list[Any]) -> None:
+        ledger = Ledger.of(self._name)
+        for lineage, slot, checkpoint, records in committables:
+            fault = ledger.next_fault()
+            if fault == "before":
+                raise ConnectionError("the server cannot be reached")
+            mark = (self._uid, lineage, slot)
+            if ledger.marks.get(mark, 0) < checkpoint:
+                ledger.marks[mark] = checkpoint
+                entry = f"{self._uid}-{lineage}-{slot}-{checkpoint}"
+                ledger.entries[entry] = [tuple(r) if isinstance(r, list) else r for r in records]
+                ledger.origins[entry] = (checkpoint, self._uid)
+            if fault == "after":
+                raise ConnectionError("the server has not answered")
 
 
 class _LedgerWriter(SinkWriter):

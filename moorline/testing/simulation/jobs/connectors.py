@@ -8,7 +8,7 @@ from typing import Any
 
 from moorline.api.job import Job
 from moorline.api.sources import EnumeratorContext, Positions, Source, SourceContext, SourceReader, SplitEnumerator
-from moorline.testing.simulation.audit.ledger import LedgerSink, LedgerTable
+from moorline.testing.simulation.audit.ledger import LedgerServer, LedgerSink, LedgerTable
 from moorline.testing.simulation.jobs.counting import (
     CountEverything,
     LostOrDoubled,
@@ -140,3 +140,19 @@ def table_job(seed: int, chance: random.Random, parallelism: int, records: int, 
     counts = running_counts(splits)
     odd = Counter({r: n for r, n in counts.items() if r[1] % 2 == 1})
     return SimulatedJob(job, {table: counts, other: odd, ledger: counts})
+
+
+def server_job(seed: int, chance: random.Random, parallelism: int, records: int, version: int = 0) -> SimulatedJob:
+    """A count into a server that subtasks commit to in the background, beside a sink that they commit to at once."""
+    splits = numbered_input(chance, records, chance.randint(1, 3))
+    job = Job(f"sim-{seed}", parallelism=parallelism, max_parallelism=8)
+    counted = (
+        job.source(SplitSource(splits), uid="source", parallelism=min(parallelism, 2))
+        .key_by(lambda r: r[0])
+        .process(CountEverything(), uid="count")
+    )
+    server, ledger = (f"sim-{seed}-{name}" for name in ("server", "ledger"))
+    counted.sink(LedgerServer(server), uid="server")
+    counted.sink(LedgerSink(ledger), uid="ledger")
+    counts = running_counts(splits)
+    return SimulatedJob(job, {server: counts, ledger: counts})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from moorline.api.functions.base import OutputTag
@@ -24,12 +25,20 @@ class BrokenRecord:
     120
     """
 
-    file: str
-    #: The byte at which it begins; in a Parquet file, the row.
-    position: int
-    #: Its bytes as they stand in the file; nothing of a Parquet file.
+    #: The file, the topic and partition, the stream.
+    origin: str
+    #: The byte at which it begins in a file, or the row; the offset or number in a stream.
+    position: int | str
+    #: Its bytes as they stand there; nothing of a file that is stored by columns.
     content: bytes
     cause: str
+    #: What else comes with it, such as key and headers.
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def file(self) -> str:
+        """The origin, by the name that it has for files."""
+        return self.origin
 
 
 def checked_on_error(on_error: Any) -> OnError:
@@ -49,17 +58,25 @@ class BrokenRecords:
     def fails(self) -> bool:
         return self._on_error == "fail"
 
-    def add(self, path: str, position: int, content: bytes, cause: str, count: int = 1) -> None:
+    def add(
+        self,
+        origin: str,
+        position: int | str,
+        content: bytes,
+        cause: str,
+        count: int = 1,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
         """A record is broken: raise, or count it and go on."""
-        path = shown(path)
+        origin = shown(origin)
         if self.fails:
-            raise UnreadableRecord(path, "read", cause, position=position)
+            raise UnreadableRecord(origin, "read", cause, position=position)
         counters = self._ctx.counters
         if COUNTER not in counters:
-            self._ctx.notice(COUNTER, f"passes over records that cannot be read, the first in {path}: {cause}")
+            self._ctx.notice(COUNTER, f"passes over records that cannot be read, the first in {origin}: {cause}")
         counters[COUNTER] = counters.get(COUNTER, 0) + count
         if isinstance(self._on_error, OutputTag):
-            self._waiting.append(BrokenRecord(path, position, content, cause))
+            self._waiting.append(BrokenRecord(origin, position, content, cause, details or {}))
 
     def take(self) -> dict[str, list[Any]]:
         """The records that go to the side output now."""
