@@ -10,6 +10,8 @@ import sys
 import pytest
 import real_servers
 from hypothesis import HealthCheck, settings
+from kafka_server import install_ahead as install_kafka
+from kafka_server import kafka_server  # noqa: F401  here, so that all files of tests share one broker
 from thoroughness import examples
 
 pytest.register_assert_rewrite("moorline.testing.contracts")
@@ -25,7 +27,7 @@ settings.register_profile(
 settings.load_profile("moorline")
 
 #: Fixtures that start a server for all tests that one worker runs.
-SERVERS = ("postgres_server", "redis_server", "redis_cluster", "s3_server", "zookeeper_server")
+SERVERS = ("postgres_server", "redis_server", "redis_cluster", "kafka_server", "s3_server", "zookeeper_server")
 
 
 @pytest.fixture(scope="session")
@@ -58,6 +60,7 @@ def pytest_sessionstart(session):
     is_worker = hasattr(config, "workerinput")
     if not is_worker and getattr(config.option, "numprocesses", None) and "not server" not in config.option.markexpr:
         real_servers.install_ahead()
+        install_kafka()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by markers, and before xdist looks for groups

@@ -1,0 +1,277 @@
+"""A real Kafka broker for tests: one process that is broker and controller, in a folder and on ports of its own.
+
+Its jars come from Maven Central, once, into a folder below the Python environment that the tests run in. A machine
+without Maven or Java skips the tests that need a broker and says so; ``.ci/run`` installs both. Topics are cheap and
+brokers are not: there is one broker, and each test makes topics of its own.
+
+    PLAINTEXT    for most tests
+    SASL_SSL     with a password, and a certificate that the server has signed itself
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from real_servers import Server, free_port
+
+VERSION = "4.3.1"
+#: The word that must never turn up in a log, and whose word it is.
+USER, PASSWORD = "moorline", "s3cret-kafka-word"
+_SERVERS = Path(sys.prefix) / "servers"
+_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>moorline</groupId><artifactId>test-broker</artifactId><version>1</version>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version></dependency>
+    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
+  </dependencies>
+</project>
+"""
+_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+#: On two cores a compiler that optimises for hours to come costs more than it brings.
+_JVM = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+
+
+class KafkaServer(Server):
+    """The broker, and what tests do to it beside the connector under test."""
+
+    def __init__(self, folder: Path) -> None:
+        port, secure, controller = free_port(), free_port(), free_port()
+        self.brokers, self.secure_brokers = f"127.0.0.1:{port}", f"127.0.0.1:{secure}"
+        self._jars = f"{_jars()}/*"
+        certificate, store = _certificate(folder)
+        #: Client options for :attr:`secure_brokers`.
+        self.secure_options: dict[str, str] = {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": USER,
+            "sasl.password": PASSWORD,
+            "ssl.ca.location": str(certificate),
+        }
+        login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{self.brokers},SASL_SSL://{self.secure_brokers},CONTROLLER://127.0.0.1:{controller}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{login} user_{USER}="{PASSWORD}";',
+            "ssl.keystore.type": "PKCS12",
+            "ssl.keystore.location": store,
+            "ssl.keystore.password": PASSWORD,
+            "log.dirs": folder / "data",
+            "auto.create.topics.enable": "false",
+            "offsets.topic.replication.factor": 1,
+            "offsets.topic.num.partitions": 2,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "transaction.state.log.num.partitions": 2,
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
+            "share.coordinator.state.topic.replication.factor": 1,
+            "share.coordinator.state.topic.min.isr": 1,
+            "group.initial.rebalance.delay.ms": 0,
+            # By default this is half of the memory that the broker gets here.
+            "log.cleaner.dedupe.buffer.size": 4 << 20,
+            "num.network.threads": 2,
+            "num.io.threads": 2,
+            # A broker that was killed is there again in the eyes of the controller as soon as it is.
+            "broker.heartbeat.interval.ms": 200,
+            "broker.session.timeout.ms": 2000,
+            "initial.broker.registration.timeout.ms": 60000,
+        }
+        properties = folder / "server.properties"
+        properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        self._java("kafka.tools.StorageTool", "format", "--standalone", "-t", _cluster_id(), "-c", str(properties))
+        command = ["java", *_JVM, "-cp", self._jars, "kafka.Kafka", str(properties)]
+        self._admin: AdminClient | None = None
+        super().__init__(command, port, folder, self._answers)
+
+    def kill(self) -> None:
+        """End it with kill -9. :meth:`start` starts it again, on its data and its port."""
+        self.stop(signal.SIGKILL)
+
+    @property
+    def admin(self) -> AdminClient:
+        if self._admin is None:
+            self._admin = AdminClient(
+                {"bootstrap.servers": self.brokers, "log_level": 0, "reconnect.backoff.max.ms": 200}
+            )
+        return self._admin
+
+    def new_topic(self, partitions: int = 1, name: str = "", **settings: Any) -> str:
+        """A topic with a name of its own, which begins with ``name``. ``settings``: of the topic, ``_`` for ``.``."""
+        topic = f"{name or 'topic'}-{uuid.uuid4().hex[:12]}"
+        config = {setting.replace("_", "."): str(value) for setting, value in settings.items()}
+        self._done(self.admin.create_topics([NewTopic(topic, partitions, 1, config=config)]))
+        return topic
+
+    def delete_topic(self, topic: str) -> None:
+        self._done(self.admin.delete_topics([topic], operation_timeout=30))
+
+    def grow_topic(self, topic: str, partitions: int) -> None:
+        """Have a topic this many partitions, which are more than it has."""
+        self._done(self.admin.create_partitions([NewPartitions(topic, partitions)]))
+
+    def delete_records(self, topic: str, partition: int, before: int) -> None:
+        """Delete the records below an offset, as retention does."""
+        self._done(self.admin.delete_records([TopicPartition(topic, partition, before)]))
+
+    def produce(
+        self,
+        topic: str,
+        values: Iterable[bytes | str | None],
+        partition: int = 0,
+        *,
+        key: bytes | str | None = None,
+        timestamp: int = 0,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+    ) -> None:
+        """Write to one partition, and return when all is there."""
+        self.produce_with({}, topic, values, partition, key=key, timestamp=timestamp, headers=list(headers))
+
+    def produce_with(
+        self, options: Mapping[str, Any], topic: str, values: Iterable[bytes | str | None], partition: int, **more: Any
+    ) -> None:
+        producer = self.producer(**options)
+        for value in values:
+            producer.produce(topic, value, partition=partition, **more)
+            producer.poll(0)
+        assert producer.flush(60) == 0, "the broker did not take what was produced"
+
+    def producer(self, **options: Any) -> Producer:
+        """A producer; options with ``_`` for ``.``, as in ``transactional_id="a"``."""
+        named = {name.replace("_", "."): value for name, value in options.items()}
+        return Producer({"bootstrap.servers": self.brokers, "linger.ms": 5, "log_level": 0, **named})
+
+    def read_all(self, topic: str, isolation: str = "read_committed") -> list[Message]:
+        """All messages of a topic that are there now, partition by partition."""
+        settings = {
+            "bootstrap.servers": self.brokers,
+            "group.id": "moorline-tests",
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+            "log_level": 0,
+        }
+        consumer = Consumer(settings)
+        try:
+            partitions = sorted(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
+            consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+            found: list[Message] = []
+            ends: set[int | None] = set()
+            while len(ends) < len(partitions):
+                for message in consumer.consume(10_000, 0.2):
+                    error = message.error()
+                    if error is None:
+                        found.append(message)
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        ends.add(message.partition())
+                    elif error.fatal() or not error.retriable():
+                        raise KafkaException(error)
+        finally:
+            consumer.close()
+        return sorted(found, key=lambda message: (message.partition() or 0, message.offset() or 0))
+
+    def values(self, topic: str) -> list[bytes | None]:
+        """The values of all committed messages of a topic, partition by partition."""
+        return [message.value() for message in self.read_all(topic)]
+
+    def group_offsets(self, group: str, topic: str) -> dict[int, int]:
+        """The offsets that were committed to a group, by partition."""
+        consumer = Consumer({"bootstrap.servers": self.brokers, "group.id": group, "log_level": 0})
+        try:
+            partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+            committed = consumer.committed([TopicPartition(topic, partition) for partition in partitions], timeout=30)
+            return {place.partition: place.offset for place in committed if place.offset >= 0}
+        finally:
+            consumer.close()
+
+    def _answers(self) -> None:
+        socket.create_connection(("127.0.0.1", self.port), timeout=2).close()
+        if not self.admin.list_topics(timeout=2).brokers:
+            raise ConnectionError("it has no broker yet")
+
+    def _java(self, *arguments: str) -> None:
+        done = subprocess.run(
+            ["java", *_JVM, "-cp", self._jars, *arguments], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            pytest.fail(f"{' '.join(arguments)}: {done.stdout}{done.stderr}")
+
+    def _done(self, futures: Mapping[Any, Any]) -> None:
+        for future in futures.values():
+            future.result(30)
+
+
+@pytest.fixture(scope="session")
+def kafka_server() -> Iterator[KafkaServer]:
+    if missing := [command for command in ("java", "mvn", "keytool") if shutil.which(command) is None]:
+        pytest.skip(
+            f"no Kafka broker: {' and '.join(missing)} is not there (apt-get install maven default-jre-headless)"
+        )
+    with tempfile.TemporaryDirectory(prefix="moorline-kafka-", ignore_cleanup_errors=True) as folder:
+        server = KafkaServer(Path(folder))
+        yield server
+        server.stop(signal.SIGTERM)
+
+
+def install_ahead() -> None:
+    """Have another process fetch the broker, before the first test needs it."""
+    if shutil.which("mvn") is not None:
+        work = "import kafka_server; kafka_server._jars()"
+        subprocess.Popen([sys.executable, "-c", work], cwd=Path(__file__).parent, stderr=subprocess.DEVNULL)
+
+
+def _jars() -> Path:
+    """The folder with the broker's jars, fetched if it is not there. Several processes may want it at one moment."""
+    _SERVERS.mkdir(exist_ok=True)
+    found = _SERVERS / f"kafka-{VERSION}"
+    with open(_SERVERS / "kafka.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if found.exists():
+            return found
+        with tempfile.TemporaryDirectory(prefix="kafka-", dir=_SERVERS) as folder:
+            (Path(folder) / "pom.xml").write_text(_POM)
+            command = ["mvn", "-q", "-B", _COPY, "-DoutputDirectory=jars", "-DincludeScope=runtime"]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+            if done.returncode:
+                pytest.fail(f"these tests need a Kafka broker: {' '.join(command)}\n{done.stdout}{done.stderr}")
+            (Path(folder) / "jars").rename(found)
+    return found
+
+
+def _certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate for this host that the broker has signed itself, and the store with its key."""
+    store, certificate = folder / "broker.p12", folder / "broker.pem"
+    opened = ["-keystore", str(store), "-storetype", "PKCS12", "-storepass", PASSWORD, "-alias", "broker"]
+    names = ["-dname", "CN=127.0.0.1", "-ext", "san=ip:127.0.0.1,dns:localhost", "-ext", "bc:c"]
+    commands = [
+        ["keytool", "-genkeypair", "-keyalg", "EC", "-groupname", "secp256r1", "-validity", "3", *names, *opened],
+        ["keytool", "-exportcert", "-rfc", "-file", str(certificate), *opened],
+    ]
+    for command in commands:
+        subprocess.run(command, check=True, capture_output=True)
+    return certificate, store
+
+
+def _cluster_id() -> str:
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return text
