@@ -97,6 +97,11 @@ from moorline.connectors.delta.read import read_delta
 from moorline.connectors.delta.write import write_delta
 from moorline.connectors.files.sink import write_files
 from moorline.connectors.files.source import read_files
+from moorline.connectors.formats.avro import avro_format
+from moorline.connectors.formats.base import Format
+from moorline.connectors.formats.json import json_format
+from moorline.connectors.formats.protobuf import protobuf_format
+from moorline.connectors.formats.registry import SchemaRegistry, schema_registry
 from moorline.connectors.generator import generate
 from moorline.connectors.items import from_items
 from moorline.connectors.memory_state import memory_state
@@ -193,6 +198,7 @@ __all__ = [
     "FlatMapFunction",
     "FoldingState",
     "FoldingStateDescriptor",
+    "Format",
     "Function",
     "GlobalCommitter",
     "GlobalWindow",
@@ -232,6 +238,7 @@ __all__ = [
     "Result",
     "RocksDb",
     "RuntimeContext",
+    "SchemaRegistry",
     "Sink",
     "SinkCommitter",
     "SinkContext",
@@ -263,6 +270,7 @@ __all__ = [
     "WindowedStream",
     "ZooKeeper",
     "__version__",
+    "avro_format",
     "client",
     "collect",
     "connectors",
@@ -273,10 +281,12 @@ __all__ = [
     "fsck",
     "generate",
     "give_up",
+    "json_format",
     "memory_state",
     "plan",
     "postgres_state",
     "print",
+    "protobuf_format",
     "query_snapshot",
     "read_delta",
     "read_files",
@@ -284,6 +294,7 @@ __all__ = [
     "redis_state",
     "register",
     "run",
+    "schema_registry",
     "spark_config",
     "start",
     "sweep",

@@ -39,6 +39,7 @@ GROUPS = {
     "Sources": """from_items generate read_files read_delta from_dataframe BrokenRecord Source SourceReader
         SourceContext SplitEnumerator EnumeratorContext
         SourceFunction""",
+    "Formats of messages": "Format json_format avro_format protobuf_format schema_registry SchemaRegistry",
     "Sinks": """collect print discard write_files write_delta to_dataframe Sink SinkWriter SinkCommitter SinkContext
         GlobalCommitter CommitterContext DeliveryGuarantee
         SinkFunction""",

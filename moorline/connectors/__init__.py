@@ -13,6 +13,11 @@ from moorline.connectors.delta.read import read_delta
 from moorline.connectors.delta.write import write_delta
 from moorline.connectors.files.sink import write_files
 from moorline.connectors.files.source import read_files
+from moorline.connectors.formats.avro import avro_format
+from moorline.connectors.formats.base import Format
+from moorline.connectors.formats.json import json_format
+from moorline.connectors.formats.protobuf import protobuf_format
+from moorline.connectors.formats.registry import SchemaRegistry, schema_registry
 from moorline.connectors.generator import generate
 from moorline.connectors.items import from_items
 from moorline.connectors.memory_state import memory_state
@@ -23,16 +28,22 @@ from moorline.connectors.redis.state import redis_state
 
 __all__ = [
     "BrokenRecord",
+    "Format",
+    "SchemaRegistry",
+    "avro_format",
     "collect",
     "discard",
     "from_items",
     "generate",
+    "json_format",
     "memory_state",
     "postgres_state",
     "print",
+    "protobuf_format",
     "read_delta",
     "read_files",
     "redis_state",
+    "schema_registry",
     "write_delta",
     "write_files",
 ]

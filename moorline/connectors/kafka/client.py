@@ -17,12 +17,15 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ClusterMetadata
+from confluent_kafka.admin import AdminClient
 
 from moorline.errors import InvalidArgument, StorageError
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin._metadata import ClusterMetadata  # the package exports it to nobody
 
 ClientOption = str | int | float | bool
 
