@@ -62,7 +62,7 @@ coverage: setup java
 	  $(BIN)/coverage combine -q && $(BIN)/coverage report && exit $$status
 
 chaos: setup java
-	$(BIN)/python -m pytest tests/spark -m chaos
+	$(BIN)/python -m pytest tests/spark -m chaos -o timeout=3600
 
 bench: setup java
 	for script in bench/*.py; do $(BIN)/python $$script --quick || exit 1; done
