@@ -104,6 +104,8 @@ from moorline.connectors.formats.protobuf import protobuf_format
 from moorline.connectors.formats.registry import SchemaRegistry, schema_registry
 from moorline.connectors.generator import generate
 from moorline.connectors.items import from_items
+from moorline.connectors.kafka.read import read_kafka
+from moorline.connectors.kafka.record import KafkaRecord
 from moorline.connectors.memory_state import memory_state
 from moorline.connectors.postgres.state import postgres_state
 from moorline.connectors.printing import discard
@@ -207,6 +209,7 @@ __all__ = [
     "Job",
     "JobStatus",
     "JoinFunction",
+    "KafkaRecord",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedContext",
@@ -290,6 +293,7 @@ __all__ = [
     "query_snapshot",
     "read_delta",
     "read_files",
+    "read_kafka",
     "read_snapshot",
     "redis_state",
     "register",

@@ -25,8 +25,18 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 from real_servers import Server, free_port
+from waiting import eventually
 
 VERSION = "4.3.1"
 #: The word that must never turn up in a log, and whose word it is.
@@ -72,6 +82,10 @@ class KafkaServer(Server):
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT",
             "sasl.enabled.mechanisms": "PLAIN",
             "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{login} user_{USER}="{PASSWORD}";',
+            # Everyone may do everything, unless a test forbids it.
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+            "allow.everyone.if.no.acl.found": "true",
             "ssl.keystore.type": "PKCS12",
             "ssl.keystore.location": store,
             "ssl.keystore.password": PASSWORD,
@@ -123,6 +137,21 @@ class KafkaServer(Server):
 
     def delete_topic(self, topic: str) -> None:
         self._done(self.admin.delete_topics([topic], operation_timeout=30))
+
+    def recreate_topic(self, topic: str, partitions: int) -> None:
+        """Delete a topic, and create one of the same name as soon as the broker lets us."""
+        self.delete_topic(topic)
+
+        def is_created() -> bool:
+            try:
+                self._done(self.admin.create_topics([NewTopic(topic, partitions, 1)]))
+                return True
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+                return False
+
+        eventually(is_created, f"a new topic {topic}")
 
     def grow_topic(self, topic: str, partitions: int) -> None:
         """Have a topic this many partitions, which are more than it has."""
@@ -192,6 +221,11 @@ class KafkaServer(Server):
     def values(self, topic: str) -> list[bytes | None]:
         """The values of all committed messages of a topic, partition by partition."""
         return [message.value() for message in self.read_all(topic)]
+
+    def forbid(self, kind: ResourceType, name: str) -> None:
+        """Forbid a topic or a group to the user of the secure port."""
+        acl = (f"User:{USER}", "*", AclOperation.ALL, AclPermissionType.DENY)
+        self._done(self.admin.create_acls([AclBinding(kind, name, ResourcePatternType.LITERAL, *acl)]))
 
     def group_offsets(self, group: str, topic: str) -> dict[int, int]:
         """The offsets that were committed to a group, by partition."""

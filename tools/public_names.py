@@ -36,8 +36,8 @@ GROUPS = {
         Trigger TriggerResult EventTimeTrigger ProcessingTimeTrigger ContinuousEventTimeTrigger
         ContinuousProcessingTimeTrigger CountTrigger PurgingTrigger EndOfStreamTrigger NeverTrigger Evictor CountEvictor
         TimeEvictor WindowFunction ProcessWindowFunction JoinFunction CoGroupFunction ProcessJoinFunction""",
-    "Sources": """from_items generate read_files read_delta from_dataframe BrokenRecord Source SourceReader
-        SourceContext SplitEnumerator EnumeratorContext
+    "Sources": """from_items generate read_files read_delta read_kafka KafkaRecord from_dataframe BrokenRecord Source
+        SourceReader SourceContext SplitEnumerator EnumeratorContext
         SourceFunction""",
     "Formats of messages": "Format json_format avro_format protobuf_format schema_registry SchemaRegistry",
     "Sinks": """collect print discard write_files write_delta to_dataframe Sink SinkWriter SinkCommitter SinkContext

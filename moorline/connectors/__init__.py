@@ -20,6 +20,8 @@ from moorline.connectors.formats.protobuf import protobuf_format
 from moorline.connectors.formats.registry import SchemaRegistry, schema_registry
 from moorline.connectors.generator import generate
 from moorline.connectors.items import from_items
+from moorline.connectors.kafka.read import read_kafka
+from moorline.connectors.kafka.record import KafkaRecord
 from moorline.connectors.memory_state import memory_state
 from moorline.connectors.postgres.state import postgres_state
 from moorline.connectors.printing import discard
@@ -29,6 +31,7 @@ from moorline.connectors.redis.state import redis_state
 __all__ = [
     "BrokenRecord",
     "Format",
+    "KafkaRecord",
     "SchemaRegistry",
     "avro_format",
     "collect",
@@ -42,6 +45,7 @@ __all__ = [
     "protobuf_format",
     "read_delta",
     "read_files",
+    "read_kafka",
     "redis_state",
     "schema_registry",
     "write_delta",

@@ -55,6 +55,39 @@ class UnreadableRecord(StorageError):
 
 
 @dataclass(eq=False)
+class OffsetsLost(MoorlineError):
+    """Messages that were not read yet are gone from the system that had them."""
+
+    origin: str
+    #: The first offset that was not read yet.
+    wanted: int
+    #: What is there: the first offset, and the one after the last.
+    first: int
+    end: int
+    can_pass: bool | None = False
+
+    @property
+    def lost(self) -> int | None:
+        """How many offsets are gone that may have had a message. None: that cannot be known.
+
+        >>> OffsetsLost("orders/0", wanted=5, first=8, end=20).lost
+        3
+        """
+        return self.first - self.wanted if self.wanted < self.first else None
+
+    def __str__(self) -> str:
+        there = f"It has [{self.first},{self.end}) now"
+        if self.lost is None:
+            cause = f"{there}, which ends before: it was cut off, or deleted and created anew"
+        else:
+            cause = f"{there}: up to {self.lost} messages are lost, which were deleted before they were read"
+        return (
+            f"{self.origin} is to be read from offset {self.wanted} on. {cause}. Go on with what is there by "
+            f'on_lost_offsets="earliest", or with what comes by "latest".'
+        )
+
+
+@dataclass(eq=False)
 class BlobMissing(StorageError):
     """A file that was asked for is not there."""
 

@@ -17,15 +17,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from moorline.errors import InvalidArgument, StorageError
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin._metadata import ClusterMetadata  # the package exports it to nobody
 
 ClientOption = str | int | float | bool
 
@@ -181,7 +178,7 @@ class KafkaCluster:
         """The cluster in messages."""
         return f"Kafka at {self.brokers}"
 
-    def metadata(self, seconds: float, topic: str | None = None) -> ClusterMetadata:
+    def metadata(self, seconds: float, topic: str | None = None) -> Any:
         """Topics and brokers, by a client of its own. A password that is refused ends it at once, and with a reason.
 
         Raises StorageError, or InvalidArgument for options that no client can be made with.
