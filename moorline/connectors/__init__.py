@@ -22,6 +22,7 @@ from moorline.connectors.generator import generate
 from moorline.connectors.items import from_items
 from moorline.connectors.kafka.read import read_kafka
 from moorline.connectors.kafka.record import KafkaRecord
+from moorline.connectors.kafka.write import write_kafka
 from moorline.connectors.memory_state import memory_state
 from moorline.connectors.postgres.state import postgres_state
 from moorline.connectors.printing import discard
@@ -50,4 +51,5 @@ __all__ = [
     "schema_registry",
     "write_delta",
     "write_files",
+    "write_kafka",
 ]

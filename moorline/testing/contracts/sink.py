@@ -17,14 +17,14 @@ and looks at nothing but what is visible.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import cloudpickle
 import pytest
 
-from moorline.api.sinks import CommitterContext, DeliveryGuarantee, Sink, SinkContext, SinkWriter
+from moorline.api.sinks import CommitterContext, DeliveryGuarantee, Sink, SinkCommitter, SinkContext, SinkWriter
 from moorline.state.types import plain
 
 Visible = Callable[[], list[Any]]
@@ -39,6 +39,13 @@ class SinkContract:
 
     #: Can the sink undo commits of checkpoints that turned out to be damaged?
     can_roll_back = True
+    #: Seeds of the test with crashes. A sink whose commits take long may try fewer.
+    crash_seeds = 20
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """The seeds, as many as the sink wants."""
+        if "seed" in metafunc.fixturenames:
+            metafunc.parametrize("seed", range(metafunc.cls.crash_seeds))
 
     @pytest.fixture
     def sink(self) -> Sink:
@@ -72,9 +79,7 @@ class SinkContract:
     def commit(self, sink: Sink, staged: list[Staged], uid: str = UID) -> None:
         """Commit, in the worker or on the driver, whichever the sink wants."""
         if not sink.commits_on_driver:
-            in_worker = sink.open_subtask_committer(SinkContext(JOB, uid, 0, 2, 1, lineage=LINEAGE))
-            in_worker.commit([committable for _, _, committable in staged])
-            in_worker.close()
+            self.committer(sink, uid).commit([committable for _, _, committable in staged])
             return
         committer = sink.open_committer(CommitterContext(JOB, uid, 1, LINEAGE))
         batches: dict[tuple[int, str], list[Any]] = {}
@@ -83,6 +88,23 @@ class SinkContract:
         for (checkpoint, lineage), committables in sorted(batches.items(), key=lambda item: item[0]):
             committer.commit(lineage, checkpoint, committables)
         committer.close()
+
+    @pytest.fixture(autouse=True)
+    def committers(self) -> Iterator[None]:
+        """The committers of workers, which live as long as the attempt does; they end with the test."""
+        self._committers: dict[tuple[int, str], SinkCommitter] = {}
+        self._sinks: list[Sink] = []
+        yield
+        for committer in self._committers.values():
+            committer.close()
+
+    def committer(self, sink: Sink, uid: str = UID) -> SinkCommitter:
+        """The committer that a worker has for a sink."""
+        key = (id(sink), uid)
+        if key not in self._committers:
+            self._sinks.append(sink)  # so that no other gets its place in memory
+            self._committers[key] = sink.open_subtask_committer(SinkContext(JOB, uid, 0, 2, 1, lineage=LINEAGE))
+        return self._committers[key]
 
     def sent(self, sink: Sink) -> Sink:
         """The sink as another process has it."""
@@ -249,7 +271,6 @@ class SinkContract:
         sink.clean_up(JOB, UID)
         self.assert_visible(visible, self.records(0, 10))
 
-    @pytest.mark.parametrize("seed", range(20))
     def test_each_record_comes_out_once_whatever_crashes(self, sink: Sink, visible: Visible, seed: int) -> None:
         """A job of two subtasks with lost commits, failed checkpoints, crashes and zombies."""
         chance = random.Random(seed)
@@ -276,6 +297,7 @@ class SinkContract:
             else:
                 zombies.append(writers)
                 attempt += 1
+                sink = self.sent(sink)
                 self.commit(sink, promised)
                 writers, pending, position = [self.open(sink, s, attempt) for s in range(2)], [], complete
                 if chance.random() < 0.5:

@@ -1,0 +1,113 @@
+"""How far the commits of a Kafka sink have come: records of a compacted topic, written in the transactions of the data.
+
+    key      [job, uid of the sink, lineage, slot] as JSON
+    value    the checkpoint whose messages were committed last, as JSON
+
+A transaction that writes the messages of a checkpoint also writes its marker, so either both are there or neither.
+Compaction keeps the newest marker of each slot for ever. Offsets of a group would do as well for a week: then the
+broker forgets them, and a job that is restored from an older savepoint would write everything twice.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+
+import msgspec
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from moorline.connectors.kafka.client import KafkaCluster, kafka_error
+from moorline.errors import StorageError
+
+#: Slots share partitions. One that is being written to keeps readers of the others waiting for some milliseconds.
+PARTITIONS = 16
+SETTINGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "segment.ms": "3600000"}
+#: For a reader of markers while another slot has a transaction open.
+READ_SECONDS = 30.0
+
+
+class Marker(msgspec.Struct, frozen=True):
+    """The slot that a marker is about."""
+
+    job: str
+    uid: str
+    lineage: str
+    slot: int
+
+    def key(self) -> bytes:
+        """Its key in the topic."""
+        return msgspec.json.encode([self.job, self.uid, self.lineage, self.slot])
+
+
+class Markers:
+    """The topic with the markers of one cluster."""
+
+    def __init__(self, cluster: KafkaCluster, topic: str) -> None:
+        self._cluster, self.topic = cluster, topic
+        self._partitions = 0
+
+    def create(self, seconds: float) -> None:
+        """Make the topic, if there is none."""
+        if self.topic in self._cluster.metadata(seconds).topics:
+            return
+        admin = AdminClient(self._cluster.settings({}))
+        made = admin.create_topics([NewTopic(self.topic, PARTITIONS, -1, config=SETTINGS)], operation_timeout=seconds)
+        try:
+            made[self.topic].result(seconds)
+        except KafkaException as error:
+            found = kafka_error(error)
+            if found is None or found.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise self._cluster.failure(f"make the topic {self.topic!r} for markers in", error) from None
+
+    def partition(self, marker: Marker) -> int:
+        """The partition that a marker is in."""
+        if not self._partitions:
+            found = self._cluster.metadata(READ_SECONDS, self.topic).topics[self.topic]
+            if not found.partitions:
+                cause = f"the topic {self.topic!r} with the markers of its commits is gone"
+                raise StorageError(self._cluster.address, "commit to", cause, can_pass=False)
+            self._partitions = len(found.partitions)
+        return zlib.crc32(marker.key()) % self._partitions
+
+    def read(self, marker: Marker) -> int:
+        """The checkpoint that was committed last for a slot; 0: none.
+
+        Call it when no transaction of the slot can be open any more. Those of other slots are waited for.
+        """
+        own = {"group.id": "moorline-markers", "enable.auto.commit": False, "isolation.level": "read_committed"}
+        consumer = Consumer(self._cluster.settings({**own, "enable.partition.eof": True}))
+        try:
+            return self._read(consumer, marker)
+        finally:
+            consumer.close()
+
+    def _read(self, consumer: Consumer, marker: Marker) -> int:
+        place = TopicPartition(self.topic, self.partition(marker), 0)
+        place.offset, end = consumer.get_watermark_offsets(place, timeout=READ_SECONDS)
+        consumer.assign([place])
+        key, checkpoint, position = marker.key(), 0, place.offset
+        deadline = time.monotonic() + READ_SECONDS
+        while position < end:
+            for message in consumer.consume(1000, 0.1):
+                error = message.error()
+                if error is None:
+                    position = (message.offset() or 0) + 1
+                    if message.key() == key:
+                        checkpoint = self._value(message.value())
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    # Of what may be read: an open transaction lies behind it, or what ends one.
+                    position = max(position, message.offset() or 0)
+                else:
+                    raise KafkaException(error)
+            if time.monotonic() > deadline:
+                cause = f"a transaction that does not end keeps markers in {self.topic!r} from being read"
+                raise StorageError(self._cluster.address, "commit to", cause, can_pass=True)
+        return checkpoint
+
+    def _value(self, value: bytes | None) -> int:
+        try:
+            return msgspec.json.decode(value or b"0", type=int)
+        except msgspec.MsgspecError as error:
+            cause = f"a marker in {self.topic!r} is none of ours: {error}"
+            raise StorageError(self._cluster.address, "commit to", cause, can_pass=False) from None
