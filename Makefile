@@ -11,10 +11,11 @@ WORKERS ?= 3
 # What shares a Spark or a server stays on one worker, and the order of tests/conftest.py is kept.
 SPREAD := --dist loadgroup --no-loadscope-reorder
 
-.PHONY: help setup demo test test-fast sim simulate coverage chaos bench lint types format docs clean java
+.PHONY: help setup demo demo-kafka test test-fast sim simulate coverage chaos bench lint types format docs clean java
 
 help:
 	@echo "make demo       a job that loses a worker half-way and proves that nothing was lost"
+	@echo "make demo-kafka the same between two topics of a real broker"
 	@echo "make test       everything: style, types, tests, simulation, Spark with real kills"
 	@echo "make test-fast  what needs neither Java nor a server and is quick"
 	@echo "make sim SEED=7 one seed of the simulator"
@@ -41,6 +42,9 @@ java:
 
 demo: setup java
 	@$(BIN)/python -m moorline.demo
+
+demo-kafka: setup java
+	@$(BIN)/python tools/demo_kafka.py
 
 test: setup java lint types
 	$(BIN)/python -m pytest --doctest-modules moorline

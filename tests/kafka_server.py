@@ -128,11 +128,15 @@ class KafkaServer(Server):
             )
         return self._admin
 
-    def new_topic(self, partitions: int = 1, name: str = "", **settings: Any) -> str:
-        """A topic with a name of its own, which begins with ``name``. ``settings``: of the topic, ``_`` for ``.``."""
-        topic = f"{name or 'topic'}-{uuid.uuid4().hex[:12]}"
+    def new_topic(self, partitions: int = 1, name: str = "", exact: str = "", **settings: Any) -> str:
+        """A topic with a name of its own, which begins with ``name``, or with the name ``exact``.
+
+        ``settings``: of the topic, ``_`` for ``.``.
+        """
+        topic = exact or f"{name or 'topic'}-{uuid.uuid4().hex[:12]}"
         config = {setting.replace("_", "."): str(value) for setting, value in settings.items()}
         self._done(self.admin.create_topics([NewTopic(topic, partitions, 1, config=config)]))
+        eventually(lambda: topic in self.admin.list_topics(timeout=10).topics, f"the topic {topic}")
         return topic
 
     def delete_topic(self, topic: str) -> None:

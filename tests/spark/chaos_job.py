@@ -52,8 +52,22 @@ class Gated(mo.Source):
     def __init__(self, source: mo.Source, points: str) -> None:
         self._source, self._points = source, points
 
+    @property
+    def enumerates(self):
+        return self._source.enumerates
+
+    @property
+    def is_bounded(self):
+        return self._source.is_bounded
+
+    def check(self):
+        self._source.check()
+
     def open(self, ctx):
         return GatedReader(self._source.open(ctx), self._points)
+
+    def open_enumerator(self, ctx):
+        return self._source.open_enumerator(ctx)
 
 
 class GatedReader(mo.SourceReader):
@@ -68,14 +82,35 @@ class GatedReader(mo.SourceReader):
         return self._reader.read(min(limit, 500))
 
     def _waits(self) -> bool:
-        at, points = max(self._reader.positions().values()), Path(self._points)
+        at, points = self._at(), Path(self._points)
         if at > RECORDS // 2 or time.monotonic() > self._until:
             self._is_open = bool(marks(points)) or time.monotonic() > self._until
             return not self._is_open
         return at > RECORDS // 4 and not (points / "steady").exists()
 
+    def _at(self) -> int:
+        """About how many records all subtasks have read."""
+        # A partition of Kafka has an offset and an end; a split of the generator has the number of its next record.
+        places = self._reader.positions().values()
+        return max((place[0] * SPLITS if isinstance(place, list) else place for place in places), default=0)
+
     def positions(self):
         return self._reader.positions()
+
+    def splits(self):
+        return self._reader.splits()
+
+    def add_splits(self, splits):
+        self._reader.add_splits(splits)
+
+    def no_more_splits(self):
+        self._reader.no_more_splits()
+
+    def notify_checkpoint_complete(self, checkpoint):
+        self._reader.notify_checkpoint_complete(checkpoint)
+
+    def close(self):
+        self._reader.close()
 
 
 def marks(points: Path) -> list[str]:
@@ -99,7 +134,9 @@ class Totals(mo.KeyedProcessFunction):
             self.last.clear()
 
 
-def build(folder: Path) -> mo.Job:
+def build(folder: Path, kafka: str = "") -> mo.Job:
+    if kafka:
+        return from_kafka_to_kafka(folder, kafka)
     job = mo.Job("chaos", parallelism=2)
     generated = mo.generate(reading, count=RECORDS, splits=SPLITS, rate=RATE)
     readings = job.source(Gated(generated, str(folder / "points")), uid="readings")
@@ -107,6 +144,17 @@ def build(folder: Path) -> mo.Job:
     # The same twice: committed by workers, and by the driver in one step.
     totals.sink(mo.write_files(str(folder / "out"), format="jsonl"), uid="files", parallelism=2)
     totals.sink(mo.write_delta(folder / "table", schema=ROW), uid="table", parallelism=2)
+    return job
+
+
+def from_kafka_to_kafka(folder: Path, brokers: str) -> mo.Job:
+    """The same job between two topics, which are called after the folders that it runs in."""
+    job = mo.Job("chaos", parallelism=2)
+    source = mo.read_kafka(brokers, f"{folder.parent.name}-in", end="latest", interval="500ms")
+    readings = job.source(Gated(source, str(folder / "points")), uid="readings")
+    totals = readings.key_by(lambda r: r[0]).process(Totals(), uid="totals").rebalance()
+    out = mo.write_kafka(brokers, f"{folder.parent.name}-{folder.name}", key=lambda r: str(r["key"]))
+    totals.sink(out, uid="topic", parallelism=2)
     return job
 
 
@@ -147,6 +195,8 @@ class Cell:
     restore: str | None = None
     heartbeat: str = "50s"
     start_timeout: str = "10min"
+    #: Brokers, for a job that goes from Kafka to Kafka.
+    kafka: str = ""
 
 
 def note(handle: mo.Handle, folder: Path) -> None:
@@ -173,7 +223,7 @@ def note(handle: mo.Handle, folder: Path) -> None:
 
 def start(spark: SparkSession, folder: Path, cell: Cell, restore: str | None) -> mo.Handle:
     handle = mo.start(
-        build(folder),
+        build(folder, cell.kafka),
         spark,
         checkpoints=mo.Checkpoints(str(folder / "checkpoints"), interval="250ms", timeout="60s", tolerable_failures=5),
         restart=mo.FixedDelay(attempts=8, delay="100ms"),
