@@ -16,7 +16,7 @@ from files_read import read_all
 from published_files import open_writer, published
 
 from moorline.api.sinks import Sink
-from moorline.connectors.files import rows as row_files
+from moorline.connectors.files import tables
 from moorline.connectors.files.sink import STAGING, write_files
 from moorline.connectors.files.source import read_files
 from moorline.connectors.row_tables import UnfitRecord
@@ -116,7 +116,7 @@ def test_a_schema_gives_names_to_tuples_and_to_single_values(folder: Path) -> No
 def test_a_later_record_that_does_not_fit_is_named(
     folder: Path, monkeypatch: pytest.MonkeyPatch, late: dict[str, Any], text: str
 ) -> None:
-    monkeypatch.setattr(row_files, "_GROUP", 2)
+    monkeypatch.setattr(tables, "_GROUP", 2)
     first = {"a": 1, "s": {"t": 1}, "l": [{"t": 1}], "n": None, "d": date(2026, 1, 1)}
     with pytest.raises(UnfitRecord) as caught:
         write_all(write_files(folder), [first] * 2, [{"a": 2}, late])
@@ -149,7 +149,7 @@ def test_a_given_schema_is_kept_to(folder: Path) -> None:
 
 
 def test_many_rows_become_several_row_groups(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_files, "_GROUP", 10)
+    monkeypatch.setattr(tables, "_GROUP", 10)
     write_all(write_files(folder), *[[{"i": 4 * n + k} for k in range(4)] for n in range(10)])
     [file] = folder.glob("*.parquet")
     assert pq.ParquetFile(file).metadata.num_row_groups == 4
@@ -174,7 +174,7 @@ def test_what_json_cannot_express_is_named(folder: Path, record: Any) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"format": "csv"},
+        {"format": "xml"},
         {"schema": "a int"},
         {"schema": pa.schema([])},
         {"schema": pa.schema([("a", pa.int8()), ("a", pa.int8())])},

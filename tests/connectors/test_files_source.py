@@ -74,7 +74,7 @@ def test_parquet_rows_come_once(counts: list[int], group: int, chance: random.Ra
 
 
 def test_files_larger_than_a_chunk_are_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "_CHUNK", 100)
+    monkeypatch.setattr(lines, "CHUNK", 100)
     rows = [[str(i), "x\n" * (i % 70)] for i in range(300)]
     (tmp_path / "a.csv").write_bytes(as_csv([["i", "x"], *rows], "\n").encode())
     expected = [{"i": i, "x": x} for i, x in rows]

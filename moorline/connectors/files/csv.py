@@ -56,10 +56,10 @@ class CsvRecords(LineRecords):
         #: Were there rows that could not be read?
         self._has_passed_over = False
         if lines.offset > 0:
-            self._reread_header(lines.path)
+            self._reread_header()
 
-    def _reread_header(self, path: str) -> None:
-        first = Lines(path, None, final=self._lines.final)
+    def _reread_header(self) -> None:
+        first = self._lines.from_the_start()
         try:
             again = CsvRecords(first, self._broken)
             again._read_header()
@@ -84,7 +84,7 @@ class CsvRecords(LineRecords):
         self._header = header
 
     def read(self, limit: int) -> list[Any] | None:
-        if self._is_over():
+        if self._lines.is_over:
             return None
         if self._header is None:
             self._read_header()
@@ -150,7 +150,7 @@ class CsvRecords(LineRecords):
                 if len(more) > len(lines):
                     lines = more
                     continue
-                if not self._lines.final:
+                if not self._lines.is_final:
                     return []
                 cause = f"a quote is opened in the row at byte {offset} and never closed"
             # The next line may be the beginning of a row again.

@@ -5,17 +5,24 @@
     jsonl     the value on a line            {"offset": byte}
     csv       a dict by the header's names   {"offset": byte}
     parquet   a dict by column names         {"row": number}
+    orc       a dict by column names         {"stripe": number, "row": number in it}
+    avro      a value, mostly a dict         {"offset": byte of its block, "record": number in it}
+
+    text, jsonl and csv, compressed          {"unpacked": byte of the text}
 
 A position stands before the first record that was not returned yet; it also says what the file looked like
-(``identity.py``). ``source.py`` decides which file is read when; it also knows the one position that is the same
+(``opened.py``). ``source.py`` decides which file is read when; it also knows the one position that is the same
 for all, ``{"done": True}``. What cannot be decoded is handed to :class:`BrokenRecords`, which raises or lets it go:
 
     text, jsonl   a line that is not UTF-8, or not JSON
     csv           a row that has not as many fields as the header, is not UTF-8 or not CSV; after a quote that is never
                   closed, the line it stands in
     parquet       a row group, by its first row
+    orc           a stripe, by its number
+    avro          a block, by its byte
 
-A file of which nothing can be read (no header, no footer) is an UnreadableRecord in every case.
+A file of which nothing can be read (no header, no footer), or nothing more (compressed, and cut off), is an
+UnreadableRecord in every case.
 """
 
 from __future__ import annotations
@@ -24,14 +31,19 @@ import os
 from typing import Any, Literal, Protocol
 
 from moorline.connectors.broken import BrokenRecords
+from moorline.connectors.files.avro import AvroRecords
+from moorline.connectors.files.compressed import EXTENSIONS as COMPRESSED
+from moorline.connectors.files.compressed import CompressedLines, compression_of
 from moorline.connectors.files.csv import CsvRecords
-from moorline.connectors.files.identity import Position, shown
+from moorline.connectors.files.identity import shown
 from moorline.connectors.files.line_records import JsonRecords, TextRecords
 from moorline.connectors.files.lines import Lines
+from moorline.connectors.files.opened import OpenedFile, Position
+from moorline.connectors.files.orc import OrcRecords
 from moorline.connectors.files.parquet import ParquetRecords
-from moorline.errors import RestoreError, StorageError
+from moorline.errors import RestoreError, SnapshotCorrupt, StorageError
 
-Format = Literal["jsonl", "csv", "parquet", "text"]
+Format = Literal["jsonl", "csv", "parquet", "orc", "avro", "text"]
 
 _EXTENSIONS: dict[str, Format] = {
     ".jsonl": "jsonl",
@@ -39,10 +51,20 @@ _EXTENSIONS: dict[str, Format] = {
     ".json": "jsonl",
     ".csv": "csv",
     ".parquet": "parquet",
+    ".orc": "orc",
+    ".avro": "avro",
     ".txt": "text",
     ".text": "text",
     ".log": "text",
 }
+_ON_LINES = ("jsonl", "csv", "text")
+#: What a position counts in.
+_UNITS: dict[str, frozenset[str]] = {
+    "parquet": frozenset({"row"}),
+    "orc": frozenset({"stripe", "row"}),
+    "avro": frozenset({"offset", "record"}),
+}
+_ALL_UNITS = frozenset({"offset", "unpacked", "row", "stripe", "record"})
 
 
 class RecordFile(Protocol):
@@ -65,34 +87,66 @@ class RecordFile(Protocol):
 def format_of(path: str) -> Format:
     """The format that goes with the file's extension.
 
-    >>> format_of("/data/clicks.ndjson")
-    'jsonl'
+    >>> format_of("/data/clicks.ndjson"), format_of("/data/clicks.csv.gz")
+    ('jsonl', 'csv')
     """
-    extension = os.path.splitext(path)[1].lower()
-    if extension not in _EXTENSIONS:
+    packed = compression_of(path) is not None
+    extension = os.path.splitext(os.path.splitext(path)[0] if packed else path)[1].lower()
+    if extension not in _EXTENSIONS or (packed and _EXTENSIONS[extension] not in _ON_LINES):
+        known = " ".join(_EXTENSIONS)
         raise StorageError(
             shown(path),
             "tell the format of",
-            f"the extension {extension!r} is not one of {' '.join(_EXTENSIONS)}. "
-            f"Say format=, or choose the files with pattern=.",
+            f"the extension {extension!r} is not one of {known}, those on lines maybe followed by one of "
+            f"{' '.join(COMPRESSED)}. Say format=, or choose the files with pattern=.",
             can_pass=False,
         )
     return _EXTENSIONS[extension]
 
 
 def open_file(
-    path: str, format: Format, position: Position | None, broken: BrokenRecords, *, final: bool
+    file: OpenedFile, format: Format, position: Position | None, broken: BrokenRecords, *, final: bool
 ) -> RecordFile:
-    """Read ``path`` from ``position`` on. If it is not ``final`` it may still grow."""
-    unit = "row" if format == "parquet" else "offset"
-    if position is not None and unit not in position:
+    """Read ``file`` from ``position`` on. If it is not ``final`` it may still grow."""
+    try:
+        return _open(file, format, position, broken, final=final)
+    except BaseException:
+        file.close()
+        raise
+
+
+def _open(
+    file: OpenedFile, format: Format, position: Position | None, broken: BrokenRecords, *, final: bool
+) -> RecordFile:
+    compression = compression_of(file.path) if format in _ON_LINES else None
+    unit = "offset" if compression is None else "unpacked"
+    _check_position(file.path, position, format, _UNITS.get(format, frozenset({unit})))
+    if format == "parquet":
+        return ParquetRecords(file, position, broken, final=final)
+    if format == "orc":
+        return OrcRecords(file, position, broken, final=final)
+    if format == "avro":
+        return AvroRecords(file, position, broken, final=final)
+    lines: Lines
+    if compression is None:
+        lines = Lines(file, position, final=final)
+    else:
+        lines = CompressedLines(file, position, compression, final=final)
+    if format == "csv":
+        return CsvRecords(lines, broken)
+    return JsonRecords(lines, broken) if format == "jsonl" else TextRecords(lines, broken)
+
+
+def _check_position(path: str, position: Position | None, format: Format, units: frozenset[str]) -> None:
+    """Positions come from a snapshot: they may be of another format, or none at all."""
+    if position is None:
+        return
+    if position.keys() & _ALL_UNITS != units:
         raise RestoreError(
             f"{shown(path)} was being read as another format when the snapshot was taken (its position is {position}); "
             f"now it is read as {format}. Give the source the format= it had."
         )
-    if format == "parquet":
-        return ParquetRecords(path, position, broken, final=final)
-    lines = Lines(path, position, final=final)
-    if format == "csv":
-        return CsvRecords(lines, broken)
-    return JsonRecords(lines, broken) if format == "jsonl" else TextRecords(lines, broken)
+    for unit in units:
+        value = position[unit]
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise SnapshotCorrupt("the snapshot", f"{value!r:.80} is not a position in {shown(path)}")

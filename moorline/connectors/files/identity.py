@@ -19,6 +19,7 @@ from typing import Any
 
 import xxhash
 
+from moorline.connectors.files.opened import Position
 from moorline.errors import StorageError
 
 log = logging.getLogger("moorline")
@@ -28,7 +29,6 @@ _BLOCK = 16 * 1024
 _SOME = 256
 _INODE = (1 << 63) - 1
 
-Position = dict[str, Any]
 #: Size, time of the last change, inode.
 Seen = list[int]
 

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from moorline.connectors.broken import BrokenRecords
-from moorline.connectors.files.identity import Position
 from moorline.connectors.files.lines import Lines, decoded, is_utf8, not_utf8, without_mark
+from moorline.connectors.files.opened import Position
 
 
 class LineRecords:
@@ -19,10 +19,7 @@ class LineRecords:
 
     @property
     def is_final(self) -> bool:
-        return self._lines.final
-
-    def _is_over(self) -> bool:
-        return self._lines.offset >= self._lines.known_end
+        return self._lines.is_final
 
     def position(self) -> Position:
         return self._lines.position()
@@ -35,7 +32,7 @@ class TextRecords(LineRecords):
     """Each line is a record, empty ones too."""
 
     def read(self, limit: int) -> list[Any] | None:
-        lines = [] if self._is_over() else self._lines.look(limit)
+        lines = [] if self._lines.is_over else self._lines.look(limit)
         if not lines:
             return None
         texts, whole = decoded(lines, self._lines.offset)
@@ -58,7 +55,7 @@ class JsonRecords(LineRecords):
         self._decode = msgspec.json.Decoder().decode
 
     def read(self, limit: int) -> list[Any] | None:
-        lines = [] if self._is_over() else self._lines.look(limit)
+        lines = [] if self._lines.is_over else self._lines.look(limit)
         if not lines:
             return None
         decode = self._decode

@@ -10,41 +10,45 @@ from __future__ import annotations
 import codecs
 import os
 
-from moorline.connectors.files.identity import Position, Print, check_same, replaced, seen_of
+from moorline.connectors.files.identity import replaced
+from moorline.connectors.files.opened import OpenedFile, Position
 
 #: Bytes read at a time: a few milliseconds' worth of records.
-_CHUNK = 256 * 1024
+CHUNK = 256 * 1024
 
 
 class Lines:
     """The lines of one file from an offset on: look at some, then say how many were used."""
 
-    def __init__(self, path: str, position: Position | None, *, final: bool) -> None:
-        self.path = path
-        offset = 0 if position is None else int(position["offset"])
+    def __init__(self, file: OpenedFile, position: Position | None, *, final: bool) -> None:
+        self.file, self.path, self.final = file, file.path, final
         #: Where the first line stands that was not used yet.
-        self.offset = offset
-        self.final = final
+        self.offset = 0 if position is None else int(position["offset"])
         self._lines: list[bytes] = []
         self._used = 0
-        self._file = open(path, "rb")  # noqa: SIM115  closed by close()
-        #: As far as the file reached when it was opened: one file that grows fast must not keep us from the others.
-        self.known_end = os.fstat(self._file.fileno()).st_size
-        if offset > self.known_end:
-            self._file.close()
-            raise replaced(path, f"it has {self.known_end} bytes, but {offset} were read before")
-        try:
-            check_same(self._file.fileno(), path, position)
-        except BaseException:
-            self._file.close()
-            raise
-        self._print = Print(self._file.fileno(), offset)
-        self._seen = seen_of(os.fstat(self._file.fileno()))
-        self._file.seek(offset)
+        if self.offset > file.size:
+            raise replaced(file.path, f"it has {file.size} bytes, but {self.offset} were read before")
+        file.check_same(position)
+        file.begin(self.offset)
+        file.stream.seek(self.offset)
+
+    @property
+    def is_over(self) -> bool:
+        """Was everything used that was there when the file was opened?"""
+        return self.offset >= self.file.size
+
+    @property
+    def is_final(self) -> bool:
+        """Once there are no more lines: will there never be?"""
+        return self.final
 
     def position(self) -> Position:
         """The position of the first line that was not used yet, and a print of the file."""
-        return {"offset": self.offset, "print": str(self._print), "seen": self._seen}
+        return {"offset": self.offset, **self.file.identity()}
+
+    def from_the_start(self) -> Lines:
+        """The same lines once more, from the first one on."""
+        return Lines(self.file.reopened(), None, final=self.final)
 
     def look(self, limit: int, *, more: bool = False) -> list[bytes]:
         """Up to ``limit`` lines from :attr:`offset` on. Nothing means that there is nothing (yet).
@@ -60,18 +64,19 @@ class Lines:
         """``lines``, the first of those looked at, are done with."""
         self._used += len(lines)
         self.offset += sum(map(len, lines))
-        self._print.add(lines)
+        self.file.add(lines)
 
     def _fill(self) -> None:
-        fresh = self._file.readlines(_CHUNK)
+        stream = self.file.stream
+        fresh = stream.readlines(CHUNK)
         if fresh and not self.final and not fresh[-1].endswith(b"\n"):
-            self._file.seek(-len(fresh.pop()), os.SEEK_CUR)
+            stream.seek(-len(fresh.pop()), os.SEEK_CUR)
         self._lines = self._lines[self._used :] + fresh
         self._used = 0
 
     def close(self) -> None:
         """Give the file back."""
-        self._file.close()
+        self.file.close()
 
 
 def decoded(lines: list[bytes], offset: int) -> tuple[list[str], bool]:

@@ -23,6 +23,7 @@ from moorline.connectors.files.identity import (
     with_new_names,
 )
 from moorline.connectors.files.lines import is_utf8
+from moorline.connectors.files.local import LocalFile
 from moorline.errors import StorageError, UnreadableRecord
 
 if TYPE_CHECKING:
@@ -142,8 +143,8 @@ class FilesReader(SourceReader):
                     check_same(file.fileno(), path, position)
                 self._positions[split] = {**position, "seen": seen}
             return False
-        # Not ">": a file that has become shorter must be opened, to be reported.
-        return changed or "offset" not in position or seen[0] != int(position["offset"])
+        # A file without identity was not whole. Not ">": one that has become shorter must be opened, to be reported.
+        return changed or not has_identity(position) or ("offset" in position and seen[0] != position["offset"])
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -185,7 +186,7 @@ class FilesReader(SourceReader):
         try:
             format = self._source.format or format_of(path)
             position = self._positions.get(self._split)
-            self._file = open_file(path, format, position, self._broken, final=not watched)
+            self._file = open_file(LocalFile(path), format, position, self._broken, final=not watched)
         except FileNotFoundError as error:
             if not watched:
                 cause = "it was there when the source started and is gone now"

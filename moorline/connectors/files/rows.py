@@ -1,21 +1,26 @@
-"""Files of records: JSON lines, or Parquet.
+"""Files of records that a sink writes: JSON lines and text here, those with columns in ``tables.py``.
 
-A JSON line holds any record that JSON can express (a tuple becomes an array). ``connectors/row_tables.py`` says what a
-record is in a Parquet file.
+A JSON line holds any record that JSON can express (a tuple becomes an array). A line of text is a text without a line
+end in it.
 """
 
 from __future__ import annotations
 
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from moorline.connectors.row_tables import RowTables, UnfitRecord
+from moorline.connectors.row_tables import UnfitRecord
 
-#: Rows collected before they become a row group.
-_GROUP = 32 * 1024
+
+class RowFile(Protocol):
+    """One file being written."""
+
+    def write(self, records: list[Any]) -> None:
+        """Append the records."""
+
+    def finish(self) -> None:
+        """Write what is held back. The file below stays open."""
 
 
 class JsonLinesFile:
@@ -47,34 +52,45 @@ class JsonLinesFile:
         """Nothing is held back here."""
 
 
-class ParquetRowFile:
-    """Records as rows. Without a schema it follows from the first rows of the file."""
+class TextFile:
+    """Texts, one per line."""
 
-    def __init__(self, file: IO[bytes], path: str, schema: pa.Schema | None) -> None:
+    def __init__(self, file: IO[bytes], path: str) -> None:
         self._file = file
-        self._tables = RowTables(path, schema, "write_files")
-        self._rows: list[Any] = []
-        self._writer: pq.ParquetWriter | None = None
+        self._path = path
 
     def write(self, records: list[Any]) -> None:
         """Append the records."""
-        self._rows += records
-        if len(self._rows) >= _GROUP:
-            self._write_group()
+        try:
+            lines = "\n".join(records)
+            data = lines.encode() + b"\n"
+        except (TypeError, UnicodeEncodeError):
+            raise self._fault(records) from None
+        if lines.count("\n") != len(records) - 1 or b"\r\n" in data:
+            raise self._fault(records)
+        self._file.write(data)
+
+    def _fault(self, records: list[Any]) -> UnfitRecord:
+        for record in records:
+            cause = ""
+            if not isinstance(record, str):
+                cause = f"it is a {type(record).__name__} and not a text"
+            elif "\n" in record or record.endswith("\r"):
+                cause = "it has a line end in it, and would be read as several lines, or as another one"
+            elif not _is_encodable(record):
+                cause = "it has characters that are not Unicode"
+            if cause:
+                advice = 'Map the records to texts of one line, or write them with format="jsonl".'
+                return UnfitRecord(self._path, f"{record!r:.200}", cause, advice)
+        raise AssertionError("the same records were refused a moment ago")
 
     def finish(self) -> None:
-        """Write what is left, and the footer."""
-        if self._rows:
-            self._write_group()
-        if self._writer is not None:
-            self._writer.close()
+        """Nothing is held back here."""
 
-    def _write_group(self) -> None:
-        records, self._rows = self._rows, []
-        table = self._tables.table(records)
-        try:
-            if self._writer is None:
-                self._writer = pq.ParquetWriter(self._file, table.schema, compression="zstd")
-            self._writer.write_table(table, row_group_size=len(records))
-        except pa.ArrowException as error:
-            raise self._tables.unfit(records[0], f"it or one of the {len(records)} with it: {error}") from error
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

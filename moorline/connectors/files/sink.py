@@ -22,8 +22,8 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator
-from typing import Any, Literal, get_args
+from collections.abc import Iterator, Mapping
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -31,17 +31,18 @@ import pyarrow as pa
 import xxhash
 
 from moorline.api.sinks import Sink, SinkContext, SinkWriter
+from moorline.connectors.files.contents import Compression, SinkFormat, checked_contents
 from moorline.connectors.files.paths import local_path, sync_folder
-from moorline.connectors.files.rows import JsonLinesFile, ParquetRowFile
-from moorline.errors import InvalidArgument, StorageError
+from moorline.connectors.files.rows import RowFile
+from moorline.errors import StorageError
 from moorline.failpoints import failpoint
 from moorline.model.options import checks_options
 
-SinkFormat = Literal["parquet", "jsonl"]
-
 STAGING = ".moorline-staging"
 _BUFFER = 1024 * 1024
-_FINAL = re.compile(r"part-([A-Za-z0-9_-]{1,48}-[0-9a-f]{16})-([0-9]{10,20})-[0-9]{5,}-[0-9]+-[0-9a-f]{32}\.[a-z]+")
+_FINAL = re.compile(
+    r"part-([A-Za-z0-9_-]{1,48}-[0-9a-f]{16})-([0-9]{10,20})-[0-9]{5,}-[0-9]+-[0-9a-f]{32}(?:\.[a-z]+[0-9]?){1,2}"
+)
 _FOLDER = re.compile(r"[A-Za-z0-9_-]{1,97}-[0-9a-f]{16}")
 #: The file system has no hard links, or none here.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
@@ -49,14 +50,24 @@ _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 
 @checks_options()
 def write_files(
-    path: str | os.PathLike[str], *, format: SinkFormat = "parquet", schema: pa.Schema | None = None
+    path: str | os.PathLike[str],
+    *,
+    format: SinkFormat = "parquet",
+    schema: pa.Schema | Mapping[str, Any] | None = None,
+    compression: Compression | None = None,
 ) -> Sink:
     """Write the records to files in the folder ``path``, exactly once.
 
-    Each subtask writes a file per checkpoint, and readers see it when the checkpoint is complete. Parquet takes
-    dicts, dataclasses, ``msgspec.Struct`` and namedtuples; missing keys become null. Its columns are those of
-    ``schema`` or, without one, follow from the first records of each file: give a schema if values can be missing
-    or if the files are to agree with each other. ``"jsonl"`` takes whatever JSON can express.
+    Each subtask writes a file per checkpoint, and readers see it when the checkpoint is complete. ``format``:
+
+    - ``"parquet"``, ``"orc"``, ``"avro"``, ``"csv"`` take dicts, dataclasses, ``msgspec.Struct`` and namedtuples;
+      missing keys become null. Their columns are those of ``schema`` or, without one, follow from the first records of
+      each file: give a schema if values can be missing or if the files are to agree with each other. It is a
+      ``pyarrow.Schema``; for Avro, an Avro schema as a dict will do too.
+    - ``"jsonl"`` takes whatever JSON can express, ``"text"`` texts of one line.
+
+    ``compression`` is by default what suits the format: ``"zstd"`` for Parquet and ORC, ``"deflate"`` for Avro,
+    ``"none"`` for the rest, which can be compressed as a whole (``"gzip"`` gives ``.jsonl.gz``).
 
     The folder must be reachable under the same path by all workers and by the driver.
 
@@ -72,7 +83,7 @@ def write_files(
     >>> [file.read_text() for file in folder.glob("part-*")]
     ['{"word":"to"}\\n{"word":"be"}\\n']
     """
-    return FileSink(path, format=format, schema=schema)
+    return FileSink(path, format=format, schema=schema, compression=compression)
 
 
 class _Committable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -89,19 +100,15 @@ class FileSink(Sink):
     """See :func:`write_files`."""
 
     def __init__(
-        self, path: str | os.PathLike[str], *, format: SinkFormat = "parquet", schema: pa.Schema | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        format: SinkFormat = "parquet",
+        schema: pa.Schema | Mapping[str, Any] | None = None,
+        compression: Compression | None = None,
     ) -> None:
-        if format not in get_args(SinkFormat):
-            raise InvalidArgument("format", format, f"It is one of {', '.join(get_args(SinkFormat))}.")
-        if schema is not None and (format != "parquet" or not isinstance(schema, pa.Schema) or not schema.names):
-            raise InvalidArgument(
-                "schema", schema, 'Give a pyarrow.Schema with columns, and only with format="parquet".'
-            )
-        if schema is not None and len(set(schema.names)) < len(schema.names):
-            raise InvalidArgument("schema", schema.names, "Each column needs a name of its own.")
         self.path = local_path(path, "path of write_files()")
-        self.format = format
-        self.schema = schema
+        self.contents = checked_contents(format, schema, compression)
 
     def check(self) -> None:
         """Write a file into the staging folder and remove it again."""
@@ -212,7 +219,7 @@ class _FileWriter(SinkWriter):
         self._sink = sink
         self._ctx = ctx
         self._folder = os.path.join(sink.path, STAGING, _folder(ctx.job, ctx.uid))
-        self._open: tuple[str, Any, JsonLinesFile | ParquetRowFile] | None = None
+        self._open: tuple[str, Any, RowFile] | None = None
         with _naming(sink.path, "stage files in"):
             os.makedirs(self._folder, exist_ok=True)
             sync_folder(os.path.dirname(self._folder))
@@ -233,16 +240,11 @@ class _FileWriter(SinkWriter):
         with _naming(self._sink.path, "stage files in"):
             self._rows().write(records)
 
-    def _rows(self) -> JsonLinesFile | ParquetRowFile:
+    def _rows(self) -> RowFile:
         if self._open is None:
             path = os.path.join(self._folder, f"open-{self._ctx.subtask:05}-{self._ctx.attempt}-{uuid4().hex}")
             file = open(path, "xb", buffering=_BUFFER)  # noqa: SIM115  closed by prepare() or close()
-            rows: JsonLinesFile | ParquetRowFile
-            if self._sink.format == "jsonl":
-                rows = JsonLinesFile(file, self._sink.path)
-            else:
-                rows = ParquetRowFile(file, self._sink.path, self._sink.schema)
-            self._open = (path, file, rows)
+            self._open = (path, file, self._sink.contents.open(file, self._sink.path))
         return self._open[2]
 
     def prepare(self, checkpoint: int) -> list[Any]:
@@ -252,7 +254,7 @@ class _FileWriter(SinkWriter):
         ctx = self._ctx
         unique = path.rpartition("-")[2]
         final = f"part-{_tag(ctx.job, ctx.uid)}-{checkpoint:010}-{ctx.subtask:05}-{ctx.attempt}-{unique}"
-        final += f".{self._sink.format}"
+        final += self._sink.contents.extension
         with _naming(self._sink.path, "stage files in"):
             rows.finish()
             file.flush()

@@ -6,7 +6,7 @@ and the restart. One subtask reads its files one after the other, in the order o
     position            meaning
     (none)              not begun
     {"offset": 120}     the next record of a line format begins there
-    {"row": 7}          the next row of a Parquet file
+    {"row": 7}          the next row of a Parquet file; ``formats.py`` has those of the other formats
     {"done": True}      never read again
 
 Each position also says what the file looked like (``identity.py``), so one whose content was exchanged is an
@@ -61,10 +61,11 @@ def read_files(
     """The records of a file, of all files in a folder and the folders below it, or of the files a glob matches.
 
     ``format`` is ``"jsonl"`` (any JSON value per line), ``"csv"`` (a dict of texts per row, by the header),
-    ``"parquet"`` (a dict per row) or ``"text"`` (the line); without it, each file's extension tells. ``pattern``
-    chooses among the files of a folder by name. With ``watch="10s"`` the source has no end and looks for new files,
-    and for new lines in those it knows, that often; a line counts when its line end is there. Files and folders
-    that start with ``.`` or ``_`` are left alone: that is how Spark and ``write_files`` keep unfinished output.
+    ``"parquet"`` and ``"orc"`` (a dict per row), ``"avro"`` (a dict per record) or ``"text"`` (the line); without it,
+    each file's extension tells. Files on lines may be compressed as a whole (``.gz``, ``.bz2``, ``.xz``, ``.zst``).
+    ``pattern`` chooses among the files of a folder by name. With ``watch="10s"`` the source has no end and looks for
+    new files, and for new lines in those it knows, that often; a line counts when its line end is there. Files and
+    folders that start with ``.`` or ``_`` are left alone: that is how Spark and ``write_files`` keep unfinished output.
 
     ``on_error`` says what becomes of a line or row that cannot be decoded: ``"fail"`` the job, ``"skip"`` it, or an
     ``OutputTag``: then a :class:`BrokenRecord` comes out of that side output. Those passed over are counted as
