@@ -80,8 +80,8 @@ class S3Server(Server):
         is_ready = lambda: urllib.request.urlopen(f"{self.endpoint}/moto-api/", timeout=2)  # noqa: E731
         super().__init__(command, port, folder, is_ready)
 
-    def new_bucket(self) -> str:
-        name = f"bucket-{uuid.uuid4().hex[:12]}"
+    def new_bucket(self, name: str = "") -> str:
+        name = name or f"bucket-{uuid.uuid4().hex[:12]}"
         urllib.request.urlopen(urllib.request.Request(f"{self.endpoint}/{name}", method="PUT"), timeout=10)
         return name
 

@@ -160,7 +160,7 @@ def test_a_folder_without_files_ends_at_once_with_a_word(tmp_path: Path, caplog:
 
 
 def test_paths_that_are_none_are_refused() -> None:
-    for path in ("s3://bucket/in", "file://host/in", "", "a\0b"):
+    for path in ("nope://x/in", "s3://bucket/a/../in", "s3://bucket//in", "file://host/in", "", "a\0b"):
         with pytest.raises(InvalidArgument, match="path"):
             read_files(path)
 

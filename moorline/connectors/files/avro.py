@@ -185,8 +185,10 @@ class AvroRecords:
 
     def _give_up_block(self, cause: str, count: int = 1, end: int | None = None) -> None:
         at = self._offset
+        # First: if the place fails now, all of this is done again, and the block must not be counted twice.
+        end = end or self._next_sync(at + 1)
         self._broken.add(self._file.path, at, b"", f"the block at byte {at}: {cause}", max(count - self._record, 1))
-        self._offset, self._record, self._records = end or self._next_sync(at + 1), 0, None
+        self._offset, self._record, self._records = end, 0, None
         self._file.begin(self._offset)
 
     def _next_sync(self, offset: int) -> int:

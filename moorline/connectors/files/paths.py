@@ -33,10 +33,10 @@ def local_path(path: str | os.PathLike[str], what: str) -> str:
 def is_hidden(name: str) -> bool:
     """Is a file or folder of this name out of bounds for readers? Spark's rule, and that of our sink.
 
-    >>> is_hidden("_SUCCESS"), is_hidden(".moorline-staging"), is_hidden("part-0.parquet")
-    (True, True, False)
+    >>> is_hidden("_SUCCESS"), is_hidden(".moorline-staging"), is_hidden("part-0.parquet"), is_hidden("_day=1")
+    (True, True, False, False)
     """
-    return name.startswith((".", "_"))
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def sync_folder(folder: str) -> None:

@@ -1,27 +1,12 @@
-"""A source that reads the files of a folder.
+"""A source that reads files: of a folder here, of a bucket, or of any filesystem that fsspec knows.
 
-Each file is a split whose id is its path relative to the folder, so the folder can be moved between a savepoint
-and the restart. One subtask reads its files one after the other, in the order of their names.
+Each file is a split. What is read when, and what a position says, depends on where files lie:
 
-    position            meaning
-    (none)              not begun
-    {"offset": 120}     the next record of a line format begins there
-    {"row": 7}          the next row of a Parquet file; ``formats.py`` has those of the other formats
-    {"done": True}      never read again
+    local_reader.py     every subtask lists the folder; files may grow and be renamed
+    remote_reader.py    the driver lists the place; files are written once
 
-Each position also says what the file looked like (``identity.py``), so one whose content was exchanged is an
-error, and one that has another name is known again.
-
-Without ``watch`` the files are what the folder holds when the subtask starts, and they must not change. With it
-the folder is listed again and again: new files are read, and files of a line format may grow at their end, so
-they are never done. A file that is gone from a watched folder is forgotten.
-
-A position goes with a file to its new name. If another subtask owns that name, only a restart can hand it over: all
-readers are given all positions then. So the old owner raises, and the new one leaves a file alone for a while that it
-has known under a name of another owner.
-
-Event time (``splits``) waits for the file that is being read and for those that may grow, and not for files that have
-not been begun: so files that are read to their end should come in the order of their times.
+``formats.py`` has the records of a file, ``opened.py`` what a format sees of the place where it lies. Why two ways:
+docs/decisions/0037-files-of-a-bucket-are-found-by-the-driver.md.
 """
 
 from __future__ import annotations
@@ -30,18 +15,20 @@ import glob
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
-from fnmatch import fnmatchcase
-from typing import get_args
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
 
-from moorline.api.sources import Source, SourceContext, SourceReader
+from moorline.api.sources import EnumeratorContext, Source, SourceContext, SourceReader, SplitEnumerator
+from moorline.connectors import retry
 from moorline.connectors.broken import OnError, checked_on_error
 from moorline.connectors.files.formats import Format, format_of
-from moorline.connectors.files.identity import (
-    shown,
-)
-from moorline.connectors.files.paths import is_hidden, local_path
-from moorline.connectors.files.reader import FilesReader, split_id
+from moorline.connectors.files.identity import shown
+from moorline.connectors.files.local_folder import LocalFolder
+from moorline.connectors.files.local_reader import LocalReader
+from moorline.connectors.files.paths import local_path
+from moorline.connectors.files.remote import RemoteObject, checked_location, is_remote, is_transient
+from moorline.connectors.files.remote_folder import RemoteFolder, remote_folder
+from moorline.connectors.files.remote_reader import RemoteListing, RemoteReader
 from moorline.errors import InvalidArgument, StorageError
 from moorline.model.durations import Duration, milliseconds
 from moorline.model.options import checks_options
@@ -57,6 +44,8 @@ def read_files(
     watch: Duration | None = None,
     pattern: str = "*",
     on_error: OnError = "fail",
+    storage_options: Mapping[str, Any] | None = None,
+    patience: float = 60.0,
 ) -> Source:
     """The records of a file, of all files in a folder and the folders below it, or of the files a glob matches.
 
@@ -71,8 +60,14 @@ def read_files(
     ``OutputTag``: then a :class:`BrokenRecord` comes out of that side output. Those passed over are counted as
     ``broken_records`` in the job's progress, and the first one is a warning that names its file and position.
 
-    The path must be there on the driver and on all workers. A path or pattern that nothing is found under refuses the
-    start; with ``watch`` it is waited for, and a folder that is empty is a warning.
+    A local path must be there on the driver and on all workers. ``s3://bucket/folder``, ``gs://`` and ``az://`` are
+    buckets (``pip install 'moorline[object-store]'``), with the ``storage_options`` of obstore, as for checkpoints;
+    other URLs are for fsspec (``pip install 'moorline[fsspec]'``), with options of the filesystem's own. The driver
+    lists such a place for all subtasks. Files there do not grow; one that was exchanged is an error. While the place is
+    away it is tried again, for ``patience`` seconds.
+
+    A path or pattern that nothing is found under refuses the start; with ``watch`` it is waited for, and a folder that
+    is empty is a warning.
 
     >>> import pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -81,7 +76,15 @@ def read_files(
     >>> reader.read(10), reader.positions()["a.csv"]["offset"], reader.read(10)
     ([{'name': 'Ada', 'age': '36'}], 16, None)
     """
-    return Files(path, format=format, watch=watch, pattern=pattern, on_error=on_error)
+    return Files(
+        path,
+        format=format,
+        watch=watch,
+        pattern=pattern,
+        on_error=on_error,
+        storage_options=storage_options,
+        patience=patience,
+    )
 
 
 class Files(Source):
@@ -95,85 +98,80 @@ class Files(Source):
         watch: Duration | None = None,
         pattern: str = "*",
         on_error: OnError = "fail",
+        storage_options: Mapping[str, Any] | None = None,
+        patience: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if format is not None and format not in get_args(Format):
             raise InvalidArgument("format", format, f"It is one of {', '.join(get_args(Format))}.")
         if not isinstance(pattern, str) or not pattern:
             raise InvalidArgument("pattern", pattern, 'Give a pattern of file names, such as "*.csv".')
-        self.path = local_path(path, "path of read_files()")
+        if patience < 0:
+            raise InvalidArgument("patience", patience, "Give it in seconds.")
+        self.folder: LocalFolder | RemoteFolder
+        if is_remote(path):
+            location = checked_location(os.fspath(path), storage_options, "path of read_files()")
+            self.folder = remote_folder(location, pattern)
+            self.enumerates = True
+        elif storage_options:
+            raise InvalidArgument("storage_options", sorted(storage_options), "A local folder has none: leave it out.")
+        else:
+            self.folder = LocalFolder(local_path(path, "path of read_files()"), pattern)
         self.format = format
-        self.pattern = pattern
         self.on_error = checked_on_error(on_error)
-        self.watch = None if watch is None else milliseconds(watch, "watch") / 1000
+        self.watch_ms = None if watch is None else milliseconds(watch, "watch")
         self.is_bounded = watch is None
+        self.patience = patience
         self.clock = clock
-        #: What is looked for, for people.
-        self._chosen = self.path if pattern == "*" else os.path.join(self.path, pattern)
+
+    def __repr__(self) -> str:
+        return f"read_files({self.folder.chosen!r})"
 
     def check(self) -> None:
         """Are there files, can they be read, and is it known what is in them?"""
-        files = self.listing()
-        if not files and self.watch is not None:
-            log.warning("read_files: nothing matches %s so far; it is looked for every %g s", self._chosen, self.watch)
+        files = self._listed()
+        if not files and self.watch_ms is not None:
+            every = self.watch_ms / 1000
+            log.warning("read_files: nothing matches %s so far; it is looked for every %g s", self.folder.chosen, every)
         elif not files:
-            log.warning("read_files: there is no file in %s: the source ends at once", self._chosen)
-        for path in files.values():
+            log.warning("read_files: there is no file in %s: the source ends at once", self.folder.chosen)
+        for split, file in files.items():
+            path = file if isinstance(file, str) else self.folder.shown(split)
             if self.format is None:
                 format_of(path)
-            if not os.access(path, os.R_OK):
+            if isinstance(file, str) and not os.access(path, os.R_OK):
                 raise StorageError(shown(path), "read", "it may not be read by this user", can_pass=False)
+
+    def _listed(self) -> Mapping[str, str | RemoteObject]:
+        if isinstance(self.folder, LocalFolder):
+            return self.local_listing()
+        return retry.call(self.remote_listing, is_transient, self.patience)
 
     def open(self, ctx: SourceContext) -> SourceReader:
         """A reader of those files that are this subtask's."""
-        return FilesReader(self, ctx)
+        if isinstance(self.folder, RemoteFolder):
+            watches = self.watch_ms is not None
+            return RemoteReader(self.folder, watches, self.patience, self.format, self.on_error, ctx)
+        watch = None if self.watch_ms is None else self.watch_ms / 1000
+        return LocalReader(self.local_listing, watch, self.clock, self.format, self.on_error, ctx)
 
-    def listing(self) -> dict[str, str]:
+    def open_enumerator(self, ctx: EnumeratorContext) -> SplitEnumerator:
+        """The lister of a remote place, on the driver."""
+        assert isinstance(self.folder, RemoteFolder)
+        return RemoteListing(self.folder, self.remote_listing, self.watch_ms, self.patience, ctx)
+
+    def local_listing(self) -> dict[str, str]:
         """The files there are now: id to path, sorted by id."""
-        try:
-            files = dict(sorted(self._list()))
-        except OSError as error:
-            raise StorageError.of(self.path, "list", error) from error
-        if not files and self.watch is None and (glob.has_magic(self.path) or self.pattern != "*"):
-            raise StorageError(self._chosen, "read", "no file matches", can_pass=False)
+        assert isinstance(self.folder, LocalFolder)
+        files, folder = self.folder.listing(), self.folder
+        if not files and self.watch_ms is None and (glob.has_magic(folder.path) or folder.pattern != "*"):
+            raise StorageError(folder.chosen, "read", "no file matches", can_pass=False)
         return files
 
-    def _list(self) -> Iterator[tuple[str, str]]:
-        if os.path.isfile(self.path):
-            yield split_id(os.path.basename(self.path)), self.path
-        elif os.path.isdir(self.path):
-            yield from self._walk(self.path, self.path)
-        elif glob.has_magic(self.path):
-            yield from self._matches()
-        else:
-            raise StorageError(self.path, "list", "there is no such file or folder", can_pass=False)
-
-    def _matches(self) -> Iterator[tuple[str, str]]:
-        root = self.path
-        while glob.has_magic(root):
-            root = os.path.dirname(root)
-        if not os.path.isdir(root):
-            raise StorageError(root, "list", "there is no such folder", can_pass=False)
-        for path in sorted(glob.glob(self.path, recursive=True)):
-            split = os.path.relpath(path, root)
-            if any(is_hidden(part) for part in split.split(os.sep)):
-                continue
-            if os.path.isfile(path):
-                yield split_id(split), path
-            else:
-                yield from self._walk(path, root)
-
-    def _walk(self, folder: str, root: str) -> Iterator[tuple[str, str]]:
-        try:
-            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-        except FileNotFoundError:
-            if folder == root:
-                raise
-            return  # removed since its parent was listed
-        for entry in entries:
-            if is_hidden(entry.name):
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                yield from self._walk(entry.path, root)
-            elif fnmatchcase(entry.name, self.pattern) and entry.is_file():
-                yield split_id(os.path.relpath(entry.path, root)), entry.path
+    def remote_listing(self) -> dict[str, RemoteObject]:
+        """The files there are now, by split, sorted. A folder without files is none there."""
+        assert isinstance(self.folder, RemoteFolder)
+        files = self.folder.listing()
+        if not files and self.watch_ms is None:
+            raise StorageError(self.folder.chosen, "read", "there is no such file, and none below it", can_pass=False)
+        return files
