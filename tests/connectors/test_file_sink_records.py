@@ -179,7 +179,7 @@ def test_what_json_cannot_express_is_named(folder: Path, record: Any) -> None:
         {"schema": pa.schema([])},
         {"schema": pa.schema([("a", pa.int8()), ("a", pa.int8())])},
         {"schema": pa.schema([("a", pa.int8())]), "format": "jsonl"},
-        {"path": "hdfs://x/y"},
+        {"path": "nope://x/y"},
     ],
 )
 def test_arguments_that_cannot_work_are_refused(wrong: dict[str, Any]) -> None:

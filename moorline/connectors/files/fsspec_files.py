@@ -58,11 +58,11 @@ class FsspecFiles:
             )
             self._root = str(root).rstrip("/")
 
-    def list(self) -> builtins.list[RemoteObject]:
-        with self._translated("", "list"):
+    def list(self, folder: str = "") -> builtins.list[RemoteObject]:
+        with self._translated(folder, "list"):
             self._fs.invalidate_cache()
             try:
-                found = self._fs.find(self._root or "/", detail=True)
+                found = self._fs.find(self._at(folder) or "/", detail=True)
             except FileNotFoundError:
                 return []
         below = f"{self._root}/".lstrip("/")
@@ -100,6 +100,11 @@ class FsspecFiles:
             self._make_folder(path)
             with self._fs.open(self._at(path), "wb") as target:
                 shutil.copyfileobj(file, target, _COPY_BUFFER)
+        # What fails in the middle may be left as a shorter file, and not every filesystem says so.
+        size, there = file.tell(), self.find(path)
+        if there is None or there.size != size:
+            cause = f"{0 if there is None else there.size} of its {size} bytes have arrived"
+            raise StorageError(f"{self._url}/{path}", "write", cause)
 
     def publish(self, staged: str, path: str) -> None:
         with self._translated(path, "publish"):
@@ -114,6 +119,10 @@ class FsspecFiles:
             for path in paths:
                 with suppress(FileNotFoundError):
                     self._fs.rm_file(self._at(path))
+
+    def remove_folder(self, path: str) -> None:
+        with suppress(Exception):
+            self._fs.rmdir(self._at(path))
 
     def _make_folder(self, path: str) -> None:
         self._fs.makedirs(self._at(path).rpartition("/")[0], exist_ok=True)

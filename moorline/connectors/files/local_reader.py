@@ -32,8 +32,6 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from moorline.api.sources import SourceContext, SplitId
-from moorline.connectors.broken import OnError
-from moorline.connectors.files.formats import Format
 from moorline.connectors.files.identity import (
     Seen,
     check_same,
@@ -46,7 +44,7 @@ from moorline.connectors.files.identity import (
 )
 from moorline.connectors.files.local import LocalFile
 from moorline.connectors.files.opened import Position
-from moorline.connectors.files.reader import FilesReader, naming_file
+from moorline.connectors.files.reader import FilesReader, Reading, naming_file
 from moorline.errors import StorageError
 
 log = logging.getLogger("moorline")
@@ -64,11 +62,10 @@ class LocalReader(FilesReader):
         listing: Callable[[], dict[str, str]],
         watch: float | None,
         clock: Callable[[], float],
-        format: Format | None,
-        on_error: OnError,
+        reading: Reading,
         ctx: SourceContext,
     ) -> None:
-        super().__init__(format, on_error, ctx)
+        super().__init__(reading, ctx)
         #: Lists the files there are: id to path.
         self._listing = listing
         #: Seconds between two listings of a watched folder.

@@ -90,9 +90,9 @@ class ObjectStoreFiles:
         except (BaseError, ValueError, TypeError) as error:
             raise InvalidArgument("path", url, in_short(error)) from None
 
-    def list(self) -> builtins.list[RemoteObject]:
-        with self._translated("", "list"):
-            metas = [meta for page in obstore.list(self._store, prefix=self._prefix or None) for meta in page]
+    def list(self, folder: str = "") -> builtins.list[RemoteObject]:
+        with self._translated(folder, "list"):
+            metas = [meta for page in obstore.list(self._store, prefix=self._at(folder) or None) for meta in page]
         below = f"{self._prefix}/" if self._prefix else ""
         found = [_object(meta, meta["path"].removeprefix(below)) for meta in metas if meta["path"].startswith(below)]
         # What tools make to show a folder has no bytes, and a name that it cannot be read by.
@@ -119,7 +119,10 @@ class ObjectStoreFiles:
         with self._translated(path, "write"):
             file.seek(0)
             upload: Any = obstore.put  # its types do not know that any file will do
-            upload(self._store, self._at(path), file)
+            try:
+                upload(self._store, self._at(path), file)
+            except FileNotFoundError as error:
+                raise StorageError(self._url, "write to", in_short(error), can_pass=False) from error
 
     def publish(self, staged: str, path: str) -> None:
         with self._translated(path, "publish"):
@@ -135,6 +138,9 @@ class ObjectStoreFiles:
                 for path in paths:
                     with suppress(FileNotFoundError):
                         obstore.delete(self._store, self._at(path))
+
+    def remove_folder(self, path: str) -> None:
+        pass
 
     def _at(self, path: str) -> str:
         return f"{self._prefix}/{path}" if self._prefix and path else self._prefix or path

@@ -8,14 +8,29 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from typing import Any
+
+import pyarrow as pa
 
 from moorline.api.sources import SourceContext, SourceReader, SplitId
 from moorline.connectors.broken import BrokenRecords, OnError
 from moorline.connectors.files.formats import Format, RecordFile, format_of, open_file
 from moorline.connectors.files.identity import shown
 from moorline.connectors.files.opened import OpenedFile, Position
+from moorline.connectors.files.partition_folders import NoPartition, columns_of
 from moorline.errors import StorageError, UnreadableRecord
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files are read, wherever they lie."""
+
+    #: None: each file's extension tells.
+    format: Format | None
+    on_error: OnError
+    #: Do folders say columns? All of them, or those of a schema.
+    partitions: bool | pa.Schema
 
 
 class FilesReader(SourceReader):
@@ -24,9 +39,11 @@ class FilesReader(SourceReader):
     #: How many files without records one call of read() goes through before it lets the subtask look around.
     files_per_read = 64
 
-    def __init__(self, format: Format | None, on_error: OnError, ctx: SourceContext) -> None:
-        self._format, self._ctx = format, ctx
-        self._broken = BrokenRecords(on_error, ctx)
+    def __init__(self, reading: Reading, ctx: SourceContext) -> None:
+        self._reading, self._ctx = reading, ctx
+        self._broken = BrokenRecords(reading.on_error, ctx)
+        #: What the folders of the file say that is being read.
+        self._columns: dict[str, Any] = {}
         #: The splits of files with something to read, and of the one being read.
         self._queue: deque[str] = deque()
         self._split = ""
@@ -70,7 +87,7 @@ class FilesReader(SourceReader):
                 continue
             try:
                 with naming_file(self._split):
-                    records = self._file.read(limit)
+                    records = self._with_columns(self._file.read(limit))
             except UnreadableRecord as error:
                 self._give_up_file(error)
                 continue
@@ -93,13 +110,32 @@ class FilesReader(SourceReader):
         try:
             file, position = self._open_split(split)
             with naming_file(file.path):
-                format = self._format or format_of(file.path)
+                format = self._reading.format or format_of(file.path)
                 self._file = open_file(file, format, position, self._broken, final=not self.grows)
+            self._columns = self._columns_of(split)
         except UnreadableRecord as error:
             self._give_up_file(error)
         except FileNotFoundError:
             self._is_gone(split)
         return True
+
+    def _columns_of(self, split: str) -> dict[str, Any]:
+        partitions = self._reading.partitions
+        if partitions is False:
+            return {}
+        try:
+            return columns_of(split, None if partitions is True else partitions)
+        except NoPartition as error:
+            raise UnreadableRecord(shown(split), "read", str(error)) from None
+
+    def _with_columns(self, records: list[Any] | None) -> list[Any] | None:
+        if not records or not self._columns:
+            return records
+        try:
+            return [{**record, **self._columns} for record in records]
+        except TypeError:
+            cause = f"it has records without columns, and its folders say {', '.join(self._columns)}"
+            raise UnreadableRecord(shown(self._split), "read", cause) from None
 
     def _give_up_file(self, error: UnreadableRecord) -> None:
         """Nothing (more) of a file can be read."""

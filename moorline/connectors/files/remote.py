@@ -14,6 +14,7 @@ read on condition (buckets can).
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import importlib
 import io
@@ -63,8 +64,8 @@ class RemoteFiles(Protocol):
     FileNotFoundError says that a file is not there. Any other failure is a StorageError that says whether it can pass.
     """
 
-    def list(self) -> list[RemoteObject]:
-        """All files below the URL, at any depth. None if there is nothing."""
+    def list(self, folder: str = "") -> list[RemoteObject]:
+        """All files below a folder, at any depth, that have any bytes; by their paths below the URL."""
 
     def find(self, path: str) -> RemoteObject | None:
         """The file at ``path``, if there is one."""
@@ -73,13 +74,16 @@ class RemoteFiles(Protocol):
         """The bytes [start, end). Raises :class:`Exchanged` if it is seen that the file has another version."""
 
     def upload(self, file: IO[bytes], path: str) -> None:
-        """Write all of ``file`` to a new file. It may be partly there while this runs, and after it has failed."""
+        """Write all of ``file`` to a new file. It may be partly there until this has succeeded."""
 
     def publish(self, staged: str, path: str) -> None:
         """Have the content of ``staged`` at ``path`` in one step, whole. It may also go on to be at ``staged``."""
 
-    def delete(self, paths: list[str]) -> None:
+    def delete(self, paths: builtins.list[str]) -> None:
         """Remove files; such that are not there are no error."""
+
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder that is empty, where there is such a thing. It does not matter if that fails."""
 
 
 @dataclass(frozen=True)

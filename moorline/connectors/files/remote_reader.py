@@ -21,11 +21,9 @@ import xxhash
 
 from moorline.api.sources import EnumeratorContext, Positions, SourceContext, SplitEnumerator
 from moorline.connectors import retry
-from moorline.connectors.broken import OnError
-from moorline.connectors.files.formats import Format
 from moorline.connectors.files.identity import replaced
 from moorline.connectors.files.opened import Position
-from moorline.connectors.files.reader import FilesReader
+from moorline.connectors.files.reader import FilesReader, Reading
 from moorline.connectors.files.remote import Exchanged, RemoteFile, RemoteObject, is_transient
 from moorline.connectors.files.remote_folder import RemoteFolder
 from moorline.errors import SnapshotCorrupt, StorageError
@@ -100,11 +98,10 @@ class RemoteReader(FilesReader):
         folder: RemoteFolder,
         watches: bool,
         patience: float,
-        format: Format | None,
-        on_error: OnError,
+        reading: Reading,
         ctx: SourceContext,
     ) -> None:
-        super().__init__(format, on_error, ctx)
+        super().__init__(reading, ctx)
         self._folder, self._watches = folder, watches
         self._outage = retry.Outage(patience, ctx.outage)
         self._has_all = False

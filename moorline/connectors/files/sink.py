@@ -1,51 +1,35 @@
-"""A sink that writes files into a folder, each record exactly once.
+"""A sink that writes files into a folder, each record exactly once: on a disk, in a bucket, or elsewhere.
 
-    <path>/part-<sink>-<checkpoint>-<subtask>-<attempt>-<unique>.parquet       published: readers see these
-    <path>/.moorline-staging/<job>-<sink>/open-<subtask>-<attempt>-<unique>    being written
-    <path>/.moorline-staging/<job>-<sink>/part-….parquet                       prepared: whole, synced, waiting
-
-``<sink>`` is the uid made safe for file names, followed by a hash of job and uid, so two jobs can write to one
-folder. No name is ever used twice. Publishing is one hard link: the file appears whole or not at all, nothing is
-ever overwritten, and a second attempt at the same link finds that it was done. The order is
-
-    prepare     write, sync the file, give it its final name in the staging folder, sync that folder
-    commit      link every file, sync the folder, only then remove the staged names
-
-so after a crash at any point each file that was promised is found under one name or the other.
+contents.py             what is in a file: format, schema, compression
+parts.py                which file a record goes into, and when one is cut
+part_names.py           how files are called
+partition_folders.py    the folders of partitions
+place.py                how a file is staged and published: ``local_place.py``, ``remote_place.py``
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
-import re
-import shutil
-import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
-from uuid import uuid4
 
-import msgspec
 import pyarrow as pa
-import xxhash
 
-from moorline.api.sinks import Sink, SinkContext, SinkWriter
+from moorline.api.sinks import Sink, SinkCommitter, SinkContext, SinkWriter
 from moorline.connectors.files.contents import Compression, SinkFormat, checked_contents
-from moorline.connectors.files.paths import local_path, sync_folder
-from moorline.connectors.files.rows import RowFile
-from moorline.errors import StorageError
-from moorline.failpoints import failpoint
+from moorline.connectors.files.local_place import LocalPlace
+from moorline.connectors.files.part_names import STAGING, checked_committable
+from moorline.connectors.files.parts import PartsWriter, Rolling
+from moorline.connectors.files.paths import local_path
+from moorline.connectors.files.place import SinkPlace
+from moorline.connectors.files.remote import checked_location, is_remote
+from moorline.connectors.files.remote_place import RemotePlace
+from moorline.errors import InvalidArgument
+from moorline.model.durations import Duration, milliseconds
 from moorline.model.options import checks_options
+from moorline.model.sizes import size_in_bytes
 
-STAGING = ".moorline-staging"
-_BUFFER = 1024 * 1024
-_FINAL = re.compile(
-    r"part-([A-Za-z0-9_-]{1,48}-[0-9a-f]{16})-([0-9]{10,20})-[0-9]{5,}-[0-9]+-[0-9a-f]{32}(?:\.[a-z]+[0-9]?){1,2}"
-)
-_FOLDER = re.compile(r"[A-Za-z0-9_-]{1,97}-[0-9a-f]{16}")
-#: The file system has no hard links, or none here.
-_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+__all__ = ["STAGING", "FileSink", "write_files"]
 
 
 @checks_options()
@@ -55,6 +39,12 @@ def write_files(
     format: SinkFormat = "parquet",
     schema: pa.Schema | Mapping[str, Any] | None = None,
     compression: Compression | None = None,
+    partition_by: str | Sequence[str] = (),
+    roll_size: str | int | None = None,
+    roll_interval: Duration | None = None,
+    roll_inactivity: Duration | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    patience: float = 60.0,
 ) -> Sink:
     """Write the records to files in the folder ``path``, exactly once.
 
@@ -69,7 +59,17 @@ def write_files(
     ``compression`` is by default what suits the format: ``"zstd"`` for Parquet and ORC, ``"deflate"`` for Avro,
     ``"none"`` for the rest, which can be compressed as a whole (``"gzip"`` gives ``.jsonl.gz``).
 
-    The folder must be reachable under the same path by all workers and by the driver.
+    ``partition_by`` names columns whose values become folders: ``day=2026-01-01/part-….parquet``, as Hive and Spark
+    name them. They are not in the files then.
+
+    ``roll_size`` (``"128MB"``) cuts files that have grown to about that size, ``roll_interval`` those that were begun
+    so long ago, ``roll_inactivity`` those that no record went to for so long. A checkpoint cuts all of them, so files
+    do not grow beyond what comes between two checkpoints.
+
+    A local folder must be reachable under the same path by all workers and by the driver. ``s3://bucket/folder``,
+    ``gs://`` and ``az://`` are buckets (``pip install 'moorline[object-store]'``), with the ``storage_options`` of
+    obstore, as for checkpoints; other URLs are for fsspec (``pip install 'moorline[fsspec]'``), with options of the
+    filesystem's own. While the place is away it is tried again, for ``patience`` seconds.
 
     >>> import pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -83,17 +83,40 @@ def write_files(
     >>> [file.read_text() for file in folder.glob("part-*")]
     ['{"word":"to"}\\n{"word":"be"}\\n']
     """
-    return FileSink(path, format=format, schema=schema, compression=compression)
+    columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
+    rolling = Rolling(
+        size=_checked_size(roll_size),
+        interval=_seconds(roll_interval, "roll_interval"),
+        inactivity=_seconds(roll_inactivity, "roll_inactivity"),
+    )
+    if patience < 0:
+        raise InvalidArgument("patience", patience, "Give it in seconds.")
+    place: SinkPlace
+    if is_remote(path):
+        place = RemotePlace(checked_location(os.fspath(path), storage_options, "path of write_files()"), patience)
+    elif storage_options:
+        raise InvalidArgument("storage_options", sorted(storage_options), "A local folder has none: leave it out.")
+    else:
+        place = LocalPlace(local_path(path, "path of write_files()"))
+    return FileSink(place, columns, rolling, format, schema, compression)
 
 
-class _Committable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The result of :meth:`SinkWriter.prepare`, as plain data: it goes through snapshots."""
+def _checked_size(size: str | int | None) -> int | None:
+    if size is None:
+        return None
+    bytes_ = size_in_bytes(size, "roll_size")
+    if bytes_ == 0:
+        raise InvalidArgument("roll_size", size, 'Give a size such as "128MB".')
+    return bytes_
 
-    #: Relative to the sink's folder.
-    staged: str
-    #: The name in the sink's folder.
-    final: str
-    size: int
+
+def _seconds(duration: Duration | None, what: str) -> float | None:
+    if duration is None:
+        return None
+    ms = milliseconds(duration, what)
+    if ms == 0:
+        raise InvalidArgument(what, duration, 'Give a duration such as "10m".')
+    return ms / 1000
 
 
 class FileSink(Sink):
@@ -101,212 +124,79 @@ class FileSink(Sink):
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
-        *,
-        format: SinkFormat = "parquet",
-        schema: pa.Schema | Mapping[str, Any] | None = None,
-        compression: Compression | None = None,
+        place: SinkPlace,
+        partition_by: list[str],
+        rolling: Rolling,
+        format: SinkFormat,
+        schema: pa.Schema | Mapping[str, Any] | None,
+        compression: Compression | None,
     ) -> None:
-        self.path = local_path(path, "path of write_files()")
+        self.place, self.rolling = place, rolling
+        self.commits_in_background = place.is_remote
+        self.partition_by, schema = _split_schema(partition_by, schema, format)
         self.contents = checked_contents(format, schema, compression)
 
+    def __repr__(self) -> str:
+        return f"write_files({self.place.path!r})"
+
     def check(self) -> None:
-        """Write a file into the staging folder and remove it again."""
-        staging = os.path.join(self.path, STAGING)
-        trial = os.path.join(staging, f"trial-{uuid4().hex}")
-        with _naming(self.path, "stage files in"):
-            os.makedirs(staging, exist_ok=True)
-            try:
-                with open(trial, "xb") as file:
-                    file.write(b"x")
-                os.unlink(trial)
-            finally:
-                with contextlib.suppress(OSError):
-                    os.rmdir(staging)
+        """Write for a trial."""
+        self.place.check()
 
     def open(self, ctx: SinkContext) -> SinkWriter:
-        """A writer that stages its files below the folder."""
-        return _FileWriter(self, ctx)
+        """A writer that stages its files."""
+        return PartsWriter(self.place, self.contents, self.partition_by, self.rolling, ctx)
 
     def commit(self, committables: list[Any]) -> None:
         """Publish the files. All are checked before the first one is touched."""
-        files = [self._checked(committable) for committable in committables]
-        if not files:
-            return
-        failpoint("sink.commit.before")
-        with _naming(self.path, "publish files in"):
-            for number, file in enumerate(files):
-                self._publish(file)
-                if number == 0:
-                    failpoint("sink.commit.middle")
-            sync_folder(self.path)
-            for file in files:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(os.path.join(self.path, file.staged))
-        failpoint("sink.commit.after")
+        _Committer(self.place, None).commit(committables)
 
-    def _checked(self, committable: Any) -> _Committable:
-        try:
-            file = msgspec.convert(committable, _Committable)
-        except msgspec.ValidationError as error:
-            raise StorageError(self.path, "publish files in", f"{committable!r:.200} names no file: {error}") from None
-        # Names from a snapshot are data, and data must not reach out of the folder.
-        top, _, rest = file.staged.partition("/")
-        folder, _, name = rest.partition("/")
-        safe = top == STAGING and _FOLDER.fullmatch(folder) and name == file.final and _FINAL.fullmatch(name)
-        if not safe or file.size < 0:
-            raise StorageError(
-                self.path, "publish files in", f"{committable!r:.200} is not a file that was staged here"
-            )
-        return file
-
-    def _publish(self, file: _Committable) -> None:
-        staged, final = os.path.join(self.path, file.staged), os.path.join(self.path, file.final)
-        try:
-            status = os.lstat(staged)
-            if not stat.S_ISREG(status.st_mode) or status.st_size != file.size:
-                cause = f"it was staged with {file.size} bytes and has {status.st_size} now: it was damaged"
-                raise StorageError(staged, "publish", cause)
-            try:
-                os.link(staged, final, follow_symlinks=False)
-            except OSError as error:
-                if error.errno not in _NO_LINKS:
-                    raise
-                # As atomic as a link, and names are unique, so nothing can be overwritten.
-                os.rename(staged, final)
-        except (FileNotFoundError, FileExistsError):
-            # Published before, or just now by another attempt.
-            self._check_published(file, final)
-
-    def _check_published(self, file: _Committable, final: str) -> None:
-        try:
-            size = os.lstat(final).st_size
-        except FileNotFoundError:
-            raise StorageError(
-                final,
-                "publish",
-                f"its {file.size} bytes are lost: it is neither published nor staged as {file.staged}. "
-                f"Put it back if it was moved away after it was published",
-            ) from None
-        if size != file.size:
-            raise StorageError(final, "publish", f"it is there with {size} bytes instead of {file.size}")
+    def open_subtask_committer(self, ctx: SinkContext) -> SinkCommitter:
+        """A committer that says if the place is away."""
+        return _Committer(self.place, ctx)
 
     def roll_back(self, job: str, uid: str, checkpoint: int) -> None:
         """Remove what this sink staged or published for checkpoints after ``checkpoint``."""
-        with _naming(self.path, "roll back"):
-            # Staged names first: after that, an attempt that is still alive has nothing to publish any more.
-            for folder in (os.path.join(self.path, STAGING, _folder(job, uid)), self.path):
-                removed = False
-                for name in _names(folder):
-                    match = _FINAL.fullmatch(name)
-                    if match and match[1] == _tag(job, uid) and int(match[2]) > checkpoint:
-                        with contextlib.suppress(FileNotFoundError):
-                            os.unlink(os.path.join(folder, name))
-                        removed = True
-                if removed:
-                    sync_folder(folder)
+        self.place.roll_back(job, uid, checkpoint)
 
     def clean_up(self, job: str, uid: str) -> None:
-        """Remove this sink's staging folder, and the common one if no other sink uses it."""
-        staging = os.path.join(self.path, STAGING)
-        shutil.rmtree(os.path.join(staging, _folder(job, uid)), ignore_errors=True)
-        with contextlib.suppress(OSError):
-            os.rmdir(staging)
+        """Remove what this sink has staged."""
+        self.place.clean_up(job, uid)
 
 
-class _FileWriter(SinkWriter):
-    def __init__(self, sink: FileSink, ctx: SinkContext) -> None:
-        self._sink = sink
-        self._ctx = ctx
-        self._folder = os.path.join(sink.path, STAGING, _folder(ctx.job, ctx.uid))
-        self._open: tuple[str, Any, RowFile] | None = None
-        with _naming(sink.path, "stage files in"):
-            os.makedirs(self._folder, exist_ok=True)
-            sync_folder(os.path.dirname(self._folder))
-            sync_folder(sink.path)
-            self._remove_leftovers()
+class _Committer(SinkCommitter):
+    def __init__(self, place: SinkPlace, ctx: SinkContext | None) -> None:
+        self._place, self._committer = place, place.committer(ctx)
 
-    def _remove_leftovers(self) -> None:
-        # What an older attempt of this subtask did not get to prepare belongs to no checkpoint and never will.
-        for name in _names(self._folder):
-            match = re.fullmatch(r"open-([0-9]+)-([0-9]+)-[0-9a-f]+", name)
-            if match and int(match[1]) == self._ctx.subtask and int(match[2]) < self._ctx.attempt:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(os.path.join(self._folder, name))
-
-    def write(self, records: list[Any]) -> None:
-        if not records:
-            return
-        with _naming(self._sink.path, "stage files in"):
-            self._rows().write(records)
-
-    def _rows(self) -> RowFile:
-        if self._open is None:
-            path = os.path.join(self._folder, f"open-{self._ctx.subtask:05}-{self._ctx.attempt}-{uuid4().hex}")
-            file = open(path, "xb", buffering=_BUFFER)  # noqa: SIM115  closed by prepare() or close()
-            self._open = (path, file, self._sink.contents.open(file, self._sink.path))
-        return self._open[2]
-
-    def prepare(self, checkpoint: int) -> list[Any]:
-        if self._open is None:
-            return []
-        path, file, rows = self._open
-        ctx = self._ctx
-        unique = path.rpartition("-")[2]
-        final = f"part-{_tag(ctx.job, ctx.uid)}-{checkpoint:010}-{ctx.subtask:05}-{ctx.attempt}-{unique}"
-        final += self._sink.contents.extension
-        with _naming(self._sink.path, "stage files in"):
-            rows.finish()
-            file.flush()
-            os.fsync(file.fileno())
-            size = file.tell()
-            file.close()
-            os.rename(path, os.path.join(self._folder, final))
-            self._open = None
-            sync_folder(self._folder)
-        staged = f"{STAGING}/{os.path.basename(self._folder)}/{final}"
-        return [msgspec.to_builtins(_Committable(staged, final, size))]
-
-    def close(self) -> None:
-        if self._open is None:
-            return
-        path, file, _ = self._open
-        self._open = None
-        # Given up: neither a full disk nor a folder that is gone matters any more.
-        with contextlib.suppress(OSError):
-            file.close()
-        with contextlib.suppress(OSError):
-            os.unlink(path)
+    def commit(self, committables: list[Any]) -> None:
+        self._committer.commit([checked_committable(self._place.path, c) for c in committables])
 
 
-def _safe(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_-]+", "_", text)[:48] or "_"
+def _split_schema(columns: list[str], schema: Any, format: str) -> tuple[dict[str, pa.DataType | None], Any]:
+    """The columns that become folders, with types if they are given, and the schema of what stays in the files."""
+    if not columns:
+        return {}, schema
+    if not all(isinstance(column, str) and column for column in columns) or len(set(columns)) < len(columns):
+        raise InvalidArgument("partition_by", columns, "Give names of columns, each once.")
+    if any(column.startswith(".") for column in columns):
+        raise InvalidArgument("partition_by", columns, "Readers leave folders alone whose names begin with a dot.")
+    if format == "text":
+        raise InvalidArgument("partition_by", columns, 'Lines of text have no columns. Write them with format="jsonl".')
+    types: dict[str, pa.DataType | None] = dict.fromkeys(columns)
+    if isinstance(schema, pa.Schema):
+        _check_columns(columns, schema.names)
+        types = {column: schema.field(column).type for column in columns}
+        schema = pa.schema([field for field in schema if field.name not in columns])
+    elif isinstance(schema, Mapping) and isinstance(schema.get("fields"), list):
+        names = [field.get("name") for field in schema["fields"] if isinstance(field, Mapping)]
+        _check_columns(columns, names)
+        schema = {**schema, "fields": [f for f in schema["fields"] if f.get("name") not in columns]}
+    return types, schema
 
 
-def _hash(job: str, uid: str) -> str:
-    return xxhash.xxh3_64_hexdigest(f"{job}\0{uid}".encode("utf-8", "surrogatepass"))
-
-
-def _tag(job: str, uid: str) -> str:
-    """The tag that marks this sink's files among those of others in the same folder."""
-    return f"{_safe(uid)}-{_hash(job, uid)}"
-
-
-def _folder(job: str, uid: str) -> str:
-    return f"{_safe(job)}-{_tag(job, uid)}"
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except FileNotFoundError:
-        return []
-
-
-@contextlib.contextmanager
-def _naming(path: str, operation: str) -> Iterator[None]:
-    """Name the path and the operation when the file system refuses."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError.of(path, operation, error) from error
+def _check_columns(columns: list[str], names: list[Any]) -> None:
+    unknown = [column for column in columns if column not in names]
+    if unknown:
+        raise InvalidArgument("partition_by", unknown, f"The schema has the columns {', '.join(map(str, names))}.")
+    if len(set(names)) == len(columns):
+        raise InvalidArgument("partition_by", columns, "There must be a column that stays in the files.")

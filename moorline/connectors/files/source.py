@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
+import pyarrow as pa
+
 from moorline.api.sources import EnumeratorContext, Source, SourceContext, SourceReader, SplitEnumerator
 from moorline.connectors import retry
 from moorline.connectors.broken import OnError, checked_on_error
@@ -26,6 +28,7 @@ from moorline.connectors.files.identity import shown
 from moorline.connectors.files.local_folder import LocalFolder
 from moorline.connectors.files.local_reader import LocalReader
 from moorline.connectors.files.paths import local_path
+from moorline.connectors.files.reader import Reading
 from moorline.connectors.files.remote import RemoteObject, checked_location, is_remote, is_transient
 from moorline.connectors.files.remote_folder import RemoteFolder, remote_folder
 from moorline.connectors.files.remote_reader import RemoteListing, RemoteReader
@@ -43,6 +46,7 @@ def read_files(
     format: Format | None = None,
     watch: Duration | None = None,
     pattern: str = "*",
+    partitions: bool | pa.Schema = False,
     on_error: OnError = "fail",
     storage_options: Mapping[str, Any] | None = None,
     patience: float = 60.0,
@@ -55,6 +59,10 @@ def read_files(
     ``pattern`` chooses among the files of a folder by name. With ``watch="10s"`` the source has no end and looks for
     new files, and for new lines in those it knows, that often; a line counts when its line end is there. Files and
     folders that start with ``.`` or ``_`` are left alone: that is how Spark and ``write_files`` keep unfinished output.
+
+    ``partitions=True``: folders such as ``day=2026-01-01`` below the path are columns of the records in them, as texts;
+    with a ``pyarrow.Schema`` its columns are, as values of its types. Of a column that is in the file too, the folder's
+    value counts.
 
     ``on_error`` says what becomes of a line or row that cannot be decoded: ``"fail"`` the job, ``"skip"`` it, or an
     ``OutputTag``: then a :class:`BrokenRecord` comes out of that side output. Those passed over are counted as
@@ -81,6 +89,7 @@ def read_files(
         format=format,
         watch=watch,
         pattern=pattern,
+        partitions=partitions,
         on_error=on_error,
         storage_options=storage_options,
         patience=patience,
@@ -97,6 +106,7 @@ class Files(Source):
         format: Format | None = None,
         watch: Duration | None = None,
         pattern: str = "*",
+        partitions: bool | pa.Schema = False,
         on_error: OnError = "fail",
         storage_options: Mapping[str, Any] | None = None,
         patience: float = 60.0,
@@ -117,8 +127,10 @@ class Files(Source):
             raise InvalidArgument("storage_options", sorted(storage_options), "A local folder has none: leave it out.")
         else:
             self.folder = LocalFolder(local_path(path, "path of read_files()"), pattern)
-        self.format = format
-        self.on_error = checked_on_error(on_error)
+        if not isinstance(partitions, (bool, pa.Schema)) or (format == "text" and partitions is not False):
+            advice = "True, or a pyarrow.Schema of the columns that folders say; lines of text have no columns."
+            raise InvalidArgument("partitions", partitions, advice)
+        self.reading = Reading(format, checked_on_error(on_error), partitions)
         self.watch_ms = None if watch is None else milliseconds(watch, "watch")
         self.is_bounded = watch is None
         self.patience = patience
@@ -137,7 +149,7 @@ class Files(Source):
             log.warning("read_files: there is no file in %s: the source ends at once", self.folder.chosen)
         for split, file in files.items():
             path = file if isinstance(file, str) else self.folder.shown(split)
-            if self.format is None:
+            if self.reading.format is None:
                 format_of(path)
             if isinstance(file, str) and not os.access(path, os.R_OK):
                 raise StorageError(shown(path), "read", "it may not be read by this user", can_pass=False)
@@ -151,9 +163,9 @@ class Files(Source):
         """A reader of those files that are this subtask's."""
         if isinstance(self.folder, RemoteFolder):
             watches = self.watch_ms is not None
-            return RemoteReader(self.folder, watches, self.patience, self.format, self.on_error, ctx)
+            return RemoteReader(self.folder, watches, self.patience, self.reading, ctx)
         watch = None if self.watch_ms is None else self.watch_ms / 1000
-        return LocalReader(self.local_listing, watch, self.clock, self.format, self.on_error, ctx)
+        return LocalReader(self.local_listing, watch, self.clock, self.reading, ctx)
 
     def open_enumerator(self, ctx: EnumeratorContext) -> SplitEnumerator:
         """The lister of a remote place, on the driver."""
