@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -21,7 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 from buckets import Bucket, Line
 from published_files import open_writer
-from real_servers import SECRET, S3Server, s3_server  # noqa: F401
+from real_servers import SECRET, S3Server, s3_server, s3fs_packages  # noqa: F401
 
 import moorline as mo
 from moorline import failpoints
@@ -72,6 +74,93 @@ class TestPartitionedParquetInMemory(SinkContract):
 
     def record(self, number: int) -> Any:
         return {"number": number, "text": f"t/{number % 3}"}
+
+
+class TestWhereFilesAreRenamed(SinkContract):
+    """As HDFS and SFTP do: the other way to publish."""
+
+    @pytest.fixture
+    def sink(self, tmp_path: Path) -> Sink:
+        return mo.write_files(f"fsspec+file://{tmp_path}/out", format="jsonl", partition_by="half")
+
+    @pytest.fixture
+    def visible(self, tmp_path: Path) -> Visible:
+        def look() -> list[Any]:
+            files = [path for path in tmp_path.rglob("part-*") if STAGING not in path.parts]
+            return [
+                {**json.loads(line), "half": file.parent.name.removeprefix("half=")}
+                for file in files
+                for line in file.read_text().splitlines()
+            ]
+
+        return look
+
+    def record(self, number: int) -> Any:
+        return {"number": number, "half": f"{number % 2}"}
+
+
+def test_nothing_is_left_where_there_are_real_folders(tmp_path: Path) -> None:
+    sink = mo.write_files(f"fsspec+file://{tmp_path}/out", format="jsonl")
+    sink.check()
+    writer = open_writer(sink)
+    writer.write([1])
+    sink.commit(writer.prepare(1))
+    writer.close()
+    sink.clean_up("job", "out")
+    [name] = os.listdir(tmp_path / "out")
+    assert name.startswith("part-")
+
+
+def test_s3fs_reads_and_writes_as_obstore_does(s3_server: S3Server, tmp_path: Path) -> None:  # noqa: F811
+    """In a process of its own: s3fs pins versions that the rest of the tests should be free of."""
+    bucket = Bucket(s3_server)
+    script = tmp_path / "through_s3fs.py"
+    script.write_text(_S3FS.format(endpoint=s3_server.endpoint, bucket=bucket.name, secret=SECRET))
+    here = str(Path(__file__).parents[2])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([here, s3fs_packages()])}
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert published(bucket) == [{"n": 1}, {"n": 1}], "one of two was exchanged on purpose"
+
+
+_S3FS = """
+import moorline as mo
+from moorline.api.sinks import SinkContext
+from moorline.errors import StorageError
+from moorline.testing.contracts.source import RunningSource, Snapshot
+
+options = dict(key="testing", secret="{secret}", endpoint_url="{endpoint}")
+sink = mo.write_files("fsspec+s3://{bucket}/out", format="jsonl", partition_by="day", storage_options=options)
+sink.check()
+writer = sink.open(SinkContext("job", "out", 0, 1, 1))
+writer.write([dict(day="a/b", n=1), dict(day="c", n=2)])
+staged = writer.prepare(1)
+sink.commit(staged)
+sink.commit(staged)
+writer.write([dict(day="c", n=3)])
+sink.commit(writer.prepare(2))
+sink.roll_back("job", "out", 1)
+sink.clean_up("job", "out")
+
+source = mo.read_files("fsspec+s3://{bucket}/out", partitions=True, watch="1s", storage_options=options)
+source.check()
+running = RunningSource(source, 1, 1, Snapshot(dict()))
+running.look()
+rows = []
+while len(rows) < 2:
+    rows += running.read(0)
+assert sorted(row["day"] for row in rows) == ["a/b", "c"], rows
+files = sink.place.location.files
+[first, second] = files.list()
+files.publish(first.path, second.path)
+try:
+    running.look()
+except StorageError as error:
+    assert "was it replaced" in str(error)
+else:
+    raise AssertionError("an object that was exchanged went unnoticed")
+"""
 
 
 def in_memory(url: str) -> list[Any]:

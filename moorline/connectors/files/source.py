@@ -141,23 +141,22 @@ class Files(Source):
 
     def check(self) -> None:
         """Are there files, can they be read, and is it known what is in them?"""
-        files = self._listed()
-        if not files and self.watch_ms is not None:
+        paths = self._paths()
+        if not paths and self.watch_ms is not None:
             every = self.watch_ms / 1000
             log.warning("read_files: nothing matches %s so far; it is looked for every %g s", self.folder.chosen, every)
-        elif not files:
+        elif not paths:
             log.warning("read_files: there is no file in %s: the source ends at once", self.folder.chosen)
-        for split, file in files.items():
-            path = file if isinstance(file, str) else self.folder.shown(split)
+        for path in paths:
             if self.reading.format is None:
                 format_of(path)
-            if isinstance(file, str) and not os.access(path, os.R_OK):
+            if isinstance(self.folder, LocalFolder) and not os.access(path, os.R_OK):
                 raise StorageError(shown(path), "read", "it may not be read by this user", can_pass=False)
 
-    def _listed(self) -> Mapping[str, str | RemoteObject]:
+    def _paths(self) -> list[str]:
         if isinstance(self.folder, LocalFolder):
-            return self.local_listing()
-        return retry.call(self.remote_listing, is_transient, self.patience)
+            return list(self.local_listing().values())
+        return list(map(self.folder.shown, retry.call(self.remote_listing, is_transient, self.patience)))
 
     def open(self, ctx: SourceContext) -> SourceReader:
         """A reader of those files that are this subtask's."""
