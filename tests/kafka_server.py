@@ -59,6 +59,8 @@ _JVM = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.
 class KafkaServer(Server):
     """The broker, and what tests do to it beside the connector under test."""
 
+    start_seconds = 240.0
+
     def __init__(self, folder: Path) -> None:
         port, secure, controller = free_port(), free_port(), free_port()
         self.brokers, self.secure_brokers = f"127.0.0.1:{port}", f"127.0.0.1:{secure}"

@@ -36,6 +36,9 @@ _SERVERS = Path(sys.prefix) / "servers"
 class Server:
     """One server process and how to start it again."""
 
+    #: By then something must be wrong with it.
+    start_seconds = 60.0
+
     def __init__(
         self, command: list[str], port: int, folder: Path, is_ready: Callable[[], object], user: Sequence[str] = ()
     ) -> None:
@@ -51,7 +54,7 @@ class Server:
             # With the tests gone, however they went, it stops too. After the change of user, which would undo it.
             command = [*self._user, "setpriv", "--pdeathsig", "INT", *self.command]
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, cwd="/")
-        give_up = time.monotonic() + 60
+        give_up = time.monotonic() + self.start_seconds
         while True:
             try:
                 self._is_ready()

@@ -13,16 +13,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import cached_property, partial
 from itertools import groupby
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from moorline.api.sources import Positions, SourceContext, SourceReader
 from moorline.connectors.broken import BrokenRecords
 from moorline.connectors.kafka.client import KafkaCluster, is_lasting
 from moorline.connectors.kafka.decoding import MessageDecoder, Undecoded
 from moorline.connectors.kafka.enumerator import partition_of
+from moorline.connectors.kafka.group import GroupOffsets
 from moorline.connectors.kafka.places import Partition
 from moorline.connectors.kafka.watch import BrokerWatch
 from moorline.connectors.retry import Outage
@@ -92,9 +95,11 @@ class KafkaReader(SourceReader[Any]):
         on_lost_offsets: str,
         patience: float,
     ) -> None:
-        self._cluster, self._ctx, self._group, self._on_lost_offsets = cluster, ctx, group, on_lost_offsets
+        self._cluster, self._ctx, self._on_lost_offsets = cluster, ctx, on_lost_offsets
         self._decoder, self._broken = decoder, broken
-        self._watch = BrokerWatch(cluster, Outage(patience, ctx.outage))
+        self._watch = BrokerWatch(cluster, lambda: self._admin, Outage(patience, ctx.outage))
+        warn = partial(ctx.notice, "group_offsets")
+        self._group = None if group is None else GroupOffsets(group, lambda: self._admin, warn)
         #: While a server is away that messages cannot be decoded without.
         self._decoding = Outage(patience, ctx.outage)
         self._partitions: dict[Partition, _PartitionReading] = {}
@@ -105,7 +110,7 @@ class KafkaReader(SourceReader[Any]):
         #: Offsets of partitions that are read to their end, and those of all when positions were last asked for.
         self._ends: dict[Partition, int] = {}
         self._handed_out: dict[Partition, int] = {}
-        self._consumer = make_consumer(cluster, isolation, group, self._watch.report, self._on_commit)
+        self._consumer = make_consumer(cluster, isolation, group, self._watch.report)
 
     # --- splits ------------------------------------------------------------------------------------
 
@@ -163,7 +168,9 @@ class KafkaReader(SourceReader[Any]):
     def _fetch(self) -> None:
         """Take what the client has, and sort it by partition."""
         messages = self._consumer.consume(self._bulk, 0)
-        self._watch.look(self._partitions)
+        self._watch.look(self._partitions, heard=bool(messages))
+        if self._group is not None:
+            self._group.look()
         if not messages:
             return
         size = sum(map(len, messages)) // len(messages) + 1
@@ -247,26 +254,22 @@ class KafkaReader(SourceReader[Any]):
         self._consumer.incremental_unassign([TopicPartition(*reading.place)])
         self._consumer.incremental_assign([TopicPartition(*reading.place, reading.next)])
 
-    # --- for others to see -----------------------------------------------------------------------
+    # --- the rest ----------------------------------------------------------------------------------
 
     def notify_checkpoint_complete(self, checkpoint: int) -> None:
-        """Show in the group how far the job is. Nothing depends on it: what goes wrong is a warning."""
-        if self._group is None or not self._handed_out:
-            return
-        offsets = [TopicPartition(*place, offset) for place, offset in self._handed_out.items()]
-        self._handed_out = {}
-        try:
-            self._consumer.commit(offsets=offsets, asynchronous=True)
-        except KafkaException as error:
-            self._on_commit(error.args[0], offsets)
-
-    def _on_commit(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:
-        if error is not None:
-            text = f"offsets could not be shown in the group {self._group!r}: {self._cluster.hidden(error.str())}"
-            self._ctx.notice("group_offsets", text)
+        if self._group is not None and self._handed_out:
+            self._group.show(self._handed_out)
+            self._handed_out = {}
 
     def close(self) -> None:
+        if self._group is not None:
+            self._group.close()
         self._consumer.close()
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        """A client for questions beside the reading. Most readers never need one."""
+        return AdminClient(self._cluster.settings({}))
 
 
 def make_consumer(
@@ -274,7 +277,6 @@ def make_consumer(
     isolation: str,
     group: str | None,
     on_error: Callable[[KafkaError], None] = lambda error: None,
-    on_commit: Callable[[KafkaError | None, list[TopicPartition]], None] = lambda error, offsets: None,
 ) -> Consumer:
     """A consumer that is assigned partitions by hand. Raises InvalidArgument for options that are none."""
     own = {
@@ -286,7 +288,6 @@ def make_consumer(
         "enable.partition.eof": True,
         "isolation.level": isolation,
         "error_cb": on_error,
-        "on_commit": on_commit,
     }
     try:
         return Consumer({**TUNED, **cluster.settings(own)})

@@ -22,7 +22,7 @@ from moorline.model.spelling import did_you_mean
 
 T = TypeVar("T")
 
-#: How long one question may take.
+#: How long one question may take, unless patience is shorter.
 ANSWER_SECONDS = 10.0
 #: The id of a topic in a cluster that gives none.
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -59,6 +59,7 @@ class _NotThere(Exception):
 
     def __init__(self, names: list[str]) -> None:
         super().__init__(f"there is no topic {', '.join(names)}")
+        self.names = names
 
 
 class TopicQueries:
@@ -69,6 +70,7 @@ class TopicQueries:
         levels = {"read_committed": IsolationLevel.READ_COMMITTED, "read_uncommitted": IsolationLevel.READ_UNCOMMITTED}
         self._isolation = levels[isolation]
         self._errors = BrokerErrors()
+        self._seconds = min(ANSWER_SECONDS, max(patience, 1.0))
         try:
             self._admin = AdminClient(cluster.settings({"error_cb": self._errors.add}))
         except (KafkaException, ValueError, TypeError) as error:
@@ -76,16 +78,20 @@ class TopicQueries:
 
     def check(self) -> dict[str, Topic]:
         """The topics, at a start: a name that is not among those of the cluster is refused at once."""
-        known = self._cluster.metadata(min(self._patience, ANSWER_SECONDS)).topics
-        wanted = self._topics.matching(known)
-        if unknown := [name for name in wanted if name not in known]:
-            advice = f"{self._cluster.address} has no such topic.{did_you_mean(unknown[0], known)}"
-            raise InvalidArgument("topics", unknown, advice)
-        return self.find()
+        known = self._cluster.metadata(self._seconds).topics
+        try:
+            return self._answer("find the topics of", self._find, is_transient)
+        except _NotThere as error:
+            advice = f"{self._cluster.address} has no such topic.{did_you_mean(error.names[0], known)}"
+            raise InvalidArgument("topics", error.names, advice) from None
 
     def find(self) -> dict[str, Topic]:
         """The topics as they are now, by name. One that is named and not there is waited for, in vain in the end."""
-        return self._answer("find the topics of", self._find)
+        operation = "find the topics of"
+        try:
+            return self._answer(operation, self._find, lambda e: isinstance(e, _NotThere) or is_transient(e))
+        except _NotThere as error:
+            raise StorageError(self._cluster.address, operation, str(error), can_pass=False) from None
 
     def offsets(self, partitions: list[Partition], place: Place) -> dict[Partition, int]:
         """The offsets of a place in partitions. A time after the last message is the end."""
@@ -103,19 +109,19 @@ class TopicQueries:
         places = {TopicPartition(*partition): spec for partition in partitions}
 
         def ask() -> dict[Partition, int]:
-            answers = self._admin.list_offsets(places, isolation_level=self._isolation, request_timeout=ANSWER_SECONDS)
+            answers = self._admin.list_offsets(places, isolation_level=self._isolation, request_timeout=self._seconds)
             return {(at.topic, at.partition): _result(answer).offset for at, answer in answers.items()}
 
-        return self._answer("find offsets in", ask)
+        return self._answer("find offsets in", ask, is_transient)
 
     def _find(self) -> dict[str, Topic]:
-        known = self._admin.list_topics(timeout=ANSWER_SECONDS).topics if self._topics.pattern is not None else ()
+        known = self._admin.list_topics(timeout=self._seconds).topics if self._topics.pattern is not None else ()
         names = self._topics.matching(known)
         if not names:
             return {}
         found: dict[str, Topic] = {}
         missing: list[str] = []
-        answers = self._admin.describe_topics(TopicCollection(names), request_timeout=ANSWER_SECONDS)
+        answers = self._admin.describe_topics(TopicCollection(names), request_timeout=self._seconds)
         for name, answer in answers.items():
             try:
                 topic = _result(answer)
@@ -131,7 +137,7 @@ class TopicQueries:
             raise _NotThere(missing)
         return found
 
-    def _answer(self, operation: str, ask: Callable[[], T]) -> T:
+    def _answer(self, operation: str, ask: Callable[[], T], is_transient: Callable[[Exception], bool]) -> T:
         """An answer, in the end, or the error in the words of the cluster."""
 
         def attempt() -> T:
@@ -146,9 +152,7 @@ class TopicQueries:
                 raise
 
         try:
-            return retry.call(attempt, lambda e: isinstance(e, _NotThere) or is_transient(e), self._patience)
-        except _NotThere as error:
-            raise StorageError(self._cluster.address, operation, str(error), can_pass=False) from None
+            return retry.call(attempt, is_transient, self._patience)
         except KafkaException as error:
             raise self._cluster.failure(operation, self._errors.latest or error) from None
 
