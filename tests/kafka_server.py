@@ -192,7 +192,9 @@ class KafkaServer(Server):
     def producer(self, **options: Any) -> Producer:
         """A producer; options with ``_`` for ``.``, as in ``transactional_id="a"``."""
         named = {name.replace("_", "."): value for name, value in options.items()}
-        return Producer({"bootstrap.servers": self.brokers, "linger.ms": 5, "log_level": 0, **named})
+        # Idempotent: on a busy machine a request that timed out is repeated, and must neither double nor reorder.
+        own = {"bootstrap.servers": self.brokers, "linger.ms": 5, "log_level": 0, "enable.idempotence": True}
+        return Producer({**own, **named})
 
     def read_all(self, topic: str, isolation: str = "read_committed") -> list[Message]:
         """All messages of a topic that are there now, partition by partition."""
