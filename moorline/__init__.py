@@ -109,9 +109,11 @@ from moorline.connectors.kafka.record import KafkaRecord
 from moorline.connectors.kafka.write import write_kafka
 from moorline.connectors.memory_state import memory_state
 from moorline.connectors.postgres.state import postgres_state
+from moorline.connectors.postgres.write import write_postgres
 from moorline.connectors.printing import discard
 from moorline.connectors.printing import print_ as print
 from moorline.connectors.redis.state import redis_state
+from moorline.connectors.row_changes import UNCHANGED, Change, Delete
 from moorline.driver.checking import fsck, give_up, sweep
 from moorline.errors import MoorlineError
 from moorline.http.server import Console
@@ -164,6 +166,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "UNCHANGED",
     "AggregateFunction",
     "AggregatingState",
     "AggregatingStateDescriptor",
@@ -172,6 +175,7 @@ __all__ = [
     "BroadcastProcessFunction",
     "BroadcastStream",
     "BrokenRecord",
+    "Change",
     "CheckpointListener",
     "CheckpointedFunction",
     "Checkpoints",
@@ -187,6 +191,7 @@ __all__ = [
     "ContinuousProcessingTimeTrigger",
     "CountEvictor",
     "CountTrigger",
+    "Delete",
     "DeliveryGuarantee",
     "EndOfStreamTrigger",
     "EnumeratorContext",
@@ -307,4 +312,5 @@ __all__ = [
     "write_delta",
     "write_files",
     "write_kafka",
+    "write_postgres",
 ]

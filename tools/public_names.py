@@ -37,11 +37,10 @@ GROUPS = {
         ContinuousProcessingTimeTrigger CountTrigger PurgingTrigger EndOfStreamTrigger NeverTrigger Evictor CountEvictor
         TimeEvictor WindowFunction ProcessWindowFunction JoinFunction CoGroupFunction ProcessJoinFunction""",
     "Sources": """from_items generate read_files read_delta read_kafka KafkaRecord from_dataframe BrokenRecord Source
-        SourceReader SourceContext SplitEnumerator EnumeratorContext
-        SourceFunction""",
-    "Formats of messages": "Format json_format avro_format protobuf_format schema_registry SchemaRegistry",
-    "Sinks": """collect print discard write_files write_delta write_kafka to_dataframe Sink SinkWriter
-        SinkCommitter SinkContext GlobalCommitter CommitterContext DeliveryGuarantee
+        SourceReader SourceContext SplitEnumerator EnumeratorContext SourceFunction Change UNCHANGED""",
+    "Formats of messages": """Format json_format avro_format protobuf_format schema_registry SchemaRegistry""",
+    "Sinks": """collect print discard write_files write_delta write_kafka to_dataframe Sink SinkWriter SinkCommitter
+        SinkContext GlobalCommitter CommitterContext DeliveryGuarantee write_postgres Delete
         SinkFunction""",
     "State in outside stores": "memory_state postgres_state redis_state ExternalStore",
     "Configuration": """Checkpoints RocksDb NoRestart FixedDelay FailureRate ExponentialDelay Autoscale StorageLease

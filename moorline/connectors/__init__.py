@@ -25,16 +25,21 @@ from moorline.connectors.kafka.record import KafkaRecord
 from moorline.connectors.kafka.write import write_kafka
 from moorline.connectors.memory_state import memory_state
 from moorline.connectors.postgres.state import postgres_state
+from moorline.connectors.postgres.write import write_postgres
 from moorline.connectors.printing import discard
 from moorline.connectors.printing import print_ as print
 from moorline.connectors.redis.state import redis_state
+from moorline.connectors.row_changes import UNCHANGED, Change, Delete
 
 __all__ = [
+    "UNCHANGED",
     "BrokenRecord",
     "Format",
     "KafkaRecord",
     "SchemaRegistry",
     "avro_format",
+    "Change",
+    "Delete",
     "collect",
     "discard",
     "from_items",
@@ -52,4 +57,5 @@ __all__ = [
     "write_delta",
     "write_files",
     "write_kafka",
+    "write_postgres",
 ]

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 
@@ -50,6 +50,12 @@ class Watchdog:
     def extend(self, times: int) -> None:
         """The limit begins anew."""
         self._until = time.monotonic() + times * self._timeout
+
+    def cut(self) -> None:
+        """Cut the connection that is watched, if one is: its command fails at once."""
+        if self._until is not None and self._socket is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     def stop(self) -> None:
         self._stopped.set()

@@ -10,6 +10,7 @@ import contextlib
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -17,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -43,11 +45,31 @@ class PostgresServer(Server):
             "full_page_writes": "off",
             "shared_buffers": "16MB",
             "max_connections": "60",
+            "wal_level": "logical",
+            "max_wal_senders": "20",
+            "max_replication_slots": "100",
         }
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         command = [str(binaries / "postgres"), "-D", str(data), "-p", str(port), *options]
         self.url = f"postgresql://postgres:{PASSWORD}@127.0.0.1:{port}/postgres"
         super().__init__(command, port, folder, lambda: psycopg.connect(self.url, connect_timeout=2).close(), user)
+
+    def query(self, text: str, *parameters: object) -> list[tuple[Any, ...]]:
+        """The rows of a statement, which is committed by itself."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            cursor = connection.execute(text, parameters)
+            return cursor.fetchall() if cursor.description else []
+
+    def crash(self) -> None:
+        """Kill it and all of its processes at one moment, as when the power goes."""
+        assert self.process is not None
+        processes = [self.process.pid, *_children(self.process.pid)]
+        for pid in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(20)
+        while any(Path(f"/proc/{pid}").exists() and not _is_zombie(pid) for pid in processes):
+            time.sleep(0.01)
 
 
 class RedisServer(Server):
@@ -134,6 +156,22 @@ class Proxy:
 
     def close(self):
         self._listener.close()
+
+
+def _children(parent: int) -> list[int]:
+    children = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == parent:
+                children.append(int(stat.parent.name))
+    return children
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 def _postgres() -> list[Path]:

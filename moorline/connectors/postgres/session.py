@@ -26,6 +26,7 @@ from psycopg import sql
 from moorline.api.state.external import NOT_YET, Change, Document, Mark, Owner, Place, TakeOver, own_mark
 from moorline.connectors import retry
 from moorline.connectors.change_batches import batches
+from moorline.connectors.postgres.connection import LIMITS, Connection, Database, is_transient
 from moorline.connectors.watchdog import Watchdog
 from moorline.errors import StorageError
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from moorline.connectors.postgres.state import PostgresState
 
 T = TypeVar("T")
-Connection = psycopg.Connection[tuple[Any, ...]]
 
 LONG_KEY = 500
 #: A statement writes so many documents, or bytes of them. All statements of a checkpoint are one transaction.
@@ -98,10 +98,6 @@ VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
 ON CONFLICT (job, uid, attempt, first_group) DO UPDATE SET
     end_group = excluded.end_group, token = excluded.token, reaching = excluded.reaching,
     reached = excluded.reached, types = excluded.types"""
-#: For this transaction only: no wait is without end, neither ours nor that of others for us.
-_LIMITS = """
-SELECT set_config('statement_timeout', %s, true), set_config('lock_timeout', %s, true),
-    set_config('idle_in_transaction_session_timeout', %s, true)"""
 
 
 class PostgresSession:
@@ -118,6 +114,7 @@ class PostgresSession:
         self._statements: dict[str, sql.Composed] = {}
         self._connection: Connection | None = None
         self._is_checked = False
+        self._database = Database(store.url, store.timeout)
         self._watchdog = Watchdog(store.timeout)
         #: Where this session has left its mark; None before it has one.
         self._reached: int | None = None
@@ -256,7 +253,7 @@ class PostgresSession:
     def _transaction(self, connection: Connection, lock: str, times: int = 1) -> Iterator[None]:
         limit = round(1000 * self._store.timeout)
         with self._watchdog.watching(connection), connection.transaction():
-            connection.execute(_LIMITS, (str(times * limit), str(limit), str(limit)))
+            connection.execute(LIMITS, (str(times * limit), str(limit), str(limit)))
             name = "\0".join((self._store.table, *self._whose)).encode()
             number = int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big", signed=True)
             self._watchdog.extend(2)
@@ -272,22 +269,13 @@ class PostgresSession:
                 raise
 
         try:
-            return retry.call(once, _is_transient, self._store.patience)
+            return retry.call(once, is_transient, self._store.patience)
         except (psycopg.Error, OSError) as error:
-            raise StorageError(self._store.where, what, self._without_password(error)) from None
+            raise StorageError(self._store.where, what, self._database.text_of(error)) from None
 
     def _connected(self) -> Connection:
         if self._connection is None:
-            limit = max(2, round(self._store.timeout))  # libpq knows no less
-            self._connection = psycopg.connect(
-                self._store.url,
-                autocommit=True,
-                # A plan that was made while the table was small would stay; and poolers do not like it.
-                prepare_threshold=None,
-                connect_timeout=limit,
-                tcp_user_timeout=1000 * limit,
-                application_name=f"moorline {self._owner.job}"[:60],
-            )
+            self._connection = self._database.connect(self._owner.job)
             self._watchdog.begin()
             if not self._is_checked:
                 self._make_tables(self._connection)
@@ -331,15 +319,6 @@ class PostgresSession:
             except Exception:  # it is given up anyway
                 return
 
-    def _without_password(self, error: Exception) -> str:
-        """The error's text without the password, should it be there."""
-        text = " ".join(str(error).split()) or type(error).__name__
-        try:
-            password = psycopg.conninfo.conninfo_to_dict(self._store.url).get("password")
-        except psycopg.Error:
-            return "the url cannot be read"
-        return text.replace(str(password), "***") if password else text
-
 
 def forget(store: PostgresState, job: str, uid: str | None) -> None:
     """Remove what is kept for a job, or for one operator of it."""
@@ -355,15 +334,6 @@ def forget(store: PostgresState, job: str, uid: str | None) -> None:
         session._run(f"forget job {job!r} in", work)
     finally:
         session.close()
-
-
-def _is_transient(error: Exception) -> bool:
-    """May it work when it is done again?"""
-    if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError, OSError)):
-        # Of those with a code: connection trouble, a server that stops or starts, too much going on, deadlocks.
-        code = getattr(error, "sqlstate", None)
-        return code is None or code[:2] in ("08", "40", "53", "55", "57")
-    return isinstance(error, psycopg.errors.SerializationFailure)
 
 
 def _mark(row: tuple[Any, ...]) -> Mark:

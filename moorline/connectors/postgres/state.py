@@ -13,9 +13,9 @@ import importlib
 import re
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 from moorline.api.state.external import ExternalStore, FreshStart, Owner, StoreSession, check_settings
+from moorline.connectors.postgres.address import address_of
 from moorline.errors import InvalidArgument
 from moorline.model.options import checks_options
 
@@ -42,7 +42,7 @@ class PostgresState(ExternalStore):
             raise InvalidArgument("table for state", self.table, advice)
         if self.timeout <= 0 or self.patience < 0:
             raise InvalidArgument("timeout and patience", (self.timeout, self.patience), "Give them in seconds.")
-        _parts_of(self.url)
+        address_of(self.url)
 
     @property
     def wants_text(self) -> bool:  # type: ignore[override]
@@ -54,7 +54,7 @@ class PostgresState(ExternalStore):
 
     @property
     def where(self) -> str:
-        return f"PostgreSQL table {self.table} at {_parts_of(self.url)}"
+        return f"PostgreSQL table {self.table} at {address_of(self.url)}"
 
     def open(self, owner: Owner) -> StoreSession:
         session: StoreSession = _sessions().PostgresSession(self, owner)
@@ -85,23 +85,6 @@ def postgres_state(
     ``timeout`` and ``patience`` are seconds: for one command, and for repeating it while the server is away.
     """
     return PostgresState(url, table, on_fresh_start, readable, timeout, patience, cache_bytes)
-
-
-def _parts_of(url: str) -> str:
-    """Host and database, without who and the password."""
-    if "://" not in url:
-        words = dict(re.findall(r"(\w+)\s*=\s*('(?:[^'\\]|\\.)*'|\S+)", url))
-        if url.strip() and not words:
-            raise InvalidArgument("url of PostgreSQL", "(not shown)", "Give postgresql://host/database.")
-        return f"{words.get('host', 'localhost')}/{words.get('dbname', '')}"
-    try:
-        parts = urlsplit(url)
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError:
-        parts = None
-    if parts is None or parts.scheme not in ("postgresql", "postgres"):
-        raise InvalidArgument("url of PostgreSQL", "(not shown)", "Give postgresql://host/database.")
-    return f"{parts.hostname or 'localhost'}{port}{parts.path}"
 
 
 def _sessions() -> Any:
