@@ -108,6 +108,7 @@ from moorline.connectors.kafka.read import read_kafka
 from moorline.connectors.kafka.record import KafkaRecord
 from moorline.connectors.kafka.write import write_kafka
 from moorline.connectors.memory_state import memory_state
+from moorline.connectors.postgres.read import read_postgres
 from moorline.connectors.postgres.state import postgres_state
 from moorline.connectors.postgres.write import write_postgres
 from moorline.connectors.printing import discard
@@ -300,6 +301,7 @@ __all__ = [
     "read_delta",
     "read_files",
     "read_kafka",
+    "read_postgres",
     "read_snapshot",
     "redis_state",
     "register",

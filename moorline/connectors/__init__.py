@@ -24,6 +24,7 @@ from moorline.connectors.kafka.read import read_kafka
 from moorline.connectors.kafka.record import KafkaRecord
 from moorline.connectors.kafka.write import write_kafka
 from moorline.connectors.memory_state import memory_state
+from moorline.connectors.postgres.read import read_postgres
 from moorline.connectors.postgres.state import postgres_state
 from moorline.connectors.postgres.write import write_postgres
 from moorline.connectors.printing import discard
@@ -52,6 +53,7 @@ __all__ = [
     "read_delta",
     "read_files",
     "read_kafka",
+    "read_postgres",
     "redis_state",
     "schema_registry",
     "write_delta",

@@ -1,0 +1,69 @@
+"""``mo.read_postgres``: a table or a query of PostgreSQL as a source, as declared. Needs ``moorline[postgres]``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from moorline.api.functions.base import OutputTag
+from moorline.api.sources import Source
+from moorline.connectors.broken import checked_on_error
+from moorline.connectors.postgres.address import checked_dsn, name_parts
+from moorline.connectors.postgres.write import load
+from moorline.errors import InvalidArgument
+from moorline.model.options import checks_options
+
+
+@checks_options()
+def read_postgres(
+    dsn: str,
+    table: str | None = None,
+    *,
+    query: str | None = None,
+    key: str | None = None,
+    columns: Sequence[str] | None = None,
+    splits: int = 16,
+    page_rows: int = 5_000,
+    on_error: Literal["fail", "skip"] | OutputTag = "fail",
+    timeout: float = 60.0,
+    patience: float = 60.0,
+) -> Source[dict[str, Any]]:
+    """Read the rows of a PostgreSQL table, or of a query, as dicts: all that are there, in parallel, and the end.
+
+    ``key`` is the column whose ranges are the splits; the primary key, if it is left out. It must be unique and never
+    null. Of a query or a view that cannot be known before: it is an error as soon as a key is found twice. Let there be
+    an index on it. Each row is as it was when its page was read; :func:`moorline.read_postgres_changes` also tells what
+    becomes of rows while they are read, and after.
+
+    ``splits``: into how many ranges the keys are divided. ``page_rows``: rows that are fetched at a time. ``on_error``:
+    what to do with a row that Python cannot hold, such as one with the date ``infinity``. ``timeout``: seconds for a
+    page; ``patience``: for trying again while the server is away.
+
+    >>> read_postgres("postgresql://me:secret@db.example/shop", "orders", key="id", columns=["id", "cents"])
+    read_postgres('orders')
+    """
+    if (table is None) == (query is None):
+        raise InvalidArgument("table and query", (table, query), "Give one of the two.")
+    if query is not None and key is None:
+        raise InvalidArgument("key", key, "Name the column of the query that tells rows apart.")
+    if isinstance(columns, str) or (columns is not None and not columns):
+        raise InvalidArgument("columns", columns, "Give a list of names, or leave it out.")
+    for name, value in (("splits", splits), ("page_rows", page_rows)):
+        if type(value) is not int or value < 1:
+            raise InvalidArgument(name, value, "It is at least 1.")
+    if timeout <= 0 or patience < 0:
+        raise InvalidArgument("timeout and patience", (timeout, patience), "Give them in seconds.")
+    sources = load("source", "read_postgres")
+    settings = sources.SourceSettings(
+        sources.Database(checked_dsn(dsn), timeout),
+        () if table is None else name_parts(table),
+        query,
+        key,
+        None if columns is None else tuple(columns),
+        splits,
+        page_rows,
+        checked_on_error(on_error),
+        patience,
+    )
+    source: Source[dict[str, Any]] = sources.PostgresSource(settings)
+    return source
