@@ -12,21 +12,27 @@ its data, or as a replica that had not seen the last writes, is noticed by the m
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import msgspec
-import redis
-from redis.backoff import NoBackoff
-from redis.cluster import RedisCluster
-from redis.retry import Retry
 
 from moorline.api.state.external import Change, Document, Mark, Owner, Place, TakeOver, own_mark
 from moorline.connectors import retry
 from moorline.connectors.change_batches import batches
+from moorline.connectors.redis.connection import (
+    ERRORS,
+    connect,
+    evicts,
+    has_append_only_file,
+    is_transient,
+    server_info,
+    words_of,
+)
 from moorline.errors import StorageError
 
 if TYPE_CHECKING:
@@ -220,10 +226,8 @@ class RedisSession:
     def close(self) -> None:
         client, self._client = self._client, None
         if client is not None:
-            try:
+            with contextlib.suppress(*ERRORS):
                 client.close()
-            except redis.RedisError:
-                return
 
     # --- the connection -------------------------------------------------------------------------
 
@@ -236,7 +240,7 @@ class RedisSession:
 
     def _connected(self) -> Any:
         if self._client is None:
-            self._client = _connect(self._store)
+            self._client = connect(self._store.address)
             self._check_server()
         return self._client
 
@@ -247,16 +251,11 @@ class RedisSession:
         return self._scripts[text]
 
     def _check_server(self) -> None:
-        try:
-            info = self._client.info()
-        except redis.exceptions.NoPermissionError:
-            return  # then it is up to the operator who set it up
-        info = info if "maxmemory_policy" in info else next(iter(info.values()))  # of a cluster: by node
-        policy = info.get("maxmemory_policy", "")
-        if policy.startswith("allkeys"):
+        info = server_info(self._client)
+        if policy := evicts(info):
             cause = f"its maxmemory-policy is {policy}, so it throws state away when it is full. Set it to noeviction"
             raise StorageError(self._store.where, "keep state in", cause)
-        if not info.get("aof_enabled"):
+        if not has_append_only_file(info):
             log.warning(
                 "%s has no append-only file: state that it loses in a crash will be missed, and the job refused",
                 self._store.where,
@@ -266,37 +265,15 @@ class RedisSession:
         def once() -> T:
             try:
                 return work()
-            except (redis.RedisError, OSError):
+            except ERRORS:
                 self._scripts = {}
                 self.close()
                 raise
 
         try:
-            return retry.call(once, _is_transient, self._store.patience)
-        except (redis.RedisError, OSError) as error:
-            raise StorageError(self._store.where, what, _without_password(self._store, error)) from None
-
-
-def _connect(store: RedisState) -> Any:
-    limits = {"socket_timeout": store.timeout, "socket_connect_timeout": store.timeout}
-    if store.cluster:
-        return RedisCluster.from_url(store.url, **limits)
-    # Repeating is our own affair: not every command may be.
-    return redis.Redis.from_url(store.url, **limits, retry=Retry(NoBackoff(), 0), single_connection_client=True)
-
-
-def _is_transient(error: Exception) -> bool:
-    if isinstance(error, (redis.AuthenticationError, redis.exceptions.AuthorizationError)):
-        return False
-    passing = (redis.ConnectionError, redis.TimeoutError, redis.ReadOnlyError, OSError)
-    return isinstance(error, (*passing, redis.exceptions.ClusterError, redis.exceptions.TryAgainError))
-
-
-def _without_password(store: RedisState, error: Exception) -> str:
-    """The error's text without the password, should it be there."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    password = urlsplit(store.url).password
-    return text.replace(password, "***") if password else text
+            return retry.call(once, is_transient, self._store.patience)
+        except ERRORS as error:
+            raise StorageError(self._store.where, what, words_of(self._store.address, error)) from None
 
 
 def forget(store: RedisState, job: str, uid: str | None) -> None:

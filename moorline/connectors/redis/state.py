@@ -10,13 +10,11 @@ see its marks. Needs ``pip install moorline[redis]``.
 
 from __future__ import annotations
 
-import importlib
 import re
 from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import urlsplit
 
 from moorline.api.state.external import ExternalStore, FreshStart, Owner, StoreSession, check_settings
+from moorline.connectors.redis.address import RedisAddress, needs_client, place_of
 from moorline.errors import InvalidArgument
 from moorline.model.options import checks_options
 
@@ -43,11 +41,16 @@ class RedisState(ExternalStore):
             raise InvalidArgument("prefix for state", self.prefix, "Use letters, digits and _ . : - only, at most 100.")
         if self.timeout <= 0 or self.patience < 0:
             raise InvalidArgument("timeout and patience", (self.timeout, self.patience), "Give them in seconds.")
-        _place_of(self.url)
+        place_of(self.url)
 
     @property
     def wants_text(self) -> bool:  # type: ignore[override]
         return self.readable
+
+    @property
+    def address(self) -> RedisAddress:
+        """The server, as connections want it."""
+        return RedisAddress(self.url, self.cluster, self.timeout)
 
     @property
     def label(self) -> str:
@@ -55,14 +58,14 @@ class RedisState(ExternalStore):
 
     @property
     def where(self) -> str:
-        return f"Redis keys {self.prefix}:* at {_place_of(self.url)}"
+        return f"Redis keys {self.prefix}:* at {place_of(self.url)}"
 
     def open(self, owner: Owner) -> StoreSession:
-        session: StoreSession = _sessions().RedisSession(self, owner)
+        session: StoreSession = needs_client("session", "state in Redis").RedisSession(self, owner)
         return session
 
     def forget(self, job: str, uid: str | None = None) -> None:
-        _sessions().forget(self, job, uid)
+        needs_client("session", "state in Redis").forget(self, job, uid)
 
 
 @checks_options()
@@ -87,23 +90,3 @@ def redis_state(
     server is away. What Redis has acknowledged is as durable as it is set up to be; see the guide.
     """
     return RedisState(url, prefix, on_fresh_start, readable, cluster, timeout, patience, cache_bytes)
-
-
-def _place_of(url: str) -> str:
-    """Host and database, without who and the password."""
-    try:
-        parts = urlsplit(url)
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError:
-        parts = None
-    if parts is None or parts.scheme not in ("redis", "rediss", "unix"):
-        raise InvalidArgument("url of Redis", "(not shown)", "Give redis://host:port/database.")
-    return f"{parts.hostname or ''}{port}{parts.path}"
-
-
-def _sessions() -> Any:
-    try:
-        return importlib.import_module("moorline.connectors.redis.session")
-    except ImportError as error:
-        advice = f"It cannot be loaded ({error}): pip install 'moorline[redis]' where the job and its workers run."
-        raise InvalidArgument("state in Redis", "no redis", advice) from None
