@@ -113,8 +113,11 @@ from moorline.connectors.postgres.state import postgres_state
 from moorline.connectors.postgres.write import write_postgres
 from moorline.connectors.printing import discard
 from moorline.connectors.printing import print_ as print
+from moorline.connectors.redis.read import read_redis_stream
+from moorline.connectors.redis.records import RedisEntry
 from moorline.connectors.redis.state import redis_state
 from moorline.connectors.row_changes import UNCHANGED, Change, Delete
+from moorline.connectors.redis.write import write_redis_stream
 from moorline.driver.checking import fsck, give_up, sweep
 from moorline.errors import MoorlineError
 from moorline.http.server import Console
@@ -240,6 +243,7 @@ __all__ = [
     "ProcessingTimeSessionWindows",
     "ProcessingTimeTrigger",
     "PurgingTrigger",
+    "RedisEntry",
     "ReduceFunction",
     "ReducingState",
     "ReducingStateDescriptor",
@@ -302,6 +306,7 @@ __all__ = [
     "read_files",
     "read_kafka",
     "read_postgres",
+    "read_redis_stream",
     "read_snapshot",
     "redis_state",
     "register",
@@ -315,4 +320,5 @@ __all__ = [
     "write_files",
     "write_kafka",
     "write_postgres",
+    "write_redis_stream",
 ]

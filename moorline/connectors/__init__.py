@@ -29,14 +29,18 @@ from moorline.connectors.postgres.state import postgres_state
 from moorline.connectors.postgres.write import write_postgres
 from moorline.connectors.printing import discard
 from moorline.connectors.printing import print_ as print
+from moorline.connectors.redis.read import read_redis_stream
+from moorline.connectors.redis.records import RedisEntry
 from moorline.connectors.redis.state import redis_state
 from moorline.connectors.row_changes import UNCHANGED, Change, Delete
+from moorline.connectors.redis.write import write_redis_stream
 
 __all__ = [
     "UNCHANGED",
     "BrokenRecord",
     "Format",
     "KafkaRecord",
+    "RedisEntry",
     "SchemaRegistry",
     "avro_format",
     "Change",
@@ -54,10 +58,12 @@ __all__ = [
     "read_files",
     "read_kafka",
     "read_postgres",
+    "read_redis_stream",
     "redis_state",
     "schema_registry",
     "write_delta",
     "write_files",
     "write_kafka",
     "write_postgres",
+    "write_redis_stream",
 ]
