@@ -211,8 +211,8 @@ class TestRecords:
         with reading(mo.read_redis_stream(server.url, name, format="text", field="other")) as running:
             assert running.read(1) == ["x"]
 
-    def test_metadata_is_stream_and_id(self, server, client, stream):
-        with reading(mo.read_redis_stream(server.url, stream, metadata=True, start="20")) as running:
+    def test_a_record_can_have_its_stream_and_id(self, server, client, stream):
+        with reading(mo.read_redis_stream(server.url, stream, as_records=True, start="20")) as running:
             assert running.read(1) == [mo.RedisEntry(stream, "20-0", {"number": "19", "text": "entry 19"})]
 
     @pytest.fixture

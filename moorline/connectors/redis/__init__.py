@@ -1,1 +1,1 @@
-"""State kept in Redis."""
+"""Redis: state that is kept in it, and its streams as sources and sinks."""

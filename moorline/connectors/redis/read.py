@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from moorline.api.sources import Source
 from moorline.connectors.broken import OnError, checked_on_error
@@ -17,71 +17,65 @@ from moorline.errors import InvalidArgument
 from moorline.model.durations import Duration, milliseconds
 from moorline.model.options import checks_options
 
+T = TypeVar("T")
+
+Streams = str | Sequence[str] | None
+#: A field of an entry, decoded.
+Decoding = Format[T] | Callable[[bytes], T]
+_No = Literal[False]
+_Yes = Literal[True]
+
+
+class _Options(TypedDict, total=False):
+    """The options that have nothing to do with the type of records, for the signatures below."""
+
+    pattern: str | None
+    start: str | datetime
+    end: Literal["latest"] | None
+    field: str
+    on_error: OnError
+    on_lost: Literal["fail", "skip"]
+    interval: Duration
+    cluster: bool
+    timeout: float
+    patience: float
+
 
 @overload
 def read_redis_stream(
-    url: str,
-    streams: str | Sequence[str] | None = None,
-    *,
-    pattern: str | None = None,
-    start: str | datetime = "earliest",
-    end: Literal["latest"] | None = None,
-    format: None = None,
-    metadata: Literal[False] = False,
-    on_error: OnError = "fail",
-    on_lost: Literal["fail", "skip"] = "fail",
-    interval: Duration = "10s",
-    cluster: bool = False,
-    timeout: float = 10.0,
-    patience: float = 60.0,
+    url: str, streams: Streams = ..., *, format: None = ..., as_records: _No = ..., **more: Unpack[_Options]
 ) -> Source[dict[str, str]]: ...
 @overload
 def read_redis_stream(
-    url: str,
-    streams: str | Sequence[str] | None = None,
-    *,
-    pattern: str | None = None,
-    start: str | datetime = "earliest",
-    end: Literal["latest"] | None = None,
-    format: FormatName | Format[Any] | Callable[[bytes], Any] | None = None,
-    field: str = "value",
-    metadata: Literal[True],
-    on_error: OnError = "fail",
-    on_lost: Literal["fail", "skip"] = "fail",
-    interval: Duration = "10s",
-    cluster: bool = False,
-    timeout: float = 10.0,
-    patience: float = 60.0,
-) -> Source[RedisEntry]: ...
+    url: str, streams: Streams = ..., *, format: None = ..., as_records: _Yes, **more: Unpack[_Options]
+) -> Source[RedisEntry[dict[str, str]]]: ...
 @overload
 def read_redis_stream(
-    url: str,
-    streams: str | Sequence[str] | None = None,
-    *,
-    pattern: str | None = None,
-    start: str | datetime = "earliest",
-    end: Literal["latest"] | None = None,
-    format: FormatName | Format[Any] | Callable[[bytes], Any],
-    field: str = "value",
-    metadata: Literal[False] = False,
-    on_error: OnError = "fail",
-    on_lost: Literal["fail", "skip"] = "fail",
-    interval: Duration = "10s",
-    cluster: bool = False,
-    timeout: float = 10.0,
-    patience: float = 60.0,
+    url: str, streams: Streams = ..., *, format: FormatName, as_records: _No = ..., **more: Unpack[_Options]
 ) -> Source[Any]: ...
+@overload
+def read_redis_stream(
+    url: str, streams: Streams = ..., *, format: FormatName, as_records: _Yes, **more: Unpack[_Options]
+) -> Source[RedisEntry[Any]]: ...
+@overload
+def read_redis_stream(
+    url: str, streams: Streams = ..., *, format: Decoding[T], as_records: _No = ..., **more: Unpack[_Options]
+) -> Source[T]: ...
+@overload
+def read_redis_stream(
+    url: str, streams: Streams = ..., *, format: Decoding[T], as_records: _Yes, **more: Unpack[_Options]
+) -> Source[RedisEntry[T]]: ...
 @checks_options()
 def read_redis_stream(
     url: str,
-    streams: str | Sequence[str] | None = None,
+    streams: Streams = None,
     *,
     pattern: str | None = None,
     start: str | datetime = "earliest",
     end: Literal["latest"] | None = None,
     format: FormatName | Format[Any] | Callable[[bytes], Any] | None = None,
     field: str = "value",
-    metadata: bool = False,
+    as_records: bool = False,
     on_error: OnError = "fail",
     on_lost: Literal["fail", "skip"] = "fail",
     interval: Duration = "10s",
@@ -92,7 +86,7 @@ def read_redis_stream(
     """Read the entries of Redis streams, each once: those in ``streams``, or all whose names match ``pattern``.
 
     A record is a dict of the entry's fields, as texts; with ``format`` it is the field ``field``, decoded; with
-    ``metadata=True`` it is a :class:`RedisEntry`, which has the name of the stream and the id too. The time in an
+    ``as_records=True`` it is a :class:`RedisEntry`, which has the name of the stream and the id too. The time in an
     entry's id is the record's timestamp. ``on_error``: what becomes of an entry that cannot be decoded.
 
     ``start`` is for streams that the job has no position of: ``"earliest"``, ``"latest"``, an id or a time (with a time
@@ -129,7 +123,7 @@ def read_redis_stream(
         end is not None,
         None if format is None else format_for_reading(format),
         field,
-        metadata,
+        as_records,
         checked_on_error(on_error),
         on_lost,
         milliseconds(interval, "interval"),

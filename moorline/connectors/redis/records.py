@@ -2,18 +2,20 @@
 
 format=None      the fields of the entry: a dict of texts
 format=...       one field of the entry, decoded or encoded by the format
-metadata=True    a RedisEntry around either, when reading
+as_records=True    a RedisEntry around either, when reading
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic
+
+import msgspec
+from typing_extensions import TypeVar
 
 from moorline.connectors.formats.base import Format
 
-T = TypeVar("T")
+V = TypeVar("V", default=Any)
 
 #: From stream, id, and fields and values in turn, to a record. Raises for an entry that is none.
 DecodeEntry = Callable[[str, bytes, list[bytes]], Any]
@@ -21,33 +23,32 @@ DecodeEntry = Callable[[str, bytes, list[bytes]], Any]
 EncodeEntry = Callable[[Any], list[bytes]]
 
 
-@dataclass(frozen=True)
-class RedisEntry:
-    """An entry of a Redis stream with where it came from.
+class RedisEntry(msgspec.Struct, Generic[V], frozen=True):
+    """An entry of a Redis stream, with its place. Of ``mo.read_redis_stream(..., as_records=True)``.
 
-    >>> RedisEntry("orders", "1700000000000-0", {"customer": "ada"}).timestamp_ms
+    >>> RedisEntry("orders", "1700000000000-0", {"customer": "ada"}).timestamp
     1700000000000
     """
 
     stream: str
     id: str
     #: The fields, or what the format has made of one of them.
-    value: Any
+    value: V
 
     @property
-    def timestamp_ms(self) -> int:
-        """When it was added, as its id says."""
+    def timestamp(self) -> int:
+        """Milliseconds since 1970, as the id says."""
         return int(self.id.partition("-")[0])
 
 
-def decoder(format: Format[Any] | None, field: str, metadata: bool) -> DecodeEntry:
+def decoder(format: Format[Any] | None, field: str, as_records: bool) -> DecodeEntry:
     """How entries become records.
 
-    >>> decoder(None, "", metadata=True)("s", b"7-0", [b"word", b"to"])
+    >>> decoder(None, "", as_records=True)("s", b"7-0", [b"word", b"to"])
     RedisEntry(stream='s', id='7-0', value={'word': 'to'})
     """
     value = _all_fields if format is None else _one_field(format.decode, field)
-    if metadata:
+    if as_records:
         return lambda stream, id, parts: RedisEntry(stream, id.decode(), value(parts))
     return lambda stream, id, parts: value(parts)
 

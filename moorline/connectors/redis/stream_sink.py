@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -291,6 +292,11 @@ def _strange(committable: Any) -> SnapshotCorrupt:
     return SnapshotCorrupt("the manifest", f"{committable!r:.80} is not what a sink of Redis streams has staged")
 
 
+def _mark_of(marks: str, name: str, client: Any) -> bytes | None:
+    text: bytes | None = client.hget(marks, name)
+    return text
+
+
 class _StreamCommitter(SinkCommitter):
     def __init__(self, sink: RedisStreamSink, ctx: SinkContext) -> None:
         self._sink = sink
@@ -331,7 +337,7 @@ class _StreamCommitter(SinkCommitter):
     def _compare_restored(self) -> None:
         """Has the server what an earlier attempt knew?"""
         for (marks, name), least in self._known.restored.items():
-            text = self._connection.run("compare marks in", lambda client, m=marks, n=name: client.hget(m, n))
+            text = self._connection.run("compare marks in", partial(_mark_of, marks, name))
             if (NOTHING if text is None else self._mark(marks, text)) < least:
                 raise self._lost(marks, name, least, (text or b"").decode())
 

@@ -40,7 +40,7 @@ class RedisStreamSource(Source):
         is_bounded: bool,
         format: Format[Any] | None,
         field: str,
-        metadata: bool,
+        as_records: bool,
         on_error: OnError,
         on_lost: Literal["fail", "skip"],
         interval_ms: int,
@@ -49,7 +49,7 @@ class RedisStreamSource(Source):
         self.address, self.streams, self.pattern = address, streams, pattern
         #: The last id that is not read; None: whichever is the last at the first start.
         self.start, self.is_bounded = start, is_bounded
-        self.format, self.field, self.metadata = format, field, metadata
+        self.format, self.field, self.as_records = format, field, as_records
         self.on_error, self.on_lost = on_error, on_lost
         self.interval_ms, self.patience = interval_ms, patience
 
@@ -105,7 +105,7 @@ class RedisStreamSource(Source):
 
     def open(self, ctx: SourceContext) -> SourceReader:
         """A reader, with a thread that fetches."""
-        return RedisStreamReader(self, ctx, decoder(self.format, self.field, self.metadata))
+        return RedisStreamReader(self, ctx, decoder(self.format, self.field, self.as_records))
 
     def open_enumerator(self, ctx: EnumeratorContext) -> SplitEnumerator:
         """The finder of streams."""
