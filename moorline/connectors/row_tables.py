@@ -103,6 +103,9 @@ class RowTables:
 
     def _column(self, rows: list[Mapping[str, Any]], field: pa.Field) -> pa.Array:
         values = [row.get(field.name) for row in rows]
+        if not field.nullable and None in values:
+            row = rows[values.index(None)]
+            raise self.unfit(row, f"its column {field.name!r} must not be null")
         try:
             return _array(values, field.type)
         except (*_REFUSALS, _Loss):

@@ -12,7 +12,7 @@ from real_servers import SECRET, S3Server, s3_server  # noqa: F401
 
 import moorline as mo
 from moorline.api.sinks import CommitterContext, SinkContext
-from moorline.connectors.delta.table import sink_tag
+from moorline.connectors.tables.staging import sink_tag
 from moorline.testing import OperatorHarness
 
 SCHEMA = pa.schema([("number", pa.int64()), ("day", pa.string())])

@@ -8,8 +8,6 @@ them.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -26,21 +24,12 @@ from moorline.api.sinks import CommitterContext, GlobalCommitter, Sink, SinkCont
 from moorline.connectors import retry
 from moorline.connectors.delta import statistics
 from moorline.connectors.delta.partitions import partition_text
-from moorline.connectors.delta.table import (
-    TableLocation,
-    app_id,
-    arrow_schema,
-    check_against,
-    sink_tag,
-    staged_file,
-    staged_name,
-    unreachable,
-)
+from moorline.connectors.delta.table import TableLocation, arrow_schema, check_against, unreachable
 from moorline.connectors.row_tables import RowTables
+from moorline.connectors.tables.staging import mark_name, refusal, shown_in_history, sink_tag, staged_file
+from moorline.connectors.tables.writer import TableWriter, split_by
 from moorline.errors import InvalidArgument, StorageError
 
-#: Rows collected before they become a row group.
-GROUP = 32 * 1024
 #: The folder of a partition without a value, as other writers call it.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
@@ -109,16 +98,17 @@ class DeltaSink(Sink):
             if file is not None and file.sink == sink and file.checkpoint > checkpoint:
                 removed.append(action)
         if removed:
-            _append(table, removed, {}, _metadata(job, uid))
+            _append(table, removed, {}, shown_in_history(job, uid))
 
     def clean_up(self, job: str, uid: str) -> None:
         """Remove files that were staged and never became part of the table."""
+        self.location.remove_unfinished(sink_tag(job, uid))
         staged = list(self.location.staged(sink_tag(job, uid)))
         if not staged:
             return
         table = self.location.open()
         # Not all that the table does not name now: it may have named them, and readers of older versions still do.
-        reached = {f.lineage: table.transaction_version(app_id(job, uid, f.lineage)) or 0 for f in staged}
+        reached = {f.lineage: table.transaction_version(mark_name(job, uid, f.lineage)) or 0 for f in staged}
         self.location.remove([file.path for file in staged if file.checkpoint > reached[file.lineage]])
 
     def _retried(self, work: Any, operation: str) -> None:
@@ -144,24 +134,21 @@ class _DeltaCommitter(GlobalCommitter):
 
     def _commit(self, lineage: str, checkpoint: int, files: list[_Committable]) -> None:
         ctx, table = self._ctx, self._sink.location.open()
-        mark = app_id(ctx.job, ctx.uid, lineage)
+        mark = mark_name(ctx.job, ctx.uid, lineage)
         reached = table.transaction_version(mark)
         if reached is not None and reached >= checkpoint:
             return
         added = [AddAction(f.path, f.size, f.partition, f.modified_ms, True, f.stats) for f in files]
-        _append(table, added, {mark: checkpoint}, _metadata(ctx.job, ctx.uid, checkpoint))
+        _append(table, added, {mark: checkpoint}, shown_in_history(ctx.job, ctx.uid, checkpoint))
 
     def _checked(self, committable: Any, lineage: str, checkpoint: int) -> _Committable:
         try:
             file = msgspec.convert(committable, _Committable)
         except msgspec.ValidationError as error:
             raise self._strange(committable, str(error)) from None
-        # Names from a snapshot are data, and data must not reach out of the folder.
-        named = staged_file(file.path)
-        if named is None or ".." in file.path.split("/") or file.path.startswith("/"):
-            raise self._strange(committable, "it is not a file that was staged here")
-        if (named.sink, named.checkpoint) != (sink_tag(self._ctx.job, self._ctx.uid), checkpoint):
-            raise self._strange(committable, f"it was not staged for checkpoint {checkpoint} of this sink")
+        refused = refusal(file.path, sink_tag(self._ctx.job, self._ctx.uid), checkpoint)
+        if refused is not None:
+            raise self._strange(committable, refused)
         return file
 
     def _strange(self, committable: Any, cause: str) -> StorageError:
@@ -180,12 +167,6 @@ def _append(table: DeltaTable, actions: list[Any], marks: dict[str, int], metada
     )
 
 
-def _metadata(job: str, uid: str, checkpoint: int | None = None) -> dict[str, str]:
-    """What the table's history shows to people."""
-    shown = {"moorline.job": job, "moorline.sink": uid}
-    return shown if checkpoint is None else {**shown, "moorline.checkpoint": str(checkpoint)}
-
-
 def _active_files(table: DeltaTable) -> dict[str, RemoveAction]:
     """The files of the table, each with what takes it out of it."""
     now = int(time.time() * 1000)
@@ -202,87 +183,30 @@ def _active_files(table: DeltaTable) -> dict[str, RemoveAction]:
     return found
 
 
-class _OpenFile:
-    """A file that is being written, out of sight."""
-
-    def __init__(self, location: TableLocation, partition: dict[str, str | None], schema: pa.Schema) -> None:
-        self._location, self._partition = location, partition
-        self._temporary, self._file = location.begin()
-        self._metadata: list[pq.FileMetaData] = []
-        self._writer = pq.ParquetWriter(self._file, schema, compression="zstd", metadata_collector=self._metadata)
-
-    def write(self, table: pa.Table) -> None:
-        """Append a row group."""
-        self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
-
-    def stage(self, name: str) -> _Committable:
-        """Make it whole and durable, under its final name."""
-        self._writer.close()
-        folders = [f"{column}={_in_path(value)}" for column, value in self._partition.items()]
-        path = "/".join([*folders, name])
-        size = self._location.place(self._temporary, self._file, path)
-        stats = statistics.of_file(self._metadata[0])
-        return _Committable(path, size, self._partition, int(time.time() * 1000), stats)
-
-    def discard(self) -> None:
-        """Give it up."""
-        self._file.close()
-        with contextlib.suppress(OSError):
-            os.unlink(self._temporary)
-
-
-class _DeltaWriter(SinkWriter):
+class _DeltaWriter(TableWriter):
     def __init__(self, sink: DeltaSink, ctx: SinkContext) -> None:
-        self._location, self._ctx = sink.location, ctx
         table = sink.location.open()
         schema = arrow_schema(table)
         if sink.schema is not None:
-            schema = pa.schema([field for field in schema if field.name in sink.schema.names])
+            schema = pa.schema([schema.field(name) for name in sink.schema.names])
         self._partition_by = list(table.metadata().partition_columns)
-        self._tables = RowTables(sink.location.uri, schema, "write_delta")
-        self._in_files = pa.schema([field for field in schema if field.name not in self._partition_by])
-        self._rows: list[Any] = []
-        #: By partition.
-        self._open: dict[tuple[Any, ...], _OpenFile] = {}
+        in_files = pa.schema([field for field in schema if field.name not in self._partition_by])
+        super().__init__(ctx, sink.location, RowTables(sink.location.uri, schema, "write_delta"), in_files)
 
-    def write(self, records: list[Any]) -> None:
-        self._rows += records
-        if len(self._rows) >= GROUP:
-            self._write_group()
+    def partitions(self, table: pa.Table) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
+        return split_by(table, self._partition_by)
 
-    def prepare(self, checkpoint: int) -> list[Any]:
-        if self._rows:
-            self._write_group()
-        ctx, staged = self._ctx, []
-        for partition in list(self._open):
-            name = staged_name(sink_tag(ctx.job, ctx.uid), ctx.lineage, checkpoint, ctx.subtask)
-            staged.append(msgspec.to_builtins(self._open.pop(partition).stage(name)))
-        return staged
+    def path(self, partition: Any, name: str) -> str:
+        folders = [f"{column}={_in_path(value)}" for column, value in self._texts(partition).items()]
+        return "/".join([*folders, name])
 
-    def close(self) -> None:
-        for opened in self._open.values():
-            opened.discard()
-        self._open = {}
+    def committable(self, partition: Any, path: str, size: int, metadata: pq.FileMetaData) -> dict[str, Any]:
+        now_ms, stats = int(time.time() * 1000), statistics.of_file(metadata)
+        file: dict[str, Any] = msgspec.to_builtins(_Committable(path, size, self._texts(partition), now_ms, stats))
+        return file
 
-    def _write_group(self) -> None:
-        rows, self._rows = self._rows, []
-        table = self._tables.table(rows)
-        for values, part in _partitions(table, self._partition_by):
-            if values not in self._open:
-                partition = dict(zip(self._partition_by, map(partition_text, values)))
-                self._open[values] = _OpenFile(self._location, partition, self._in_files)
-            self._open[values].write(part.select(self._in_files.names))
-
-
-def _partitions(table: pa.Table, columns: list[str]) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
-    """The rows of each partition, with its values."""
-    if not columns:
-        yield (), table
-        return
-    numbered = table.append_column("#row", pa.array(range(table.num_rows), pa.int64()))
-    grouped = numbered.group_by(columns).aggregate([("#row", "list")])
-    for row in grouped.to_pylist():
-        yield tuple(row[column] for column in columns), table.take(pa.array(row["#row_list"], pa.int64()))
+    def _texts(self, partition: Any) -> dict[str, str | None]:
+        return dict(zip(self._partition_by, map(partition_text, partition)))
 
 
 def _in_path(text: str | None) -> str:

@@ -1,0 +1,1 @@
+"""Tables that take whole Parquet files: common to Delta and Iceberg."""
