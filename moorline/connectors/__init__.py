@@ -19,6 +19,7 @@ from moorline.connectors.formats.json import json_format
 from moorline.connectors.formats.protobuf import protobuf_format
 from moorline.connectors.formats.registry import SchemaRegistry, schema_registry
 from moorline.connectors.generator import generate
+from moorline.connectors.iceberg.write import write_iceberg
 from moorline.connectors.items import from_items
 from moorline.connectors.kafka.read import read_kafka
 from moorline.connectors.kafka.record import KafkaRecord
@@ -66,4 +67,5 @@ __all__ = [
     "write_kafka",
     "write_postgres",
     "write_redis_stream",
+    "write_iceberg",
 ]
