@@ -117,8 +117,8 @@ from moorline.connectors.printing import print_ as print
 from moorline.connectors.redis.read import read_redis_stream
 from moorline.connectors.redis.records import RedisEntry
 from moorline.connectors.redis.state import redis_state
-from moorline.connectors.row_changes import UNCHANGED, Change, Delete
 from moorline.connectors.redis.write import write_redis_stream
+from moorline.connectors.row_changes import UNCHANGED, Change, Delete
 from moorline.driver.checking import fsck, give_up, sweep
 from moorline.errors import MoorlineError
 from moorline.http.server import Console
@@ -319,8 +319,8 @@ __all__ = [
     "to_dataframe",
     "write_delta",
     "write_files",
+    "write_iceberg",
     "write_kafka",
     "write_postgres",
     "write_redis_stream",
-    "write_iceberg",
 ]

@@ -33,19 +33,19 @@ from moorline.connectors.printing import print_ as print
 from moorline.connectors.redis.read import read_redis_stream
 from moorline.connectors.redis.records import RedisEntry
 from moorline.connectors.redis.state import redis_state
-from moorline.connectors.row_changes import UNCHANGED, Change, Delete
 from moorline.connectors.redis.write import write_redis_stream
+from moorline.connectors.row_changes import UNCHANGED, Change, Delete
 
 __all__ = [
     "UNCHANGED",
     "BrokenRecord",
+    "Change",
+    "Delete",
     "Format",
     "KafkaRecord",
     "RedisEntry",
     "SchemaRegistry",
     "avro_format",
-    "Change",
-    "Delete",
     "collect",
     "discard",
     "from_items",
@@ -64,8 +64,8 @@ __all__ = [
     "schema_registry",
     "write_delta",
     "write_files",
+    "write_iceberg",
     "write_kafka",
     "write_postgres",
     "write_redis_stream",
-    "write_iceberg",
 ]
