@@ -1,7 +1,8 @@
 """All Python in the documentation runs, all relative links lead somewhere, and lists of names are complete.
 
 The blocks of a page are executed in order in one namespace and in a folder of their own. A page that begins with
-``<!-- spark -->`` gets a running Spark, which ``mo.run(job)`` then uses by itself.
+``<!-- spark -->`` gets a running Spark, which ``mo.run(job)`` then uses by itself; one with ``<!-- kafka -->`` in its
+second line gets a broker, and the topics that it takes for granted.
 """
 
 import re
@@ -27,6 +28,8 @@ from moorline.model.config.state import RocksDb
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 SPARK = "<!-- spark -->"
+KAFKA = f"{SPARK}\n<!-- kafka -->"
+BROKERS = "localhost:9092"
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -37,9 +40,9 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def run_page(page: Path, monkeypatch, folder: Path) -> None:
+def run_page(page: Path, monkeypatch, folder: Path, brokers: str = BROKERS) -> None:
     """Execute the blocks of a page; a failure names the line of the page."""
-    text = page.read_text()
+    text = page.read_text().replace(BROKERS, brokers)
     monkeypatch.chdir(folder)
     # As in a script: what is defined in it travels to workers by value.
     namespace = {"__name__": "__main__"}
@@ -60,9 +63,16 @@ def test_the_code_of_a_page_runs(page, monkeypatch, tmp_path):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("page", pages(on_spark=True), ids=name)
+@pytest.mark.parametrize("page", [p for p in pages(on_spark=True) if not p.read_text().startswith(KAFKA)], ids=name)
 def test_the_code_of_a_page_runs_on_spark(page, monkeypatch, tmp_path, spark):
     run_page(page, monkeypatch, tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("page", [p for p in pages(on_spark=True) if p.read_text().startswith(KAFKA)], ids=name)
+def test_the_code_of_a_page_runs_on_spark_and_kafka(page, monkeypatch, tmp_path, spark, kafka_server):
+    kafka_server.new_topic(4, exact="shop.orders")
+    run_page(page, monkeypatch, tmp_path, kafka_server.brokers)
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(ROOT.glob("docs/tutorial/*.md"))], ids=name)

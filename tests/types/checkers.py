@@ -35,7 +35,7 @@ disallow_untyped_defs = True
 disallow_incomplete_defs = True
 [mypy-moorline.*]
 ignore_errors = True
-[mypy-pyarrow.*,pyspark.*,py4j.*,pandas.*,cloudpickle.*,psutil.*,rocksdict.*,fsspec.*,kazoo.*,pytest.*,hypothesis.*]
+[mypy-pyarrow.*,pyspark.*,py4j.*,pandas.*,cloudpickle.*,psutil.*,rocksdict.*,fsspec.*,kazoo.*,confluent_kafka.*,pytest.*,hypothesis.*]
 ignore_missing_imports = True
 follow_imports = skip
 """

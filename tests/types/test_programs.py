@@ -12,6 +12,7 @@ import pytest
 import moorline as mo
 from moorline.api.options import StateOptions, StepOptions
 from moorline.api.state.descriptors import STATE_OPTIONS
+from moorline.connectors.kafka.read import KafkaOptions
 from moorline.model.options import STEP_OPTIONS
 from moorline.spark.run import start
 from moorline.spark.start_options import StartOptions
@@ -51,6 +52,8 @@ def test_the_options_that_checkers_know_are_those_that_are_taken():
     assert set(StepOptions.__annotations__) == set(STEP_OPTIONS)
     assert set(StateOptions.__annotations__) == set(STATE_OPTIONS)
     assert list(StartOptions.__annotations__) == list(inspect.signature(start).parameters)[2:]
+    taken = {*inspect.signature(mo.read_kafka).parameters} - {"brokers", "topics", "format", "as_records"}
+    assert set(KafkaOptions.__annotations__) == taken
 
 
 def test_public_classes_can_be_given_types_at_run_time():

@@ -68,3 +68,4 @@ both = orders.union(job.source(mo.from_items([1])))
 both.map(lambda either: either.user)  # error: union-attr | reportAttributeAccessIssue
 mo.run(job, paralelism=2)  # error: call-arg | reportCallIssue
 mo.start(job, backend="rocks")  # error: arg-type | reportArgumentType
+mo.read_kafka("a:9092", "orders", as_recrods=True)  # error: call-overload | reportCallIssue

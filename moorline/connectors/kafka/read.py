@@ -30,7 +30,7 @@ OnLostOffsets = Literal["fail", "earliest", "latest"]
 ClientOptions = Mapping[str, str | int | float | bool]
 
 
-class _Options(TypedDict, total=False):
+class KafkaOptions(TypedDict, total=False):
     """The options that have nothing to do with the type of records, for the signatures below."""
 
     pattern: str | None
@@ -49,40 +49,42 @@ class _Options(TypedDict, total=False):
 _No = Literal[False]
 _Yes = Literal[True]
 _Json = Literal["json"]
+_Text = Literal["text"]
+_Bytes = Literal["bytes"]
 _Decoding = Format[T] | Callable[[bytes], T]
 
 
 @overload
 def read_kafka(
-    brokers: Brokers, topics: Topics = ..., *, format: _Json = ..., as_records: _No = ..., **more: Unpack[_Options]
+    brokers: Brokers, topics: Topics = ..., *, format: _Json = ..., as_records: _No = ..., **more: Unpack[KafkaOptions]
 ) -> Source[Any]: ...
 @overload
 def read_kafka(
-    brokers: Brokers, topics: Topics = ..., *, format: _Json = ..., as_records: _Yes, **more: Unpack[_Options]
+    brokers: Brokers, topics: Topics = ..., *, format: _Json = ..., as_records: _Yes, **more: Unpack[KafkaOptions]
 ) -> Source[KafkaRecord[Any]]: ...
 @overload
 def read_kafka(
-    brokers: Brokers, topics: Topics = ..., *, format: Literal["text"], as_records: _No = ..., **more: Unpack[_Options]
+    brokers: Brokers, topics: Topics = ..., *, format: _Text, as_records: _No = ..., **more: Unpack[KafkaOptions]
 ) -> Source[str]: ...
 @overload
 def read_kafka(
-    brokers: Brokers, topics: Topics = ..., *, format: Literal["text"], as_records: _Yes, **more: Unpack[_Options]
+    brokers: Brokers, topics: Topics = ..., *, format: _Text, as_records: _Yes, **more: Unpack[KafkaOptions]
 ) -> Source[KafkaRecord[str]]: ...
 @overload
 def read_kafka(
-    brokers: Brokers, topics: Topics = ..., *, format: Literal["bytes"], as_records: _No = ..., **more: Unpack[_Options]
+    brokers: Brokers, topics: Topics = ..., *, format: _Bytes, as_records: _No = ..., **more: Unpack[KafkaOptions]
 ) -> Source[bytes]: ...
 @overload
 def read_kafka(
-    brokers: Brokers, topics: Topics = ..., *, format: Literal["bytes"], as_records: _Yes, **more: Unpack[_Options]
+    brokers: Brokers, topics: Topics = ..., *, format: _Bytes, as_records: _Yes, **more: Unpack[KafkaOptions]
 ) -> Source[KafkaRecord[bytes]]: ...
 @overload
 def read_kafka(
-    brokers: Brokers, topics: Topics = ..., *, format: _Decoding[T], as_records: _No = ..., **more: Unpack[_Options]
+    brokers: Brokers, topics: Topics = ..., *, format: _Decoding[T], as_records: _No = ..., **more: Unpack[KafkaOptions]
 ) -> Source[T]: ...
 @overload
 def read_kafka(
-    brokers: Brokers, topics: Topics = ..., *, format: _Decoding[T], as_records: _Yes, **more: Unpack[_Options]
+    brokers: Brokers, topics: Topics = ..., *, format: _Decoding[T], as_records: _Yes, **more: Unpack[KafkaOptions]
 ) -> Source[KafkaRecord[T]]: ...
 @checks_options()
 def read_kafka(
