@@ -21,6 +21,8 @@ from published_files import open_writer
 from test_list_and_generator_sources import open_all, read_with_restarts
 from thoroughness import examples
 
+from moorline.api.functions.base import OutputTag
+from moorline.api.sources import SourceContext
 from moorline.connectors.files.sink import write_files
 from moorline.connectors.files.source import read_files
 from moorline.connectors.row_tables import UnfitRecord
@@ -221,14 +223,18 @@ def test_a_watched_orc_file_counts_when_its_footer_is_there(tmp_path: Path) -> N
 
 def test_after_a_broken_block_the_next_one_is_read(tmp_path: Path) -> None:
     data = avro([{"n": n, "t": "x" * 30} for n in range(6)], "deflate", block=1)
-    reader = fastavro.block_reader(io.BytesIO(data))
-    offsets = [block.offset for block in reader]
+    offsets = [block.offset for block in fastavro.block_reader(io.BytesIO(data))]
     damaged = bytearray(data)
     damaged[offsets[1] + 4] ^= 0xFF  # what is packed
-    damaged[offsets[3] + 1] = 0x7F  # the length
-    damaged[offsets[4] - 1] ^= 0xFF  # the sync marker behind block 3
+    damaged[offsets[3] + 1] -= 4  # the length: two bytes too short
+    damaged[offsets[4] - 1] ^= 0xFF  # the sync marker behind it, so that block 4 cannot be found either
     (tmp_path / "a.avro").write_bytes(bytes(damaged))
-    assert [r["n"] for r in read_all(read_files(tmp_path, on_error="skip"))] == [0, 2, 5]
+    reader = read_files(tmp_path, on_error=OutputTag("broken")).open(SourceContext("in", 0, 1, 1))
+    found, broken = [], []
+    while (records := reader.read(10)) is not None:
+        found += [record["n"] for record in records]
+        broken += [record.position for record in (reader.side_outputs or {}).get("broken", [])]
+    assert (found, broken) == ([0, 2, 5], [offsets[1], offsets[3]])
     with pytest.raises(StorageError, match=f"the block at byte {offsets[1]}: its records cannot be decoded"):
         read_all(read_files(tmp_path))
 

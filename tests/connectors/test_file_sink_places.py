@@ -22,6 +22,7 @@ import obstore
 import pyarrow.parquet as pq
 import pytest
 from buckets import Bucket, Line
+from fsspec.implementations.memory import MemoryFileSystem
 from published_files import open_writer
 from real_servers import SECRET, S3Server, s3_server, s3fs_packages  # noqa: F401
 
@@ -378,6 +379,40 @@ def test_names_that_reach_elsewhere_are_refused_before_anything_is_published(buc
             sink.commit([good, wrong])
         assert refused.value.can_pass is False
     assert published(bucket) == []
+
+
+class LosesBytes(MemoryFileSystem):
+    """A filesystem that loses the end of every other file, without a word."""
+
+    protocol = "losing"
+    writes = 0
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return super()._strip_protocol(path.replace("losing://", "memory://"))
+
+    def _open(self, path: str, mode: str = "rb", *args: Any, **options: Any) -> Any:
+        file = super()._open(path, mode, *args, **options)
+        if mode == "wb":
+            LosesBytes.writes += 1
+            if LosesBytes.writes % 2:
+                write = file.write
+                file.write = lambda data: write(data[:-1])
+        return file
+
+
+def test_an_upload_that_did_not_arrive_whole_is_repeated():
+    fsspec.register_implementation("losing", LosesBytes, clobber=True)
+    url = f"losing://{uuid.uuid4().hex}"
+    sink = mo.write_files(url, format="jsonl")
+    told: list[str | None] = []
+    writer = sink.open(SinkContext("job", "out", 0, 1, 1, outage=told.append))
+    writer.write([1, 2, 3])
+    staged = writer.prepare(1)
+    assert "5 of its 6 bytes have arrived" in str(told[0])
+    sink.commit(staged)
+    [path] = [path for path in fsspec.filesystem("memory").find(f"/{url[9:]}") if STAGING not in path]
+    assert fsspec.filesystem("memory").cat_file(path) == b"1\n2\n3\n"
 
 
 # --- temporary files ------------------------------------------------------------------------------
