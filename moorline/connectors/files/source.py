@@ -6,7 +6,7 @@ Each file is a split. What is read when, and what a position says, depends on wh
     remote_reader.py    the driver lists the place; files are written once
 
 ``formats.py`` has the records of a file, ``opened.py`` what a format sees of the place where it lies. Why two ways:
-docs/decisions/0037-files-of-a-bucket-are-found-by-the-driver.md.
+docs/decisions/0037-files-in-buckets.md.
 """
 
 from __future__ import annotations
