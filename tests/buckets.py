@@ -13,7 +13,7 @@ from real_servers import S3Server, free_port
 
 
 class Bucket:
-    """A bucket as somebody else sees it who uses it too."""
+    """A bucket as others see it who use it too."""
 
     def __init__(self, server: S3Server, line: Line | None = None) -> None:
         self.server, self.name = server, server.new_bucket()

@@ -307,7 +307,7 @@ def test_a_reader_never_sees_a_part_of_a_file(bucket, sink):
     assert seen == {20_000}
 
 
-def test_lost_and_damaged_files_are_told(bucket, sink):
+def test_lost_and_damaged_files_are_errors(bucket, sink):
     lost, damaged, changed = staged_files(sink)
     bucket.remove(f"out/{lost['staged']}")
     with pytest.raises(StorageError, match="its 2 bytes are lost: it is neither published nor staged"):
@@ -405,11 +405,11 @@ def test_an_upload_that_did_not_arrive_whole_is_repeated():
     fsspec.register_implementation("losing", LosesBytes, clobber=True)
     url = f"losing://{uuid.uuid4().hex}"
     sink = mo.write_files(url, format="jsonl")
-    told: list[str | None] = []
-    writer = sink.open(SinkContext("job", "out", 0, 1, 1, outage=told.append))
+    reported: list[str | None] = []
+    writer = sink.open(SinkContext("job", "out", 0, 1, 1, outage=reported.append))
     writer.write([1, 2, 3])
     staged = writer.prepare(1)
-    assert "5 of its 6 bytes have arrived" in str(told[0])
+    assert "5 of its 6 bytes have arrived" in str(reported[0])
     sink.commit(staged)
     [path] = [path for path in fsspec.filesystem("memory").find(f"/{url[9:]}") if STAGING not in path]
     assert fsspec.filesystem("memory").cat_file(path) == b"1\n2\n3\n"
@@ -456,23 +456,23 @@ def line(s3_server: S3Server) -> Iterator[Line]:  # noqa: F811
 def test_a_place_that_comes_back_in_time_costs_nothing(s3_server, line):  # noqa: F811
     bucket = Bucket(s3_server, line)
     sink = mo.write_files(f"{bucket.url}/out", format="jsonl", storage_options=bucket.options)
-    told: list[str | None] = []
-    ctx = SinkContext("job", "out", 0, 1, 1, outage=told.append)
+    reported: list[str | None] = []
+    ctx = SinkContext("job", "out", 0, 1, 1, outage=reported.append)
     writer, committer = sink.open(ctx), sink.open_subtask_committer(ctx)
     writer.write([1])
     staged: list[Any] = []
     for work in (lambda: staged.extend(writer.prepare(1)), lambda: committer.commit(staged)):
         line.cut()
-        told.clear()
+        reported.clear()
         thread = threading.Thread(target=work)
         thread.start()
-        while not told:
+        while not reported:
             time.sleep(0.01)
-        assert "error sending request" in str(told[0])
+        assert "error sending request" in str(reported[0])
         assert published(bucket) == []
         line.mend()
         thread.join()
-        assert told[-1] is None
+        assert reported[-1] is None
     assert published(bucket) == [1]
 
 
@@ -495,14 +495,14 @@ def test_a_server_that_is_killed_and_started_again_in_the_middle_of_an_upload(tm
     try:
         bucket = Bucket(server)
         sink = mo.write_files(f"{bucket.url}/out", format="jsonl", storage_options=bucket.options)
-        told: list[str | None] = []
-        writer = sink.open(SinkContext("job", "out", 0, 1, 1, outage=told.append))
+        reported: list[str | None] = []
+        writer = sink.open(SinkContext("job", "out", 0, 1, 1, outage=reported.append))
         writer.write(["x" * 1000] * 40_000)
         staged: list[Any] = []
         thread = threading.Thread(target=lambda: staged.extend(writer.prepare(1)))
         thread.start()
         server.stop(signal.SIGKILL)
-        while not told:
+        while not reported:
             time.sleep(0.01)
         server.start()
         server.new_bucket(bucket.name)

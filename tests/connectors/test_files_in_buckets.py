@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import signal
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +23,7 @@ from real_servers import SECRET, S3Server, s3_server  # noqa: F401
 
 import moorline as mo
 from moorline.api.sources import EnumeratorContext, Source, SourceContext
-from moorline.connectors.files import lines, remote
+from moorline.connectors.files import lines, ranges
 from moorline.errors import InvalidArgument, SnapshotCorrupt, StorageError
 from moorline.testing.contracts.source import RunningSource, Snapshot, SourceContract
 
@@ -85,8 +86,8 @@ class TestWatchedInMemory(SourceContract):
 
 def read_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have readers ask for some bytes at a time, as if files were large."""
-    monkeypatch.setattr(remote, "BLOCK", 64)
-    monkeypatch.setattr(remote, "_BUFFER", 64)
+    monkeypatch.setattr(ranges, "BLOCK", 64)
+    monkeypatch.setattr(ranges, "_BUFFER", 64)
     monkeypatch.setattr(lines, "CHUNK", 64)
 
 
@@ -208,6 +209,24 @@ def test_an_object_that_is_gone_before_it_was_read(bucket):
             assert read_on(running) == ["a"]
 
 
+def test_the_beginnings_of_files_are_fetched_ahead(bucket, monkeypatch):
+    """Several at a time: one after the other, each would cost a wait."""
+    for n in range(10):
+        bucket.put(f"in/{n}.txt", f"{n}\n")
+    source = mo.read_files(f"{bucket.url}/in", storage_options=bucket.options)
+    files = type(source.folder.location.files)
+    together = threading.Barrier(ranges.AHEAD, timeout=60)
+    real = files.read
+
+    def read(self: Any, *args: Any) -> bytes:
+        if args[0] < "8.txt":
+            together.wait()  # until as many have asked
+        return real(self, *args)
+
+    monkeypatch.setattr(files, "read", read)
+    assert read_all(source) == [str(n) for n in range(10)]
+
+
 # --- other content --------------------------------------------------------------------------------
 
 
@@ -302,9 +321,9 @@ def test_a_server_that_comes_back_in_time_costs_nothing(s3_server, line, monkeyp
     bucket = Bucket(s3_server, line)
     for n in range(3):
         bucket.put(f"in/{n}.{ending}", contents(ROWS[30 * n : 30 * n + 30])[ending])
-    told: list[str | None] = []
+    reported: list[str | None] = []
     source = mo.read_files(f"{bucket.url}/in", storage_options=bucket.options)
-    reader = source.open(SourceContext("in", 0, 1, 1, outage=told.append))
+    reader = source.open(SourceContext("in", 0, 1, 1, outage=reported.append))
     reader.add_splits(source.open_enumerator(EnumeratorContext("job", "in", 1)).discover() or {})
     reader.no_more_splits()
     found: list[Any] = []
@@ -320,7 +339,7 @@ def test_a_server_that_comes_back_in_time_costs_nothing(s3_server, line, monkeyp
     while (records := reader.read(9)) is not None:
         found += records
     assert found == ROWS[:90]
-    assert told[-1] is None and any("error sending request" in str(cause) for cause in told)
+    assert reported[-1] is None and any("error sending request" in str(cause) for cause in reported)
 
 
 def test_a_server_that_stays_away_fails_the_attempt_in_its_own_words(s3_server, line):  # noqa: F811

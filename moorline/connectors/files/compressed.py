@@ -1,8 +1,8 @@
 """Lines of files that are compressed as a whole: ``.gz``, ``.bz2``, ``.xz``, ``.zst``.
 
-A position counts the bytes of the text, not those of the file. There is no way into the middle of such a file: whoever
-goes on reading it unpacks it from its beginning again, and throws away what was read before. A restore costs as much
-time as it took to get there; a file of some hundred megabytes is fine, one of many gigabytes is better cut up.
+A position counts the bytes of the text, not those of the file. There is no way into the middle of such a file: to go on
+reading is to unpack it from its beginning again, and to throw away what was read before. A restore costs as much time
+as it took to get there; a file of some hundred megabytes is fine, one of many gigabytes is better cut up.
 
 In a watched folder a file that ends in the middle is one that is still being written. What is appended to a file that
 was whole is read too, as the tools that made it would.

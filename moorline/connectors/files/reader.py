@@ -92,7 +92,7 @@ class FilesReader(SourceReader):
                 self._give_up_file(error)
                 continue
             except FileNotFoundError:
-                self.close()
+                self._close_file()
                 self._is_gone(self._split)
                 continue
             if records is None:
@@ -142,7 +142,7 @@ class FilesReader(SourceReader):
         if self._broken.fails:
             raise error
         self._broken.add(error.path, error.position, b"", error.cause)
-        self.close()
+        self._close_file()
         self._is_done(self._split, {})
 
     def _set_aside(self, file: RecordFile) -> None:
@@ -164,6 +164,9 @@ class FilesReader(SourceReader):
         return positions
 
     def close(self) -> None:
+        self._close_file()
+
+    def _close_file(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None

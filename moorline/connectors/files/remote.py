@@ -2,6 +2,7 @@
 
     object_store.py    buckets of S3, Google Cloud Storage and Azure, by obstore
     fsspec_files.py    every filesystem that fsspec knows
+    ranges.py          one of their files, opened to be read
 
 A file there is written once and never grows. What it looked like is its size and its version: the entity tag of an
 object, the time of the last change elsewhere. Both stand in a listing, and in every position of its reader:
@@ -17,19 +18,14 @@ from __future__ import annotations
 import builtins
 import contextlib
 import importlib
-import io
 import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any, Protocol
 
-from moorline.connectors.files.opened import OpenedFile, Position
 from moorline.errors import InvalidArgument, SnapshotCorrupt, StorageError
 
-#: Bytes that are fetched at once, at least: a tenth of a second's worth on a slow line.
-BLOCK = 4 << 20
-_BUFFER = 256 * 1024
 #: Schemes of buckets. The same URLs and options lead to the same places for checkpoints.
 BUCKETS = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
 #: What makes a URL one of fsspec's, also where there is another way.
@@ -191,97 +187,6 @@ def translated(where: str, operation: str, lasting: tuple[type[BaseException], .
 def is_transient(error: Exception) -> bool:
     """Can an error of :class:`RemoteFiles` pass?"""
     return isinstance(error, StorageError) and bool(error.can_pass)
-
-
-class RangeStream(io.RawIOBase):
-    """The bytes of a remote file, fetched in blocks where they are read."""
-
-    def __init__(self, files: RemoteFiles, object: RemoteObject) -> None:
-        self._files, self._object = files, object
-        self._at = 0
-        #: Where the block begins that is at hand.
-        self._start, self._block = 0, b""
-        #: The last failure of the place. Decoders bury it under words of their own.
-        self.failure: Exception | None = None
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._object.size}[whence]
-        self._at = max(0, base + offset)
-        return self._at
-
-    def size(self) -> int:
-        """As Arrow asks for it."""
-        return self._object.size
-
-    def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        wanted = min(len(view), max(0, self._object.size - self._at))
-        done = 0
-        while done < wanted:
-            piece = self._piece(wanted - done)
-            view[done : done + len(piece)] = piece
-            done += len(piece)
-            self._at += len(piece)
-        return done
-
-    def _piece(self, size: int) -> bytes:
-        """Up to ``size`` bytes from where we are, at least one."""
-        inside = self._at - self._start
-        if not 0 <= inside < len(self._block):
-            end = min(self._object.size, self._at + max(size, BLOCK))
-            try:
-                block = self._files.read(self._object.path, self._at, end, self._object.version)
-            except Exception as error:
-                self.failure = error
-                raise
-            if len(block) != end - self._at:
-                self.failure = Exchanged(f"it has fewer bytes than the {self._object.size} that were listed")
-                raise self.failure
-            self._start, self._block, inside = self._at, block, 0
-        return self._block[inside : inside + size]
-
-
-class RemoteFile(OpenedFile):
-    """See :class:`OpenedFile`. Its position says what the listing said about it."""
-
-    def __init__(self, location: Location, object: RemoteObject) -> None:
-        self.path = location.shown(object.path)
-        self.size = object.size
-        self._location, self._object = location, object
-        self._ranges = RangeStream(location.files, object)
-        self.stream = io.BufferedReader(self._ranges, _BUFFER)
-
-    def check_same(self, position: Position | None) -> None:
-        pass  # it is read as what its position says it is, and every read finds out if it is another
-
-    def begin(self, end: int) -> None:
-        pass
-
-    def add(self, pieces: list[bytes]) -> None:
-        pass
-
-    def identity(self) -> Position:
-        return {"seen": self._object.seen}
-
-    def fault(self, error: Exception) -> Exception | None:
-        return self._ranges.failure
-
-    def reopened(self) -> RemoteFile:
-        return RemoteFile(self._location, self._object)
-
-    @property
-    def arrow(self) -> Any:
-        # Not through the buffer: Arrow reads what it needs in large pieces.
-        return self._ranges
 
 
 def seen_in(split: str, position: Any) -> RemoteObject:

@@ -5,9 +5,9 @@
     <url>/.moorline-staging/<job>-<sink>/reached-<checkpoint>-<unique>        a commit of this checkpoint has begun
     <url>/part-….parquet                                                      published: readers see these
 
-Publishing is one step of the service: a copy in a bucket, a rename elsewhere. What is copied is the same whoever does
-it and however often, because every name is used for one content only. So a commit that is repeated, also by a half-dead
-attempt at the same moment, changes nothing; one that finds the file published does not even copy. The order is
+Publishing is one step of the service: a copy in a bucket, a rename elsewhere. Every name is used for one content only.
+So a commit that is repeated, also by a half-dead attempt at the same moment, changes nothing; one that finds the file
+published does not even copy. The order is
 
     prepare     upload every file
     commit      mark the checkpoint as reached, publish every file, only then remove the staged ones

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
 
 import xxhash
@@ -23,8 +24,9 @@ from moorline.api.sources import EnumeratorContext, Positions, SourceContext, Sp
 from moorline.connectors import retry
 from moorline.connectors.files.identity import replaced
 from moorline.connectors.files.opened import Position
+from moorline.connectors.files.ranges import AHEAD, ReadAhead, RemoteFile
 from moorline.connectors.files.reader import FilesReader, Reading
-from moorline.connectors.files.remote import Exchanged, RemoteFile, RemoteObject, is_transient
+from moorline.connectors.files.remote import Exchanged, RemoteObject, is_transient
 from moorline.connectors.files.remote_folder import RemoteFolder
 from moorline.errors import SnapshotCorrupt, StorageError
 
@@ -104,6 +106,7 @@ class RemoteReader(FilesReader):
         super().__init__(reading, ctx)
         self._folder, self._watches = folder, watches
         self._outage = retry.Outage(patience, ctx.outage)
+        self._ahead = ReadAhead(folder.location)
         self._has_all = False
 
     def add_splits(self, splits: Positions) -> None:
@@ -135,13 +138,17 @@ class RemoteReader(FilesReader):
         """Go on later from the last record that was returned: an open file may have lost its place."""
         if self._file is not None:
             self._positions[self._split] = self._file.position()
-            self.close()
+            self._close_file()
         self._queue.appendleft(self._split)
+        self._ahead.forget()
 
     def _open_split(self, split: str) -> tuple[RemoteFile, Position | None]:
         position = self._positions[split]
-        file = RemoteFile(self._folder.location, self._folder.object(split, position))
-        return file, position if position.keys() > {"seen"} else None
+        object = self._folder.object(split, position)
+        is_begun = position.keys() > {"seen"}
+        next_ones = [self._folder.object(s, self._positions[s]) for s in islice(self._queue, AHEAD)]
+        self._ahead.fetch(next_ones if is_begun else [object, *next_ones])
+        return RemoteFile(self._folder.location, object, self._ahead.take(object)), position if is_begun else None
 
     def _is_gone(self, split: str) -> None:
         if not self._watches:
@@ -154,3 +161,7 @@ class RemoteReader(FilesReader):
 
     def _when_idle(self) -> list[Any] | None:
         return None if self._has_all else []
+
+    def close(self) -> None:
+        super().close()
+        self._ahead.close()
