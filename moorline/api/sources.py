@@ -30,6 +30,13 @@ parallelism, every reader is given the positions of all splits and goes on with 
 :attr:`Source.enumerates` has a :class:`SplitEnumerator` on the driver. It looks for splits now and then; the driver
 sends each to the subtask that owns it, and :meth:`SourceReader.add_splits` takes it. What the enumerator knows is part
 of every snapshot, together with the positions of the splits that it has handed out by then.
+
+**What enumerator and readers know of each other.** Two values of plain data, of which only the newest counts:
+
+    enumerator to all readers    SplitEnumerator.announcement()  ->  SourceReader.announced(value)
+    a reader to the enumerator   SourceReader.report             ->  SplitEnumerator.reported(subtask, value)
+
+Neither is part of a snapshot: both are said again in every attempt.
 """
 
 from __future__ import annotations
@@ -96,6 +103,10 @@ class EnumeratorContext:
     positions: dict[SplitId, Any] = field(default_factory=dict)
     #: What :meth:`SplitEnumerator.snapshot` returned; None at the first start.
     restored: Any = None
+    #: The number of readers.
+    parallelism: int = 1
+    #: Does it run before a batch? Then all splits are found before a reader reads, and no reader reports anything.
+    is_batch: bool = False
 
 
 class SplitEnumerator:
@@ -132,6 +143,16 @@ class SplitEnumerator:
         """The state of the enumerator after the last :meth:`discover`, as plain data: it comes back as ``restored``."""
         return None
 
+    def announcement(self) -> Any:
+        """What all readers are to know after the last :meth:`discover`, as plain data; None: nothing.
+
+        Each reader gets it before the splits that were found, at the first look of an attempt and whenever it changes.
+        """
+        return None
+
+    def reported(self, subtask: int, report: Any, /) -> None:
+        """A reader has set its :attr:`SourceReader.report`. :meth:`discover` is called right after it."""
+
     def close(self) -> None:
         """Called once, at the end of the attempt."""
 
@@ -146,6 +167,8 @@ class SourceReader(Generic[T_co]):
     timestamps: list[int] | None = None
     #: After :meth:`read`: what goes to side outputs, by the names of their tags. Emptied by the caller.
     side_outputs: dict[str, list[Any]] | None = None
+    #: After :meth:`read`: what the enumerator is to know, as plain data. It gets it whenever this is another value.
+    report: Any = None
 
     def read(self, limit: int, /) -> list[T_co] | None:
         """Up to ``limit`` records; an empty list if there are none just now; ``None`` at the end.
@@ -167,6 +190,13 @@ class SourceReader(Generic[T_co]):
         Keep finished splits in it as long as they could be found again. Positions are plain data.
         """
         raise NotImplementedError
+
+    def positions_for(self, checkpoint: int, /) -> Positions:
+        """The positions that become part of ``checkpoint``, which :meth:`notify_checkpoint_complete` names again."""
+        return self.positions()
+
+    def announced(self, announcement: Any, /) -> None:
+        """The enumerator's :meth:`~SplitEnumerator.announcement`. Called before ``add_splits`` of the same look."""
 
     def add_splits(self, splits: Positions, /) -> None:
         """Read these as well, from these positions, if the source :attr:`~Source.enumerates`.

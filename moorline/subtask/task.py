@@ -48,6 +48,7 @@ from moorline.model.wire.messages import (
     Overtake,
     Progress,
     Query,
+    ReaderReported,
     Running,
     SendBackTo,
     Trigger,
@@ -187,6 +188,8 @@ class Subtask:
         if reading is None or not self.is_reading:
             return False
         did = reading.source.read()
+        if (report := reading.source.pop_report()) is not None:
+            self._env.report(ReaderReported(report=report))
         if reading.source.has_ended:
             self._finish()
         return did

@@ -193,6 +193,7 @@ class OperatorHarness:
         while True:
             self._splits.look(self.clock.now_ms())
             new = self._each(self._open, lambda subtask: subtask.read())
+            self._pass_reports()
             out += new
             if len(out) >= at_least or all(subtask.has_ended for subtask in self._open):
                 return out
@@ -351,6 +352,12 @@ class OperatorHarness:
             self._open.append(subtask)
         taken = None if snapshot is None else (snapshot.manifest, snapshot.store)
         self._splits = HarnessSplits(deployment, taken, self._order)
+
+    def _pass_reports(self) -> None:
+        for subtask in self._open:
+            operator = subtask.operator
+            if isinstance(operator, ReadingOperator) and (report := operator.pop_report()) is not None:
+                self._splits.reported(operator.subtask, report)
 
     def _order(self, subtask: SubtaskId, order: Order) -> None:
         source = self._subtasks[subtask.index].operator

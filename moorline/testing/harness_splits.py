@@ -30,6 +30,7 @@ class HarnessSplits:
             manifest, store = snapshot
             restored = splits_in([s for o in manifest.operators for s in o.subtasks], uids, store)
         self._error: BaseException | None = None
+        self._vertex = next((v.id for v in deployment.plan.vertices if set(v.operators) & set(uids)), None)
         self._enumerators = AttemptEnumerators(deployment, restored, send, self._at_once)
 
     def look(self, now_ms: int) -> None:
@@ -38,6 +39,11 @@ class HarnessSplits:
         error, self._error = self._error, None
         if error is not None:
             raise error
+
+    def reported(self, subtask: int, report: bytes) -> None:
+        """A reader has something to say to its enumerator, which looks once more."""
+        assert self._vertex is not None
+        self._enumerators.reported(SubtaskId(self._vertex, subtask), report)
 
     def with_states(self, handles: list[OperatorHandles]) -> list[OperatorHandles]:
         """The handles of a snapshot, with what the enumerator knows among them."""

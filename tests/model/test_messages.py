@@ -18,6 +18,7 @@ from moorline.model.wire.messages import (
     InputEnded,
     Noticed,
     Progress,
+    ReaderReported,
     Running,
     Trigger,
 )
@@ -35,6 +36,7 @@ REPORTS = [
     Acknowledged(checkpoint=8, operators=[]),
     Declined(checkpoint=7, reason="UPLOAD_FAILED", detail="no space"),
     InputEnded(),
+    ReaderReported(report=b"x"),
     Progress(records_in=5, records_out=6, keys=7, blocked_bytes=8, busy_ms=9, backpressured_ms=10),
     Progress(records_in=0, records_out=0, stalled_ms=9_000, stalled_at="job.py:3 open", reading="data/x"),
     Progress(records_in=1, records_out=0, counters={"windows": {"late_records": 3}}),

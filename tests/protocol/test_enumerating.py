@@ -63,6 +63,42 @@ def test_a_look_that_fails_is_the_last():
     assert splits.time_passed(1_000) == []
 
 
+def test_what_is_announced_is_for_everyone_when_it_changes():
+    splits = machine()
+    splits.time_passed(0)
+    assert splits.looked({0: 0}, 1, 0, "first") == [Assign(0, {0: 0}, False, "first"), Assign(1, {}, False, "first")]
+    splits.time_passed(100)
+    assert splits.looked({1: 0}, 1, 100, "first") == [Assign(1, {1: 0}, False)]
+    splits.time_passed(200)
+    found = splits.looked({3: 0}, 1, 200, "second")
+    assert list(map(str, found)) == [
+        "announce second, assign [] to subtask 0",
+        "announce second, assign ['3'] to subtask 1",
+    ]
+
+
+def test_a_report_of_a_reader_makes_a_look_due():
+    splits = machine()
+    splits.time_passed(0)
+    splits.looked({}, 1, 0)
+    splits.reported()
+    assert splits.time_passed(1) == [Look()]
+    splits.reported()  # while it looks: the look may not know of it
+    splits.looked({}, 1, 5)
+    assert splits.time_passed(5) == [Look()]
+    splits.looked({}, 1, 6)
+    assert splits.time_passed(7) == []
+
+
+def test_a_report_does_not_start_a_look_when_there_will_be_no_more_splits():
+    splits = machine()
+    splits.time_passed(0)
+    splits.reported()
+    splits.looked(None, 1, 0)
+    splits.reported()
+    assert splits.time_passed(1_000) == []
+
+
 @given(st.integers(1, 5), st.lists(st.dictionaries(st.integers(0, 30) | st.text(max_size=3), st.integers())))
 def test_every_split_goes_to_its_owner_once(parallelism, looks):
     splits, assigned = machine(parallelism), {}

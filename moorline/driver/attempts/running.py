@@ -20,13 +20,14 @@ from moorline.model.wire.messages import (
     InputEnded,
     Order,
     Progress,
+    ReaderReported,
     Running,
     SendBackTo,
 )
 from moorline.protocol.supervision.events import AttemptFailed, AttemptRuns, Cause, Event, Superseded
 
 #: Reports of a subtask about itself.
-SubtaskReport = Connected | Running | Acknowledged | Declined | InputEnded | Progress | Failed
+SubtaskReport = Connected | Running | Acknowledged | Declined | InputEnded | ReaderReported | Progress | Failed
 
 #: The parts in which two messages about the same thing differ: addresses, counters, times.
 _VARYING = re.compile(r"(0x)?[0-9a-fA-F]*[0-9][0-9a-fA-F]*")
@@ -107,6 +108,8 @@ class RunningAttempt:
                 self.checkpoints.declined(subtask, report, now_ms)
             case InputEnded():
                 self.checkpoints.input_ended(subtask)
+            case ReaderReported():
+                self.checkpoints.connectors.enumerators.reported(subtask, report.report)
             case Progress():
                 self.progress[subtask] = report
                 self.checkpoints.progressed(subtask, report)

@@ -82,7 +82,9 @@ def all_splits(plan: Plan) -> dict[SubtaskId, dict[str, OperatorRestore]]:
     """
     shares: dict[SubtaskId, dict[str, OperatorRestore]] = {}
     for uid, source in enumerated_sources(plan.graph).items():
-        enumerator = source.open_enumerator(EnumeratorContext(plan.graph.job, uid, attempt=1))
+        vertex = next(v for v in plan.vertices if uid in v.operators)
+        context = EnumeratorContext(plan.graph.job, uid, 1, parallelism=vertex.parallelism, is_batch=True)
+        enumerator = source.open_enumerator(context)
         splits: dict[Any, Any] = {}
         try:
             while (found := enumerator.discover()) is not None:
@@ -94,7 +96,6 @@ def all_splits(plan: Plan) -> dict[SubtaskId, dict[str, OperatorRestore]]:
         inline = [_encode(uid, [split, position]) for split, position in splits.items()]
         handle = ElementsHandle(POSITIONS, "union", len(inline), inline=inline)
         restore = OperatorRestore(elements={POSITIONS: (ElementsSlice(handle, 0, len(inline)),)})
-        vertex = next(v for v in plan.vertices if uid in v.operators)
         for index in range(vertex.parallelism):
             shares.setdefault(SubtaskId(vertex.id, index), {})[uid] = restore
     return shares
@@ -123,7 +124,9 @@ class AttemptEnumerators:
             due_ms = None if deployment.is_paused else 0
             self._machines[uid] = Enumerating(parallelism, owner_of, SplitEnumerator.interval_ms, state, due_ms)
         self._enumerators: dict[str, SplitEnumerator] = {}
-        self._found: dict[str, tuple[Any, Any]] = {}
+        self._found: dict[str, tuple[Any, Any, Any]] = {}
+        #: By source and subtask: what readers have reported since the last look.
+        self._reports: dict[str, dict[int, bytes]] = {}
         self._now_ms = 0
         self._failure: str | None = None
         self._is_over = False
@@ -146,6 +149,13 @@ class AttemptEnumerators:
         for uid, machine in self._machines.items():
             self._obey(uid, machine.time_passed(now_ms))
 
+    def reported(self, subtask: SubtaskId, report: bytes) -> None:
+        """A reader has something to say to its enumerator."""
+        for uid, machine in self._machines.items():
+            if self._vertices[uid] == subtask.vertex:
+                self._reports.setdefault(uid, {})[subtask.index] = report
+                machine.reported()
+
     def pop_failure(self) -> str | None:
         """Why the attempt cannot go on, since the last call."""
         failure, self._failure = self._failure, None
@@ -163,29 +173,34 @@ class AttemptEnumerators:
             log.debug("source %s: %s", uid, action)
             match action:
                 case Look():
-                    self._background("enumerators", partial(self._look, uid), partial(self._looked, uid))
-                case Assign(subtask, splits, no_more):
+                    look = partial(self._look, uid, self._reports.pop(uid, {}))
+                    self._background("enumerators", look, partial(self._looked, uid))
+                case Assign(subtask, splits, no_more, announcement):
                     encoded = [plain.encode([split, position]) for split, position in splits.items()]
-                    self._send(SubtaskId(self._vertices[uid], subtask), AddSplits(splits=encoded, no_more=no_more))
+                    announced = b"" if announcement is None else plain.encode(announcement)
+                    order = AddSplits(splits=encoded, no_more=no_more, announced=announced)
+                    self._send(SubtaskId(self._vertices[uid], subtask), order)
                 case GiveUp(why):
                     self._failure = f"splits of source {uid!r} could not be found: {why}"
                 case _:
                     assert_never(action)
 
-    def _look(self, uid: str) -> None:
+    def _look(self, uid: str, reports: dict[int, bytes]) -> None:
         """Have the enumerator look, on the background's thread."""
         if uid not in self._enumerators:
             restored = self._restored.get(uid, RestoredSplits({}))
             job, attempt = self._deployment.plan.graph.job, self._deployment.attempt
-            context = EnumeratorContext(job, uid, attempt, restored.positions, restored.state)
+            parallelism = self._machines[uid].parallelism
+            context = EnumeratorContext(job, uid, attempt, restored.positions, restored.state, parallelism)
             self._enumerators[uid] = self._sources[uid].open_enumerator(context)
         enumerator = self._enumerators[uid]
+        for subtask, report in reports.items():
+            enumerator.reported(subtask, plain.decode(report))
         splits = enumerator.discover()
-        state = enumerator.snapshot()
-        _encode(uid, state)
-        for split, position in (splits or {}).items():
-            _encode(uid, [split, position])
-        self._found[uid] = splits, state
+        state, announcement = enumerator.snapshot(), enumerator.announcement()
+        for value in (state, announcement, *([split, position] for split, position in (splits or {}).items())):
+            _encode(uid, value)
+        self._found[uid] = splits, state, announcement
 
     def _looked(self, uid: str, error: BaseException | None) -> None:
         if self._is_over:
@@ -196,8 +211,8 @@ class AttemptEnumerators:
             self._obey(uid, machine.failed(why))
             return
         machine.interval_ms = self._enumerators[uid].interval_ms
-        splits, state = self._found.pop(uid)
-        self._obey(uid, machine.looked(splits, state, self._now_ms))
+        splits, state, announcement = self._found.pop(uid)
+        self._obey(uid, machine.looked(splits, state, self._now_ms, announcement))
 
 
 def _encode(uid: str, value: object) -> bytes:

@@ -1,6 +1,7 @@
 """Messages between subtasks and the driver: a closed set of types, as msgpack.
 
-    subtask to driver: Connected, Running, Acknowledged, Declined, InputEnded, Progress, Noticed, Answer, Failed
+    subtask to driver: Connected, Running, Acknowledged, Declined, InputEnded, ReaderReported, Progress, Noticed,
+                       Answer, Failed
     driver to subtask: SendBackTo, AddSplits, Trigger, Overtake, Hold, Confirm, Abort, Query
 
 Reports are past tense, orders imperative. Every line is opened by a handshake that settles job, attempt and
@@ -61,6 +62,13 @@ class Declined(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 class InputEnded(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """A source has read its input to the end."""
+
+
+class ReaderReported(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """A word from the reader of a source to its enumerator."""
+
+    #: Plain data as ``state/types/plain.py`` encodes it.
+    report: bytes
 
 
 class Progress(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -133,6 +141,8 @@ class AddSplits(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     splits: list[bytes]
     #: There will never be another.
     no_more: bool = False
+    #: What the enumerator announces to all readers, as plain data; nothing if that is what it was.
+    announced: bytes = b""
 
 
 class Trigger(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -189,7 +199,9 @@ class Query(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 T = TypeVar("T")
-Report = Connected | Running | Acknowledged | Declined | InputEnded | Progress | Noticed | Answer | Failed
+Report = (
+    Connected | Running | Acknowledged | Declined | InputEnded | ReaderReported | Progress | Noticed | Answer | Failed
+)
 Order = SendBackTo | AddSplits | Trigger | Overtake | Hold | Confirm | Abort | Query
 
 _encoder = msgspec.msgpack.Encoder()

@@ -4,6 +4,8 @@
     looked(splits, state)        -> Assign each split to its owner; at the first look every subtask is told, also one
                                     that gets none, so that it knows that it has none; the next look is due later
     looked(None, state)          -> Assign to everyone that there will be no more; nothing is looked for again
+    looked(…, announcement)      -> Assign to everyone, if it is another announcement than before
+    reported()                   -> a reader has a word for the enumerator: the next look is due at once
     failed(why)                  -> GiveUp
 
 **What a snapshot has.** ``state`` is what the enumerator knew after that look. It takes effect together with the
@@ -36,10 +38,13 @@ class Assign:
     subtask: int
     splits: dict[Any, Any]
     no_more: bool
+    #: To be known before the splits are; None: what was announced before still holds.
+    announcement: Any = None
 
     def __str__(self) -> str:
         end = ", and no more" if self.no_more else ""
-        return f"assign {sorted(map(str, self.splits))} to subtask {self.subtask}{end}"
+        first = "" if self.announcement is None else f"announce {self.announcement}, "
+        return f"{first}assign {sorted(map(str, self.splits))} to subtask {self.subtask}{end}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,10 @@ class Enumerating:
     due_ms: int | None = 0
     is_looking: bool = False
     has_looked: bool = False
+    #: The newest announcement that was sent.
+    announcement: Any = None
+    #: Has a reader reported something that the look under way does not know of?
+    is_asked: bool = False
     _known: set[Any] = field(default_factory=set)
 
     def time_passed(self, now_ms: int) -> list[Action]:
@@ -75,17 +84,29 @@ class Enumerating:
         self.is_looking = True
         return [Look()]
 
-    def looked(self, splits: Mapping[Any, Any] | None, state: Any, now_ms: int) -> list[Action]:
+    def reported(self) -> None:
+        """A reader has reported something: the enumerator gets it with the next look."""
+        if self.is_looking:
+            self.is_asked = True
+        elif self.due_ms is not None:
+            self.due_ms = 0
+
+    def looked(
+        self, splits: Mapping[Any, Any] | None, state: Any, now_ms: int, announcement: Any = None
+    ) -> list[Action]:
         self.is_looking, self.state = False, state
-        self.due_ms = None if splits is None else now_ms + self.interval_ms
+        self.due_ms = None if splits is None else now_ms + (0 if self.is_asked else self.interval_ms)
+        self.is_asked = False
         shares: dict[int, dict[Any, Any]] = {n: {} for n in range(self.parallelism)}
         for split, position in (splits or {}).items():
             if split not in self._known:
                 shares[self.owner_of(split, self.parallelism)][split] = position
         self._known.update(splits or ())
         is_first, self.has_looked = not self.has_looked, True
-        tells_all = is_first or splits is None
-        return [Assign(n, share, splits is None) for n, share in shares.items() if share or tells_all]
+        said = None if announcement == self.announcement else announcement
+        self.announcement = announcement
+        tells_all = is_first or splits is None or said is not None
+        return [Assign(n, share, splits is None, said) for n, share in shares.items() if share or tells_all]
 
     def failed(self, why: str) -> list[Action]:
         self.is_looking, self.due_ms = False, None

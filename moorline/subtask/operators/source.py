@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from moorline.api.sources import Source, SourceContext, SourceReader
-from moorline.errors import MoorlineError, SnapshotCorrupt
+from moorline.errors import MoorlineError, SnapshotCorrupt, StateTypeMismatch
 from moorline.model.connector_states import POSITIONS
 from moorline.model.times import MAX_TIME
 from moorline.model.wire.messages import AddSplits
@@ -66,6 +66,10 @@ class ReadingOperator(ChainedOperator):
         """Read further splits, which the driver has found."""
         raise RuntimeError(f"source {self.operator.uid!r} does not take splits")
 
+    def pop_report(self) -> bytes | None:
+        """A word to the enumerator on the driver, as plain data, if there is another one than before."""
+        return None
+
     def drain(self) -> None:
         """Nothing more will be read: end time, so that everything that waits for it fires."""
         if not self.has_ended:
@@ -95,6 +99,10 @@ class SourceOperator(ReadingOperator):
         self._reader: SourceReader | None = None
         #: Those that were ever added: an order may come twice.
         self._added: set[Any] = set()
+        #: The last report to the enumerator.
+        self._reported: bytes | None = None
+        #: The checkpoint whose snapshot is being taken.
+        self.checkpoint = 0
         self._begin_time()
 
     def open(self) -> None:
@@ -147,6 +155,8 @@ class SourceOperator(ReadingOperator):
         reader = self._reader
         assert reader is not None
         try:
+            if order.announced:
+                reader.announced(plain.decode(order.announced))
             self._add(dict(map(plain.decode, order.splits)))
             if order.no_more:
                 reader.no_more_splits()
@@ -164,9 +174,23 @@ class SourceOperator(ReadingOperator):
         if fresh:
             self._reader.add_splits(fresh)
 
+    def pop_report(self) -> bytes | None:
+        assert self._reader is not None
+        if self._reader.report is None:
+            return None
+        try:
+            report = plain.encode(self._reader.report)
+        except plain.NotPlain as error:
+            raise StateTypeMismatch(f"report of source {self.operator.uid!r}", "plain data", str(error)) from None
+        if report == self._reported:
+            return None
+        self._reported = report
+        return report
+
     def elements(self) -> PlainElements:
         assert self._reader is not None
-        return [(POSITIONS, "union", [list(item) for item in self._reader.positions().items()])]
+        positions = self._reader.positions_for(self.checkpoint)
+        return [(POSITIONS, "union", [list(item) for item in positions.items()])]
 
     def confirmed(self, checkpoint: int) -> None:
         super().confirmed(checkpoint)

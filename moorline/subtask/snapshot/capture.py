@@ -77,6 +77,8 @@ def capture(operators: list[ChainedOperator], barrier: Barrier) -> list[Captured
             operator.moment.processing_ms = max(operator.moment.processing_ms, operator.wall_ms())
             is_savepoint = bool(barrier.savepoint)
             keyed = operator.backend.snapshot(barrier.checkpoint, barrier.completed, canonical=is_savepoint)
+        if isinstance(operator, SourceOperator):
+            operator.checkpoint = barrier.checkpoint
         if isinstance(operator, (SinkOperator, SourceOperator)):
             uid = operator.operator.uid
             elements += [(s, m, PLAIN, [_encode(uid, s, v) for v in vs]) for s, m, vs in operator.elements()]

@@ -51,6 +51,8 @@ class RunningSource:
         self.enumerated = snapshot.enumerated
         self.enumerator: SplitEnumerator | None = None
         self.has_all = False
+        self.announcement: Any = None
+        self.reports: dict[int, bytes] = {}
         self.readers: list[SourceReader | None] = []
         for subtask in range(parallelism):
             context = SourceContext(UID, subtask, parallelism, attempt, dict(snapshot.positions))
@@ -60,7 +62,9 @@ class RunningSource:
             if source.enumerates and mine:
                 reader.add_splits(mine)
         if source.enumerates:
-            ctx = EnumeratorContext(JOB, UID, attempt, dict(snapshot.positions), snapshot.enumerated)
+            ctx = EnumeratorContext(
+                JOB, UID, attempt, dict(snapshot.positions), snapshot.enumerated, parallelism=parallelism
+            )
             self.enumerator = self.source.open_enumerator(ctx)
 
     def look(self) -> None:
@@ -70,7 +74,11 @@ class RunningSource:
         found = self.enumerator.discover()
         self.enumerated = plain.decode(plain.encode(self.enumerator.snapshot()))
         self.has_all = found is None
+        announcement = plain.decode(plain.encode(self.enumerator.announcement()))
+        is_news, self.announcement = announcement != self.announcement, announcement
         for subtask, reader in enumerate(self.readers):
+            if reader is not None and is_news and announcement is not None:
+                reader.announced(announcement)
             mine = {s: p for s, p in (found or {}).items() if owner_of(s, self.parallelism) == subtask}
             if reader is not None and mine:
                 reader.add_splits(mine)
@@ -82,7 +90,18 @@ class RunningSource:
         reader = self.readers[subtask]
         assert reader is not None
         records = reader.read(LIMIT)
+        self.pass_report(subtask)
         return [] if records is None else records
+
+    def pass_report(self, subtask: int) -> None:
+        """Let the enumerator know what a reader reports, if that is news."""
+        reader = self.readers[subtask]
+        if reader is None or reader.report is None or self.enumerator is None:
+            return
+        report = plain.encode(reader.report)
+        if self.reports.get(subtask) != report:
+            self.reports[subtask] = report
+            self.enumerator.reported(subtask, plain.decode(report))
 
     def positions(self) -> dict[Any, Any]:
         merged: dict[Any, Any] = {}
@@ -161,6 +180,7 @@ class SourceContract:
         while read < len(expected):
             running.look()
             records = reader.read(1)
+            running.pass_report(0)
             assert records is None or len(records) <= 1
             read += len(records or [])
         running.close()
@@ -201,6 +221,7 @@ class SourceContract:
             running.look()
             before = reader.splits()
             records = reader.read(LIMIT) or []
+            running.pass_report(0)
             read += len(records)
             if before is not None and records:
                 # It may have been found by this very read, or finished by it.
