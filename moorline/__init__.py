@@ -103,6 +103,8 @@ from moorline.connectors.formats.json import json_format
 from moorline.connectors.formats.protobuf import protobuf_format
 from moorline.connectors.formats.registry import SchemaRegistry, schema_registry
 from moorline.connectors.generator import generate
+from moorline.connectors.hybrid.parts import SourceEnd
+from moorline.connectors.hybrid.source import hybrid
 from moorline.connectors.iceberg.write import write_iceberg
 from moorline.connectors.items import from_items
 from moorline.connectors.kafka.read import read_kafka
@@ -264,6 +266,7 @@ __all__ = [
     "SnapshotWriter",
     "Source",
     "SourceContext",
+    "SourceEnd",
     "SourceFunction",
     "SourceReader",
     "SplitEnumerator",
@@ -297,6 +300,7 @@ __all__ = [
     "generate",
     "give_up",
     "json_format",
+    "hybrid",
     "memory_state",
     "plan",
     "postgres_state",

@@ -19,6 +19,8 @@ from moorline.connectors.formats.json import json_format
 from moorline.connectors.formats.protobuf import protobuf_format
 from moorline.connectors.formats.registry import SchemaRegistry, schema_registry
 from moorline.connectors.generator import generate
+from moorline.connectors.hybrid.parts import SourceEnd
+from moorline.connectors.hybrid.source import hybrid
 from moorline.connectors.iceberg.write import write_iceberg
 from moorline.connectors.items import from_items
 from moorline.connectors.kafka.read import read_kafka
@@ -46,11 +48,13 @@ __all__ = [
     "RedisEntry",
     "SchemaRegistry",
     "avro_format",
+    "SourceEnd",
     "collect",
     "discard",
     "from_items",
     "generate",
     "json_format",
+    "hybrid",
     "memory_state",
     "postgres_state",
     "print",

@@ -142,12 +142,47 @@ def test_files_that_arrive_are_counted_once_across_a_failure_and_a_rescale(spark
     assert 1 < len(versions) <= len(result.checkpoints)
 
 
+def hybrid_job(tmp_path: Path) -> mo.Job:
+    job = mo.Job("hybrid", parallelism=2)
+    inbox, archive = Inbox(str(tmp_path / "inbox")), mo.read_files(str(tmp_path / "archive" / "*"), format="text")
+    lines = job.source(mo.hybrid(archive, inbox), uid="lines")
+    counted = lines.key_by(lambda line: line).process(Count(str(tmp_path / "broken")), uid="count")
+    counted.sink(FolderTable(str(tmp_path / "table")), uid="table")
+    return job
+
+
+def test_an_archive_and_then_files_that_arrive_across_a_failure_and_a_rescale(spark, tmp_path):
+    arrive(tmp_path / "inbox", end=FILES // 2)
+    (tmp_path / "archive").mkdir()
+    for file in (tmp_path / "inbox").glob("*.txt"):
+        file.rename(tmp_path / "archive" / file.name)
+    checkpoints = mo.Checkpoints(str(tmp_path / "checkpoints"), interval="200ms")
+    restart = mo.FixedDelay(attempts=5, delay="50ms")
+    handle = mo.start(hybrid_job(tmp_path), spark, checkpoints=checkpoints, restart=restart)
+    eventually(lambda: rows_of(tmp_path / "table") or not handle.is_active, "something is in the table")
+    arrive(tmp_path / "inbox", first=FILES // 2, end=FILES - 1)
+    handle.rescale(3)
+    arrive(tmp_path / "inbox", first=FILES - 1)
+    result = handle.wait()
+    assert len(result.failures) == 1
+    assert max(result.restored_from) > 0
+    assert sorted(rows_of(tmp_path / "table")) == expected()
+
+
 def test_the_same_job_as_a_batch(spark, tmp_path):
     arrive(tmp_path / "inbox")
     (tmp_path / "broken").touch()
     mo.run(build(tmp_path), spark, mode="batch")
     assert sorted(rows_of(tmp_path / "table")) == expected()
     assert len(list((tmp_path / "table").glob("version-*"))) == 1
+
+
+def test_an_archive_and_files_that_are_there_as_a_batch(spark, tmp_path):
+    arrive(tmp_path / "archive", end=FILES // 2)
+    arrive(tmp_path / "inbox", first=FILES // 2)
+    (tmp_path / "broken").touch()
+    mo.run(hybrid_job(tmp_path), spark, mode="batch")
+    assert sorted(rows_of(tmp_path / "table")) == expected()
 
 
 def test_without_checkpoints_the_table_has_one_version(spark, tmp_path):

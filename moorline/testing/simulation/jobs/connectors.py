@@ -8,6 +8,8 @@ from typing import Any
 
 from moorline.api.job import Job
 from moorline.api.sources import EnumeratorContext, Positions, Source, SourceContext, SourceReader, SplitEnumerator
+from moorline.connectors.hybrid.parts import SourceEnd
+from moorline.connectors.hybrid.source import hybrid
 from moorline.testing.simulation.audit.ledger import LedgerServer, LedgerSink, LedgerTable
 from moorline.testing.simulation.jobs.counting import (
     CountEverything,
@@ -122,6 +124,38 @@ def growing_job(seed: int, chance: random.Random, parallelism: int, records: int
     ledger = f"sim-{seed}-ledger"
     counted.sink(LedgerSink(ledger), uid="ledger")
     return SimulatedJob(job, {ledger: running_counts(splits)})
+
+
+class _WhenAllIsRead:
+    """The last part of a hybrid source. It has a record too many if the part before was not read to its end."""
+
+    def __init__(self, before: dict[int, list[SimRecord]], splits: dict[int, list[SimRecord]], seed: int) -> None:
+        self._before, self._splits, self._seed = before, splits, seed
+
+    def __call__(self, end: SourceEnd) -> Source:
+        lengths = {split: len(records) for split, records in self._before.items()}
+        early = {} if end.positions == lengths else {len(self._splits): [("early", "early", 0)]}
+        return GrowingSource({**self._splits, **early}, self._seed)
+
+
+def hybrid_job(seed: int, chance: random.Random, parallelism: int, records: int, version: int = 0) -> SimulatedJob:
+    """A count over three sources, one after the other: found by the driver, by readers, and made at the switch."""
+    parts = []
+    for part in range(3):
+        found = numbered_input(chance, max(2, records // 3), chance.randint(1, 4))
+        parts.append({s: [(key, f"{part}-{split}", n) for key, split, n in rs] for s, rs in found.items()})
+    first, second, third = parts
+    job = Job(f"sim-{seed}", parallelism=parallelism, max_parallelism=8)
+    sources = GrowingSource(first, seed), SplitSource(second), _WhenAllIsRead(second, third, seed)
+    counted = (
+        job.source(hybrid(*sources), uid="source", parallelism=min(parallelism, 3))
+        .key_by(lambda r: r[0])
+        .process(CountEverything(), uid="count")
+    )
+    ledger = f"sim-{seed}-ledger"
+    counted.sink(LedgerSink(ledger), uid="ledger")
+    everything = dict(enumerate(records for part in parts for records in part.values()))
+    return SimulatedJob(job, {ledger: running_counts(everything)})
 
 
 def table_job(seed: int, chance: random.Random, parallelism: int, records: int, version: int = 0) -> SimulatedJob:
