@@ -103,7 +103,7 @@ class RowTransaction:
         if asked is None or asked[0] is None:
             cause = f"rows were staged as {declared!r:.80}, and there is no such type any more"
             raise StorageError(self._table.where, "write to", cause, can_pass=False)
-        return sql.SQL(asked[0])  # type: ignore[arg-type]  # the server's own word for it
+        return sql.SQL(asked[0])  # the server's own word for it
 
     def _copy(self, name: sql.Identifier, part: Part) -> None:
         statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT BINARY)").format(name, _names(part.columns))
@@ -150,7 +150,8 @@ def _names(names: Any) -> sql.Composed:
 
 
 def _list(parts: list[Any]) -> sql.Composed:
-    return sql.SQL(", ").join(parts)
+    joined: sql.Composed = sql.SQL(", ").join(parts)
+    return joined
 
 
 def _decompressed(chunk: bytes, size: int) -> bytes:

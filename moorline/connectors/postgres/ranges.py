@@ -109,7 +109,7 @@ class Rows:
 
     def _sql(self, statement: str) -> sql.Composed:
         names = sql.SQL(", ").join(map(sql.Identifier, self.columns))
-        return sql.SQL(statement).format(  # type: ignore[arg-type]
+        return sql.SQL(statement).format(
             columns=names, key=sql.Identifier(self.key), origin=self.origin, type=sql.SQL(self.key_type)
         )
 
@@ -119,5 +119,5 @@ def origin(parts: Sequence[str], query: str | None) -> sql.Composable:
     if query is None:
         return sql.Identifier(*parts)
     # Parameters are written with a percent sign, and the query has none.
-    inner = sql.SQL(query.strip().rstrip(";").replace("%", "%%"))  # type: ignore[arg-type]
+    inner = sql.SQL(query.strip().rstrip(";").replace("%", "%%"))
     return sql.SQL("({}) AS moorline_query").format(inner)
