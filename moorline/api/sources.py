@@ -153,6 +153,12 @@ class SplitEnumerator:
     def reported(self, subtask: int, report: Any, /) -> None:
         """A reader has set its :attr:`SourceReader.report`. :meth:`discover` is called right after it."""
 
+    def checkpoint_completed(self, state: Any, /) -> None:
+        """A checkpoint is complete that has this :meth:`snapshot`: the job will not go back to before it by itself.
+
+        Not called for savepoints. What is to be acknowledged to an outside system follows from the state.
+        """
+
     def close(self) -> None:
         """Called once, at the end of the attempt."""
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 POSITIONS = "positions"
 #: What the enumerator of a source knows.
 ENUMERATOR = "enumerator"
+#: What the enumerator announces to all readers before a batch. Never in a snapshot.
+ANNOUNCED = "announced"
 #: What a sink has staged and not seen confirmed: pairs of checkpoint and committable.
 COMMITTABLES = "committables"
 #: The same of a sink that is committed in the background: all pairs of a subtask in their order, as one element that
@@ -16,4 +18,6 @@ GLOBAL_COMMITTABLES = "global-committables"
 #: The state of a sink's writer.
 WRITER = "writer"
 
-CONNECTOR_STATES = frozenset((POSITIONS, ENUMERATOR, COMMITTABLES, ORDERED_COMMITTABLES, GLOBAL_COMMITTABLES, WRITER))
+CONNECTOR_STATES = frozenset(
+    (POSITIONS, ENUMERATOR, ANNOUNCED, COMMITTABLES, ORDERED_COMMITTABLES, GLOBAL_COMMITTABLES, WRITER)
+)

@@ -202,7 +202,7 @@ def test_mistakes_are_refused_before_the_start(tmp_path):
     derived = mo.hybrid(mo.from_items([1]), lambda end: "no source")
     enumerator = derived.open_enumerator(EnumeratorContext("job", "source", 1))
     enumerator.discover()
-    enumerator.reported(0, [0, {}])
+    enumerator.reported(0, [0, {}, None])
     with pytest.raises(InvalidArgument, match="must return a source"):
         enumerator.discover()
 
@@ -237,6 +237,7 @@ def test_in_a_batch_the_parts_are_read_one_after_the_other():
     for subtask in range(2):
         context = SourceContext("source", subtask, 2, 1, found)
         reader = source.open(context)
+        reader.announced(enumerator.announcement())
         reader.add_splits({split: position for split, position in found.items() if context.owns(split)})
         reader.no_more_splits()
         own: list[str] = []

@@ -51,7 +51,7 @@ def test_it_notices_when_the_switch_does_not_wait_for_all_readers(run, monkeypat
     def hasty(self, subtask, report):
         original(self, subtask, report)
         for other in range(self._ctx.parallelism):
-            original(self, other, [report[0], {}]) if other not in self._ended else None
+            original(self, other, [report[0], {}, None]) if other not in self._ended else None
 
     monkeypatch.setattr(HybridEnumerator, "reported", hasty)
     assert notices(run)

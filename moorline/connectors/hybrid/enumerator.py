@@ -5,9 +5,10 @@ the driver goes on to the next one. That is a change of the enumerator's state l
 moment, together with the first splits of the new part, before or after a checkpoint is triggered.
 
     state           [part, state of its own enumerator, ends]     part of every snapshot
-    announcement    [part, are all its splits handed out, ends]   from here to all readers
-    report          [part, positions at its end]                  from a reader that has read all that it has of a part
+    announcement    [part, are all its splits handed out, ends, announcement of its own enumerator]
+    report          [part, positions at the end of the reader's share or None before, report of its own reader]
 
+In a batch the announcement has those of all parts.
 ``ends`` are those of parts that a function makes the next source from.
 """
 
@@ -29,14 +30,24 @@ class HybridEnumerator(SplitEnumerator):
         self._inner: SplitEnumerator | None = None
         #: Are all splits of this part handed out?
         self._has_all = False
+        #: In a batch: what the enumerators of parts before this one have announced.
+        self._announced: list[Any] = []
         #: What readers had at the end of this part, by subtask.
         self._ended: dict[int, dict[SplitId, Any]] = {}
         self._open(by_part(ctx.positions, len(parts)).get(self._part, {}), restored)
 
     def reported(self, subtask: int, report: Any) -> None:
         match report:
-            case [self._part, dict(positions)]:
-                self._ended[subtask] = positions
+            case [int(part), positions, inner] if part == self._part:
+                if inner is not None and self._inner is not None:
+                    self._inner.reported(subtask, inner)
+                if isinstance(positions, dict):
+                    self._ended[subtask] = positions
+
+    def checkpoint_completed(self, state: Any) -> None:
+        part, inner, _ = _restored(state, len(self._parts))
+        if part == self._part and self._inner is not None:
+            self._inner.checkpoint_completed(inner)
 
     def discover(self) -> Positions | None:
         if self._ctx.is_batch:
@@ -57,7 +68,10 @@ class HybridEnumerator(SplitEnumerator):
         return [self._part, state, packed_ends(self._ends)]
 
     def announcement(self) -> Any:
-        return [self._part, self._has_all, packed_ends(self._ends)]
+        inner = None if self._inner is None else self._inner.announcement()
+        if self._ctx.is_batch:
+            return {"parts": [*self._announced, inner]}
+        return [self._part, self._has_all, packed_ends(self._ends), inner]
 
     def close(self) -> None:
         if self._inner is not None:
@@ -100,6 +114,7 @@ class HybridEnumerator(SplitEnumerator):
         if self._parts.is_derived(self._part + 1):
             advice = 'A source that follows from the end of another one needs a stream: run it with mode="streaming".'
             raise InvalidArgument("hybrid", "a function", advice)
+        self._announced.append(None if self._inner is None else self._inner.announcement())
         self._switch()
         return {}
 

@@ -88,8 +88,10 @@ class _HybridReader(SourceReader):
         self._part = -1
         self._inner: SourceReader | None = None
         self._enumerates = self._has_all = self._has_ended = False
-        #: In a batch all splits are known, and nobody waits for others.
-        self._is_batch = False
+        #: In a batch, where all splits are known and nobody waits for others: the announcements of the parts.
+        self._in_batch: list[Any] = []
+        #: The last announcement of the part's own enumerator.
+        self._announced: Any = None
         #: Outer names of splits that this part's reader has read from.
         self._named: set[SplitId] = set()
         #: The part that was being read when the positions for a checkpoint were asked for.
@@ -99,11 +101,15 @@ class _HybridReader(SourceReader):
 
     def announced(self, announcement: Any) -> None:
         match announcement:
-            case [int(part), bool(has_all), list(ends)] if 0 <= part < len(self._parts):
+            case [int(part), bool(has_all), list(ends), inner] if 0 <= part < len(self._parts):
                 if part > self._part:
-                    self._open(part, unpacked_ends(ends))
+                    self._open(part, unpacked_ends(ends), inner)
+                elif part == self._part:
+                    self._pass_announcement(inner)
                 if part == self._part and has_all:
                     self._all_handed_out()
+            case {"parts": list(announced)} if len(announced) == len(self._parts):
+                self._in_batch = announced
             case _:
                 raise SnapshotCorrupt("the driver", f"{announcement!r:.80} is not a part of a source")
 
@@ -115,12 +121,16 @@ class _HybridReader(SourceReader):
                 self._inner.add_splits(positions)
 
     def no_more_splits(self) -> None:
-        if self._part < 0:
-            self._is_batch = True
-            self._open(0, {})
+        if self._part < 0 and self._in_batch:
+            self._open(0, {}, self._in_batch[0])
         self._all_handed_out()
 
-    def _open(self, part: int, ends: dict[int, SourceEnd]) -> None:
+    def _pass_announcement(self, announcement: Any) -> None:
+        if announcement is not None and announcement != self._announced and self._inner is not None:
+            self._announced = announcement
+            self._inner.announced(announcement)
+
+    def _open(self, part: int, ends: dict[int, SourceEnd], announcement: Any) -> None:
         self.close()
         source = self._parts.source(part, ends)
         self._part, self._enumerates = part, source.enumerates
@@ -138,7 +148,8 @@ class _HybridReader(SourceReader):
             ctx.outage,
             part,
         )
-        self._inner = source.open(inner)
+        self._inner, self._announced = source.open(inner), None
+        self._pass_announcement(announcement)
         own = self._waiting.pop(part, None)
         if own and source.enumerates:
             self._inner.add_splits(own)
@@ -161,16 +172,18 @@ class _HybridReader(SourceReader):
         if records is not None:
             if records:
                 self._named.add(self.split)
+            if self._inner.report is not None:
+                self.report = [self._part, None, self._inner.report]
             return records
         self._has_ended = True
         if is_last:
             return None
-        if self._is_batch:
-            self._open(self._part + 1, {})
+        if self._in_batch:
+            self._open(self._part + 1, {}, self._in_batch[self._part + 1])
             self._all_handed_out()
         else:
             keeps = self._parts.is_derived(self._part + 1)
-            self.report = [self._part, dict(self._inner.positions()) if keeps else {}]
+            self.report = [self._part, dict(self._inner.positions()) if keeps else {}, self._inner.report]
         return []
 
     def splits(self) -> list[SplitId]:

@@ -241,6 +241,7 @@ class AttemptCheckpoints:
             self._cause = checkpoint, str(error)
             self._obey(self._coordination.handle(co.PublishFailed(checkpoint)), now_ms)
             return
+        enumerated = {} if savepoint else self._in_flight[checkpoint].enumerated
         if not savepoint:
             self._keep_stats(checkpoint, manifest, now_ms)
         self._ended(checkpoint, True, now_ms)
@@ -248,6 +249,7 @@ class AttemptCheckpoints:
         if not self.connectors.staged(checkpoint, staged, lambda: self._store_of(savepoint)):
             return
         self._obey(self._coordination.handle(co.Published(checkpoint)), now_ms)
+        self.connectors.enumerators.completed(enumerated)
         if savepoint:
             log.info("savepoint %s is complete", savepoint)
         elif self._retention is not None:

@@ -16,7 +16,7 @@ from typing import Any, assert_never
 from moorline.api.sources import EnumeratorContext, Source, SplitEnumerator, owner_of
 from moorline.driver.cluster import Background
 from moorline.errors import MoorlineError, SnapshotCorrupt, StateTypeMismatch
-from moorline.model.connector_states import ENUMERATOR, POSITIONS
+from moorline.model.connector_states import ANNOUNCED, ENUMERATOR, POSITIONS
 from moorline.model.graph import Graph, Plan
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import ElementsHandle, OperatorHandles
@@ -91,11 +91,16 @@ def all_splits(plan: Plan) -> dict[SubtaskId, dict[str, OperatorRestore]]:
                 splits.update(found)
                 if not found:
                     time.sleep(enumerator.interval_ms / 1000)
+            announcement = enumerator.announcement()
         finally:
             enumerator.close()
         inline = [_encode(uid, [split, position]) for split, position in splits.items()]
         handle = ElementsHandle(POSITIONS, "union", len(inline), inline=inline)
-        restore = OperatorRestore(elements={POSITIONS: (ElementsSlice(handle, 0, len(inline)),)})
+        elements: dict[str, tuple[ElementsSlice, ...]] = {POSITIONS: (ElementsSlice(handle, 0, len(inline)),)}
+        if announcement is not None:
+            said = ElementsHandle(ANNOUNCED, "union", 1, inline=[_encode(uid, announcement)])
+            elements[ANNOUNCED] = (ElementsSlice(said, 0, 1),)
+        restore = OperatorRestore(elements=elements)
         for index in range(vertex.parallelism):
             shares.setdefault(SubtaskId(vertex.id, index), {})[uid] = restore
     return shares
@@ -155,6 +160,18 @@ class AttemptEnumerators:
             if self._vertices[uid] == subtask.vertex:
                 self._reports.setdefault(uid, {})[subtask.index] = report
                 machine.reported()
+
+    def completed(self, states: Mapping[str, ElementsHandle]) -> None:
+        """A checkpoint is complete that has these :meth:`states`."""
+        for uid, handle in states.items():
+            if uid in self._enumerators and not self._is_over:
+                acknowledge = partial(self._enumerators[uid].checkpoint_completed, plain.decode(handle.inline[0]))
+                self._background("enumerators", acknowledge, partial(self._acknowledged, uid))
+
+    def _acknowledged(self, uid: str, error: BaseException | None) -> None:
+        if error is not None and not self._is_over:
+            why = str(error) if isinstance(error, MoorlineError) else f"{type(error).__name__}: {error}"
+            self._failure = f"source {uid!r} could not acknowledge a checkpoint: {why}"
 
     def pop_failure(self) -> str | None:
         """Why the attempt cannot go on, since the last call."""

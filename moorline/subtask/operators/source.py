@@ -10,7 +10,7 @@ from typing import Any
 
 from moorline.api.sources import Source, SourceContext, SourceReader
 from moorline.errors import MoorlineError, SnapshotCorrupt, StateTypeMismatch
-from moorline.model.connector_states import POSITIONS
+from moorline.model.connector_states import ANNOUNCED, POSITIONS
 from moorline.model.times import MAX_TIME
 from moorline.model.wire.messages import AddSplits
 from moorline.state.types import plain
@@ -121,6 +121,8 @@ class SourceOperator(ReadingOperator):
         try:
             self.state.initialize(source)
             self._reader = source.open(context)
+            for announcement in self._restored.get(ANNOUNCED, ()):  # in a batch
+                self._reader.announced(announcement)
             if source.enumerates:
                 self._add({split: position for split, position in positions.items() if context.owns(split)})
             if self._time is not None:
