@@ -139,6 +139,8 @@ if TYPE_CHECKING:
     from moorline.snapshots.tables.diff import diff_snapshots
     from moorline.snapshots.tables.writing.writer import SnapshotWriter
     from moorline.spark.batch.dataframes import from_dataframe, to_dataframe
+    from moorline.spark.data_sources.read import read_spark_source
+    from moorline.spark.data_sources.write import write_spark_sink
     from moorline.spark.handle import Handle, Result
     from moorline.spark.run import run, start
     from moorline.spark.session.settings import spark_config
@@ -151,6 +153,8 @@ _ON_SPARK = {
     "Handle": "moorline.spark.handle",
     "Result": "moorline.spark.handle",
     "from_dataframe": "moorline.spark.batch.dataframes",
+    "read_spark_source": "moorline.spark.data_sources.read",
+    "write_spark_sink": "moorline.spark.data_sources.write",
     "run": "moorline.spark.run",
     "start": "moorline.spark.run",
     "spark_config": "moorline.spark.session.settings",
@@ -313,6 +317,7 @@ __all__ = [
     "read_postgres",
     "read_redis_stream",
     "read_snapshot",
+    "read_spark_source",
     "redis_state",
     "register",
     "run",
@@ -327,4 +332,5 @@ __all__ = [
     "write_kafka",
     "write_postgres",
     "write_redis_stream",
+    "write_spark_sink",
 ]

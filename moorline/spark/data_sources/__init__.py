@@ -1,0 +1,1 @@
+"""PySpark's Python data sources, driven by Moorline."""
