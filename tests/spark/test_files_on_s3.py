@@ -97,3 +97,20 @@ def test_each_record_is_counted_and_published_once_with_workers_killed(spark, s3
     assert min(result.restored_from[1:]) > 0
     assert published(bucket) == expected()
     assert [key for key in bucket.keys("out") if ".moorline-staging" in key] == []
+
+
+def test_a_batch_reads_and_writes_in_a_bucket(spark, s3_server: S3Server):  # noqa: F811
+    bucket = Bucket(s3_server)
+    put(bucket, 0, 4)
+    job = mo.Job("clicks", parallelism=2)
+    clicks = job.source(mo.read_files(f"{bucket.url}/in", storage_options=bucket.options), uid="clicks")
+    days = clicks.map(lambda click: {**click, "count": 1, "day": f"2026-01-{click['key'] % 3 + 1:02}"}, uid="days")
+    sink = mo.write_files(f"{bucket.url}/out", partition_by="day", storage_options=bucket.options)
+    days.sink(sink, uid="files")
+    mo.run(job, spark, mode="batch")
+    found: Counter = Counter()
+    for (key, _, day), rows in published(bucket).items():
+        found[(key, day)] += rows
+    keys = Counter(record["key"] for number in range(4) for record in lines_of(number))
+    assert found == {(key, f"2026-01-{key % 3 + 1:02}"): count for key, count in keys.items()}
+    assert [key for key in bucket.keys("out") if ".moorline-staging" in key] == []
