@@ -26,7 +26,7 @@ def local_path(path: str | os.PathLike[str], what: str) -> str:
             raise InvalidArgument(what, path, "A file URL has no host: file:///data/in.")
         text = unquote("/" + rest)
     elif "://" in text:
-        raise InvalidArgument(what, path, "Only local and mounted folders can be used: /data/in or file:///data/in.")
+        raise InvalidArgument(what, path, "Give a local path such as /data/in or file:///data/in.")
     return os.path.abspath(os.path.expanduser(text))
 
 
