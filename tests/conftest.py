@@ -12,6 +12,7 @@ import real_servers
 from hypothesis import HealthCheck, settings
 from kafka_server import install_ahead as install_kafka
 from kafka_server import kafka_server  # noqa: F401  here, so that all files of tests share one broker
+from nats_server import nats_server  # noqa: F401
 from thoroughness import examples
 
 pytest.register_assert_rewrite("moorline.testing.contracts")
@@ -27,7 +28,15 @@ settings.register_profile(
 settings.load_profile("moorline")
 
 #: Fixtures that start a server for all tests that one worker runs.
-SERVERS = ("postgres_server", "redis_server", "redis_cluster", "kafka_server", "s3_server", "zookeeper_server")
+SERVERS = (
+    "postgres_server",
+    "redis_server",
+    "redis_cluster",
+    "kafka_server",
+    "nats_server",
+    "s3_server",
+    "zookeeper_server",
+)
 
 
 @pytest.fixture(scope="session")

@@ -28,6 +28,9 @@ from moorline.connectors.kafka.record import KafkaRecord
 from moorline.connectors.kafka.write import write_kafka
 from moorline.connectors.memory_state import memory_state
 from moorline.connectors.postgres.read import read_postgres
+from moorline.connectors.nats.read import read_nats
+from moorline.connectors.nats.records import NatsMessage
+from moorline.connectors.nats.write import write_nats
 from moorline.connectors.postgres.state import postgres_state
 from moorline.connectors.postgres.write import write_postgres
 from moorline.connectors.printing import discard
@@ -45,6 +48,7 @@ __all__ = [
     "Delete",
     "Format",
     "KafkaRecord",
+    "NatsMessage",
     "RedisEntry",
     "SchemaRegistry",
     "SourceEnd",
@@ -63,6 +67,7 @@ __all__ = [
     "read_files",
     "read_kafka",
     "read_postgres",
+    "read_nats",
     "read_redis_stream",
     "redis_state",
     "schema_registry",
@@ -71,5 +76,6 @@ __all__ = [
     "write_iceberg",
     "write_kafka",
     "write_postgres",
+    "write_nats",
     "write_redis_stream",
 ]

@@ -18,10 +18,10 @@ class Prefetch(Generic[B]):
     """A queue of batches with a limit on the sum of their sizes, and at its end perhaps an error.
 
     >>> buffer = Prefetch[list[int]](limit=4)
-    >>> buffer.put([1, 2, 3], size=3), buffer.has_room()
-    (True, True)
-    >>> buffer.put([4, 5], size=2), buffer.has_room()
-    (True, False)
+    >>> buffer.put([1, 2, 3], size=3); buffer.has_room()
+    True
+    >>> buffer.put([4, 5], size=2); buffer.has_room()
+    False
     >>> buffer.take(), buffer.take(), buffer.take()
     ([1, 2, 3], [4, 5], None)
     """
@@ -43,14 +43,18 @@ class Prefetch(Generic[B]):
         """Is less in it than the limit? One batch more may go beyond it."""
         return self._size < self._limit
 
-    def put(self, batch: B, size: int) -> bool:
-        """Add a batch when there is room. False: the reader has gone."""
+    def wait_for_room(self) -> bool:
+        """Wait until there is room. False: the reader has gone."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or self.has_room())
+            return not self._is_closed
+
+    def put(self, batch: B, size: int) -> None:
+        """Add a batch, also beyond the limit: those who fetch wait for room before."""
+        with self._changed:
             if not self._is_closed:
                 self._batches.append((batch, size))
                 self._size += size
-            return not self._is_closed
 
     def fail(self, error: Exception) -> None:
         """Have the reader raise this when it has taken what is there."""

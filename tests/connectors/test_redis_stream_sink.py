@@ -85,12 +85,11 @@ class TestRedisStreams(SinkContract):
         return {"number": str(number), "text": f"record {number}"}
 
 
-class TestInChunks(TestRedisStreams):
-    """The same in scripts of three entries."""
-
-    @pytest.fixture(autouse=True)
-    def small_chunks(self, monkeypatch):
-        monkeypatch.setattr(stream_sink, "ENTRIES_AT_ONCE", 3)
+@pytest.mark.parametrize("seed", range(5))
+def test_chunks_of_three_keep_the_promises_too(server, client, stream, monkeypatch, seed):
+    monkeypatch.setattr(stream_sink, "ENTRIES_AT_ONCE", 3)
+    sink, contract = sink_into(server.url, stream), TestRedisStreams()
+    contract.test_each_record_comes_out_once_whatever_crashes(sink, lambda: written(client, stream), seed)
 
 
 @pytest.mark.parametrize("seed", [3, 11])

@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import redis
-from redis_streams import entries, fill, new_name, numbers, reading
+from hand_driven import reading
+from redis_streams import entries, fill, new_name, numbers
 from services import PASSWORD, free_port, redis_cluster, redis_server  # noqa: F401
 from waiting import eventually
 

@@ -134,9 +134,11 @@ class StreamFetcher:
         for first in range(0, len(streams), STREAMS_AT_ONCE):
             asked = streams[first : first + STREAMS_AT_ONCE]
             answers = self._ask(asked)
-            if answers is None or self.buffer.is_closed:
+            if answers is None:
                 return False
             for stream, answer in zip(asked, answers):
+                if not self.buffer.wait_for_room():
+                    return False
                 has_news |= self._take(stream, answer)
         return has_news
 

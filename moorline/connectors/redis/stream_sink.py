@@ -24,7 +24,7 @@ import redis
 
 from moorline.api.sinks import Sink, SinkCommitter, SinkContext, SinkWriter
 from moorline.connectors.formats.base import Format
-from moorline.connectors.known_marks import NOTHING, KnownBySubtask, KnownMarks, Mark
+from moorline.connectors.known_marks import KnownBySubtask, KnownMarks, Mark
 from moorline.connectors.redis.address import RedisAddress
 from moorline.connectors.redis.connection import Connection, evicts, has_append_only_file, server_info
 from moorline.connectors.redis.records import encoder
@@ -35,6 +35,8 @@ log = logging.getLogger("moorline")
 
 #: A script adds so many entries, or bytes of them: while it runs no other client is served.
 ENTRIES_AT_ONCE, BYTES_AT_ONCE = 500, 1 << 20
+#: The mark before anything was committed.
+_NOTHING = (-1, -1)
 #: A script of Redis hands at most 8,000 values to a command.
 MOST_FIELDS = 3_900
 
@@ -110,7 +112,7 @@ class RedisStreamSink(Sink):
         self.address, self.stream, self.format, self.field = address, stream, format, field
         self.maxlen, self.prefix, self.patience = maxlen, prefix, patience
         self.on_roll_back = on_roll_back
-        self.known = KnownBySubtask()
+        self.known = KnownBySubtask(numbers=2)
 
     def __repr__(self) -> str:
         return f"write_redis_stream({self.where})"
@@ -320,7 +322,7 @@ class _StreamCommitter(SinkCommitter):
         values: list[Any] = []
         for stream, parts in entries:
             values += [keys.setdefault(stream, len(keys) + 2), len(parts), *parts]
-        least = self._known.least(chunk.marks, chunk.name)
+        least = self._known.least(chunk.marks, chunk.name) or _NOTHING
         maxlen = "" if self._sink.maxlen is None else self._sink.maxlen
         first = [chunk.name, chunk.checkpoint, chunk.chunk, len(entries), *least, maxlen]
         arguments = [chunk.marks, *keys, *first, *values]
@@ -338,7 +340,7 @@ class _StreamCommitter(SinkCommitter):
         """Has the server what an earlier attempt knew?"""
         for (marks, name), least in self._known.restored.items():
             text = self._connection.run("compare marks in", partial(_mark_of, marks, name))
-            if (NOTHING if text is None else self._mark(marks, text)) < least:
+            if (_NOTHING if text is None else self._mark(marks, text)) < least:
                 raise self._lost(marks, name, least, (text or b"").decode())
 
     def _mark(self, marks: str, text: bytes) -> Mark:

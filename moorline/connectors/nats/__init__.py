@@ -1,0 +1,1 @@
+"""NATS JetStream as a source and as a sink."""
