@@ -27,10 +27,10 @@ from moorline.connectors.kafka.read import read_kafka
 from moorline.connectors.kafka.record import KafkaRecord
 from moorline.connectors.kafka.write import write_kafka
 from moorline.connectors.memory_state import memory_state
-from moorline.connectors.postgres.read import read_postgres
 from moorline.connectors.nats.read import read_nats
 from moorline.connectors.nats.records import NatsMessage
 from moorline.connectors.nats.write import write_nats
+from moorline.connectors.postgres.read import read_postgres
 from moorline.connectors.postgres.state import postgres_state
 from moorline.connectors.postgres.write import write_postgres
 from moorline.connectors.printing import discard
@@ -66,8 +66,8 @@ __all__ = [
     "read_delta",
     "read_files",
     "read_kafka",
-    "read_postgres",
     "read_nats",
+    "read_postgres",
     "read_redis_stream",
     "redis_state",
     "schema_registry",
@@ -75,7 +75,7 @@ __all__ = [
     "write_files",
     "write_iceberg",
     "write_kafka",
-    "write_postgres",
     "write_nats",
+    "write_postgres",
     "write_redis_stream",
 ]
