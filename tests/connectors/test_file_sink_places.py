@@ -47,6 +47,8 @@ def published(bucket: Bucket, folder: str = "out") -> list[Any]:
 
 
 class TestJsonLinesInABucket(SinkContract):
+    crash_seeds = 4  # each takes some hundred requests
+
     @pytest.fixture
     def sink(self, bucket: Bucket) -> Sink:
         return mo.write_files(f"{bucket.url}/out", format="jsonl", storage_options=bucket.options)
@@ -55,12 +57,10 @@ class TestJsonLinesInABucket(SinkContract):
     def visible(self, bucket: Bucket) -> Visible:
         return lambda: published(bucket)
 
-    @pytest.mark.parametrize("seed", range(4))  # each takes some hundred requests
-    def test_each_record_comes_out_once_whatever_crashes(self, sink: Sink, visible: Visible, seed: int) -> None:
-        super().test_each_record_comes_out_once_whatever_crashes(sink, visible, seed)
-
 
 class TestPartitionedParquetInMemory(SinkContract):
+    crash_seeds = 8
+
     @pytest.fixture
     def url(self) -> str:
         return f"memory://{uuid.uuid4().hex}"
