@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -432,6 +433,11 @@ def test_a_writer_leaves_no_temporary_files(sink):
     writer.close()
     writer.close()
     assert set(scratch()) - before == set()
+    abandoned = open_writer(sink)
+    abandoned.write([3])
+    del abandoned
+    gc.collect()
+    assert set(scratch()) - before == set(), "also without being closed"
 
 
 def test_temporary_files_of_a_killed_process_are_removed_by_the_next(sink):

@@ -25,6 +25,7 @@ import re
 import shutil
 import socket
 import tempfile
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any, TypeVar
@@ -130,6 +131,8 @@ class _RemoteArea:
         self._place, self._ctx = place, ctx
         with naming(tempfile.gettempdir(), "keep files in"):
             self._folder = _scratch_folder()
+        # Also for a writer that is never closed.
+        self._remove_folder = weakref.finalize(self, _remove, self._folder, os.getpid())
 
     def create(self, unique: str) -> tuple[str, IO[bytes]]:
         path = os.path.join(self._folder, unique)
@@ -155,7 +158,7 @@ class _RemoteArea:
             os.unlink(path)
 
     def close(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._remove_folder()
 
 
 class _Copies(SinkCommitter):
@@ -221,6 +224,11 @@ def _scratch_folder() -> str:
         if owner and not _is_alive(int(owner[1])):
             shutil.rmtree(os.path.join(where, name), ignore_errors=True)
     return tempfile.mkdtemp(prefix=f"moorline-{host}-{os.getpid()}-files-")
+
+
+def _remove(folder: str, owner: int) -> None:
+    if os.getpid() == owner:  # and not a process that was forked from it
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_alive(process: int) -> bool:
