@@ -213,9 +213,9 @@ class Sink(Generic[T_contra]):
         raise NotImplementedError
 
     def roll_back(self, job: str, uid: str, checkpoint: int, /) -> None:
-        """Called on the driver before ``checkpoint`` is restored: undo what was committed for those after it.
+        """Undo what was committed for checkpoints after this one. Called on the driver before it is restored.
 
-        There is nothing to undo unless newer checkpoints were lost or damaged and the job goes back past them.
+        Only if newer checkpoints were lost or damaged and the job goes back past them; maybe more than once.
         """
 
     def clean_up(self, job: str, uid: str, /) -> None:

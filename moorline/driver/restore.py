@@ -140,8 +140,8 @@ def start_from_storage(
     attempt = history.claim(fresh, now_ms, config.savepoint or "", stopped_at, admit)
     records, decision = _decide(history, refused)
     log.debug("attempt %d: %s", attempt, decision)
-    _look_for_unknown_attempts(history, records, decision)
-    start = _start(graph, history, attempt, records, decision, now_ms, config)
+    lost_end = _look_for_unknown_attempts(history, records, decision)
+    start = _start(graph, history, attempt, records, decision, now_ms, config, lost_end)
     history.sweep(attempt)
     return start
 
@@ -173,18 +173,22 @@ def _full(url: str, path: str) -> str:
     return path if "://" in path else f"{url}/{path}"
 
 
-def _look_for_unknown_attempts(history: History, records: list[HistoryRecord], decision: Decision) -> None:
-    """Data of attempts that no entry knows of: the end of the history is lost, or an old copy has taken its place."""
+def _look_for_unknown_attempts(history: History, records: list[HistoryRecord], decision: Decision) -> str:
+    """Data of attempts that no entry knows of: the end of the history is lost, or an old copy has taken its place.
+
+    Says so, if it is.
+    """
     ours = history.attempt
     unknown = [checkpoint for checkpoint, attempt in history.written() if attempt >= ours]
     if not unknown:
-        return
+        return ""
     cause = f"there are files of checkpoint {max(unknown)} by an attempt that the history does not know"
     newest = records[-1].entry
     is_fresh = isinstance(newest, Claim) and newest.fresh
     if isinstance(decision, StartEmpty) and not decision.savepoint and not is_fresh:
         raise HistoryBroken(f"{history.store.url}/history", cause)
     log.error("%s: %s; what came after that point is done again", history.store.url, cause)
+    return cause
 
 
 def _start(
@@ -195,6 +199,7 @@ def _start(
     decision: Decision,
     now_ms: int,
     config: RunConfig,
+    lost_end: str,
 ) -> Start:
     next_number = next_checkpoint([r.entry for r in records if r.entry is not None])
     completed = [r.entry.checkpoint for r in lineage(records) if isinstance(r.entry, Manifest)]
@@ -232,7 +237,12 @@ def _start(
     check_keys(manifest, graph)
     if not config.state.unaligned:
         _refuse_pickles(manifest, graph, f"checkpoint {manifest.checkpoint} in {url}")
-    _roll_back(graph, manifest.checkpoint)
+    if lost_end:
+        _refuse_to_repeat(graph, manifest.checkpoint, f"{url}/history", lost_end)
+    # Not at every restore: a sink knows its output by job, uid and number, and an earlier run of the same name with
+    # checkpoints elsewhere may have written higher numbers to the same place.
+    if decision.passed_over or lost_end or _was_gone_back_past(records, manifest.checkpoint):
+        _roll_back(graph, manifest.checkpoint)
     graph = _with_key_groups(manifest, graph)
     plan = lower(graph)
     snapshot = f"checkpoint {manifest.checkpoint} in {url}"
@@ -287,6 +297,18 @@ def _refuse_pickles(manifest: Manifest, graph: Graph, snapshot: str) -> None:
         for handle in (h for subtask in entry.subtasks for h in subtask.in_flight if h.pickled):
             if operator is None or not operator.may_unpickle(handle.upstream, handle.tag):
                 raise InFlightPickled(entry.uid, snapshot)
+
+
+def _was_gone_back_past(records: list[HistoryRecord], checkpoint: int) -> bool:
+    """Has a driver given up something newer than ``checkpoint``, and maybe died before sinks had taken it back?"""
+    restored = max(
+        (r.seq for r in records if isinstance(r.entry, Manifest) and r.entry.checkpoint == checkpoint), default=0
+    )
+    claims = [r.entry for r in records if isinstance(r.entry, Claim)]
+    return any(
+        any(number > checkpoint for number in claim.given_up) or any(seq > restored for seq in claim.given_up_entries)
+        for claim in claims
+    )
 
 
 def _refuse_to_repeat(graph: Graph, checkpoint: int, path: str, why: str) -> None:

@@ -83,7 +83,7 @@ class DeltaSink(Sink):
     def roll_back(self, job: str, uid: str, checkpoint: int) -> None:
         """Take the files of later checkpoints out of the table.
 
-        Called before every restore, when there are mostly none. The marks stay where they are: what is staged for the
+        Called before a restore that goes back. The marks stay where they are: what is staged for the
         restored checkpoint may not be committed yet, and the number of one that was never published is used again.
         """
         self._retried(lambda: self._roll_back(job, uid, checkpoint), "roll back")
