@@ -1,8 +1,8 @@
 """All Python in the documentation runs, all relative links lead somewhere, and lists of names are complete.
 
 The blocks of a page are executed in order in one namespace and in a folder of their own. A page that begins with
-``<!-- spark -->`` gets a running Spark, which ``mo.run(job)`` then uses by itself; one with ``<!-- kafka -->`` in its
-second line gets a broker, and the topics that it takes for granted.
+``<!-- spark -->`` gets a running Spark, which ``mo.run(job)`` then uses by itself; one with ``<!-- kafka -->``,
+``<!-- redis -->`` or ``<!-- nats -->`` in its second line gets a server, and the topics that it takes for granted.
 """
 
 import re
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from connectors.services import redis_server  # noqa: F401
 
 from moorline.api.state.ttl import StateTtlConfig
 from moorline.api.watermarks import WatermarkStrategy
@@ -28,8 +29,8 @@ from moorline.model.config.state import RocksDb
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 SPARK = "<!-- spark -->"
-KAFKA = f"{SPARK}\n<!-- kafka -->"
-BROKERS = "localhost:9092"
+#: What stands in pages for the address of a server.
+ADDRESSES = {"kafka": "localhost:9092", "redis": "redis://localhost:6379/0", "nats": "nats://localhost:4222"}
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -40,9 +41,11 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def run_page(page: Path, monkeypatch, folder: Path, brokers: str = BROKERS) -> None:
+def run_page(page: Path, monkeypatch, folder: Path, system: str = "", address: str = "") -> None:
     """Execute the blocks of a page; a failure names the line of the page."""
-    text = page.read_text().replace(BROKERS, brokers)
+    text = page.read_text()
+    if system:
+        text = text.replace(ADDRESSES[system], address)
     monkeypatch.chdir(folder)
     # As in a script: what is defined in it travels to workers by value.
     namespace = {"__name__": "__main__"}
@@ -57,22 +60,40 @@ def pages(on_spark: bool) -> list[Path]:
     return [p for p, text in texts.items() if BLOCK.search(text) and text.startswith(SPARK) is on_spark]
 
 
+def server_of(page: Path) -> str:
+    """The server that the code of a page on Spark needs; empty: none."""
+    found = re.match(rf"{SPARK}\n<!-- (\w+) -->", page.read_text())
+    return found[1] if found else ""
+
+
 @pytest.mark.parametrize("page", pages(on_spark=False), ids=name)
 def test_the_code_of_a_page_runs(page, monkeypatch, tmp_path):
     run_page(page, monkeypatch, tmp_path)
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("page", [p for p in pages(on_spark=True) if not p.read_text().startswith(KAFKA)], ids=name)
+@pytest.mark.parametrize("page", [p for p in pages(on_spark=True) if not server_of(p)], ids=name)
 def test_the_code_of_a_page_runs_on_spark(page, monkeypatch, tmp_path, spark):
     run_page(page, monkeypatch, tmp_path)
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("page", [p for p in pages(on_spark=True) if p.read_text().startswith(KAFKA)], ids=name)
+@pytest.mark.parametrize("page", [p for p in pages(on_spark=True) if server_of(p) == "kafka"], ids=name)
 def test_the_code_of_a_page_runs_on_spark_and_kafka(page, monkeypatch, tmp_path, spark, kafka_server):
     kafka_server.new_topic(4, exact="shop.orders")
-    run_page(page, monkeypatch, tmp_path, kafka_server.brokers)
+    run_page(page, monkeypatch, tmp_path, "kafka", kafka_server.brokers)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("page", [p for p in pages(on_spark=True) if server_of(p) == "redis"], ids=name)
+def test_the_code_of_a_page_runs_on_spark_and_redis(page, monkeypatch, tmp_path, spark, redis_server):  # noqa: F811
+    run_page(page, monkeypatch, tmp_path, "redis", redis_server.url)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("page", [p for p in pages(on_spark=True) if server_of(p) == "nats"], ids=name)
+def test_the_code_of_a_page_runs_on_spark_and_nats(page, monkeypatch, tmp_path, spark, nats_server):
+    run_page(page, monkeypatch, tmp_path, "nats", nats_server.url)
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(ROOT.glob("docs/tutorial/*.md"))], ids=name)
