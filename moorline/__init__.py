@@ -114,7 +114,7 @@ from moorline.connectors.memory_state import memory_state
 from moorline.connectors.nats.read import read_nats
 from moorline.connectors.nats.records import NatsMessage
 from moorline.connectors.nats.write import write_nats
-from moorline.connectors.postgres.read import read_postgres
+from moorline.connectors.postgres.read import read_postgres, read_postgres_changes
 from moorline.connectors.postgres.state import postgres_state
 from moorline.connectors.postgres.write import write_postgres
 from moorline.connectors.printing import discard
@@ -320,6 +320,7 @@ __all__ = [
     "read_kafka",
     "read_nats",
     "read_postgres",
+    "read_postgres_changes",
     "read_redis_stream",
     "read_snapshot",
     "read_spark_source",

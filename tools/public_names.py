@@ -38,7 +38,8 @@ GROUPS = {
         TimeEvictor WindowFunction ProcessWindowFunction JoinFunction CoGroupFunction ProcessJoinFunction""",
     "Sources": """from_items generate read_files read_delta read_kafka KafkaRecord from_dataframe BrokenRecord Source
         SourceReader SourceContext SplitEnumerator EnumeratorContext SourceFunction Change UNCHANGED
-        read_postgres read_redis_stream RedisEntry hybrid SourceEnd read_spark_source read_nats NatsMessage""",
+        read_postgres read_postgres_changes read_redis_stream RedisEntry hybrid SourceEnd read_spark_source
+        read_nats NatsMessage""",
     "Formats of messages": """Format json_format avro_format protobuf_format schema_registry SchemaRegistry""",
     "Sinks": """collect print discard write_files write_delta write_kafka to_dataframe Sink SinkWriter SinkCommitter
         SinkContext GlobalCommitter CommitterContext DeliveryGuarantee write_postgres Delete
