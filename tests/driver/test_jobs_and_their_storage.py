@@ -233,7 +233,7 @@ def test_a_sink_that_keeps_its_output_refuses_to_go_back_past_a_damaged_checkpoi
 
 
 def test_sinks_are_asked_to_undo_only_if_the_job_goes_back():
-    """An earlier run of the same name, with checkpoints elsewhere, may have written higher numbers to the same place."""
+    """An earlier run of the same name, with checkpoints elsewhere, may have written higher numbers there."""
     store = MemoryStore()
     config = mo.Checkpoints("memory://small", interval="1s", retained=2)
     asked = []
