@@ -152,8 +152,17 @@ def free_port(below: int = 65_536) -> int:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = int(probe.getsockname()[1])
-        if port < below:
+        if port < below and (below > 55_536 or _is_free(port + 10_000)):
             return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def install(package: str, find: Callable[[], T]) -> T:

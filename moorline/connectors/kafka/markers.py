@@ -76,7 +76,8 @@ class Markers:
         Call it when no transaction of the slot can be open any more. Those of other slots are waited for.
         """
         own = {"group.id": "moorline-markers", "enable.auto.commit": False, "isolation.level": "read_committed"}
-        consumer = Consumer(self._cluster.settings({**own, "enable.partition.eof": True}))
+        also = {"enable.partition.eof": True, "topic.metadata.refresh.interval.ms": 2_000}
+        consumer = Consumer(self._cluster.settings({**own, **also}))
         try:
             return self._read(consumer, marker)
         finally:

@@ -48,6 +48,9 @@ TUNED = {
     "fetch.queue.backoff.ms": 20,
     "reconnect.backoff.max.ms": 2_000,
     "socket.keepalive.enable": True,
+    # A topic or a leader that the client did not find at first is looked for again after so long, and not after five
+    # minutes, as it would by itself.
+    "topic.metadata.refresh.interval.ms": 5_000,
     "check.crcs": True,
     # A job that is held up by a slow sink does not read, for as long as that takes.
     "max.poll.interval.ms": 86_400_000,

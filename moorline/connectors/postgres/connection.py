@@ -75,7 +75,8 @@ def is_transient(error: BaseException) -> bool:
     if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError, OSError)):
         code = getattr(error, "sqlstate", None)
         return code is None or code[:2] in _TRANSIENT
-    return isinstance(error, psycopg.errors.SerializationFailure)
+    # The latter: this process had no processor for so long that the server ended its transaction.
+    return isinstance(error, (psycopg.errors.SerializationFailure, psycopg.errors.IdleInTransactionSessionTimeout))
 
 
 def is_refused(error: BaseException) -> bool:

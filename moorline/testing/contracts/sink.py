@@ -92,19 +92,21 @@ class SinkContract:
     @pytest.fixture(autouse=True)
     def committers(self) -> Iterator[None]:
         """The committers of workers, which live as long as the attempt does; they end with the test."""
-        self._committers: dict[tuple[int, str], SinkCommitter] = {}
-        self._sinks: list[Sink] = []
         yield
-        for committer in self._committers.values():
+        for _, committer in self._open_committers().values():
             committer.close()
 
     def committer(self, sink: Sink, uid: str = UID) -> SinkCommitter:
         """The committer that a worker has for a sink."""
-        key = (id(sink), uid)
-        if key not in self._committers:
-            self._sinks.append(sink)  # so that no other gets its place in memory
-            self._committers[key] = sink.open_subtask_committer(SinkContext(JOB, uid, 0, 2, 1, lineage=LINEAGE))
-        return self._committers[key]
+        key, committers = (id(sink), uid), self._open_committers()
+        if key not in committers:
+            # With the sink, so that no other gets its place in memory.
+            committers[key] = sink, sink.open_subtask_committer(SinkContext(JOB, uid, 0, 2, 1, lineage=LINEAGE))
+        return committers[key][1]
+
+    def _open_committers(self) -> dict[tuple[int, str], tuple[Sink, SinkCommitter]]:
+        found: dict[tuple[int, str], tuple[Sink, SinkCommitter]] = self.__dict__.setdefault("_committers", {})
+        return found
 
     def sent(self, sink: Sink) -> Sink:
         """The sink as another process has it."""
