@@ -29,6 +29,8 @@ NOT_FOR_USERS = {
         "BrokenRecord",
     ),
     *("DeliveryGuarantee", "JobStatus", "TriggerResult"),
+    # Records that sources give, made by a function or, as mo.Delete, with one value.
+    *("KafkaRecord", "NatsMessage", "RedisEntry", "Change", "Delete", "SourceEnd", "SchemaRegistry"),
 }
 
 

@@ -17,8 +17,10 @@ from moorline.api.sources import (
 from moorline.connectors.hybrid.enumerator import HybridEnumerator
 from moorline.connectors.hybrid.parts import PartContext, Parts, SourceEnd, by_part, outer, outer_id, unpacked_ends
 from moorline.errors import InvalidArgument, SnapshotCorrupt
+from moorline.model.options import checks_options
 
 
+@checks_options()
 def hybrid(
     first: Source, then: Source | Callable[[SourceEnd], Source], *more: Source | Callable[[SourceEnd], Source]
 ) -> Source:
