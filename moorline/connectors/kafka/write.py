@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from moorline.api.sinks import DeliveryGuarantee, Sink
 from moorline.connectors.formats.base import Format
@@ -13,29 +13,27 @@ from moorline.connectors.formats.choosing import FormatName, format_for_writing
 from moorline.errors import InvalidArgument
 from moorline.model.options import checks_options
 
-T = TypeVar("T")
-
 _GUARANTEES = {"exactly-once": DeliveryGuarantee.EXACTLY_ONCE, "at-least-once": DeliveryGuarantee.AT_LEAST_ONCE}
 
 
 @checks_options()
 def write_kafka(
     brokers: str | Sequence[str],
-    topic: str | Callable[[T], str],
+    topic: str | Callable[[Any], str],
     *,
     format: FormatName | Format[Any] | Callable[[Any], bytes] = "json",
-    value: Callable[[T], Any] | None = None,
-    key: Callable[[T], Any] | None = None,
+    value: Callable[[Any], Any] | None = None,
+    key: Callable[[Any], Any] | None = None,
     key_format: FormatName | Format[Any] | Callable[[Any], bytes] | None = None,
-    partition: Callable[[T], int] | None = None,
-    headers: Callable[[T], Mapping[str, Any] | Iterable[tuple[str, Any]]] | None = None,
-    timestamp: Callable[[T], int | datetime] | None = None,
+    partition: Callable[[Any], int] | None = None,
+    headers: Callable[[Any], Mapping[str, Any] | Iterable[tuple[str, Any]]] | None = None,
+    timestamp: Callable[[Any], int | datetime] | None = None,
     guarantee: Literal["exactly-once", "at-least-once"] = "exactly-once",
     marker_topic: str = "moorline-markers",
     on_roll_back: Literal["fail", "repeat"] = "fail",
     patience: float = 60.0,
     options: Mapping[str, str | int | float | bool] | None = None,
-) -> Sink[T]:
+) -> Sink[Any]:
     """Write the records to a Kafka topic, or to the one that a function chooses for each.
 
     A message has the record as its value, in ``format``, or what ``value`` makes of it, where None is a tombstone.
@@ -76,7 +74,7 @@ def write_kafka(
     value_format = format_for_writing(format)
     keys = None if key_format is None else format_for_writing(key_format, "key_format")
     maker = messages.MessageMaker(topic, value_format, value, key, keys, partition, headers, timestamp)
-    sink: Sink[T] = kafka.KafkaSink(cluster, maker, _GUARANTEES[guarantee], marker_topic, on_roll_back, patience)
+    sink: Sink[Any] = kafka.KafkaSink(cluster, maker, _GUARANTEES[guarantee], marker_topic, on_roll_back, patience)
     return sink
 
 
