@@ -124,6 +124,7 @@ from moorline.connectors.redis.records import RedisEntry
 from moorline.connectors.redis.state import redis_state
 from moorline.connectors.redis.write import write_redis_stream
 from moorline.connectors.row_changes import UNCHANGED, Change, Delete
+from moorline.connectors.sql.write import write_sql
 from moorline.driver.checking import fsck, give_up, sweep
 from moorline.errors import MoorlineError
 from moorline.http.server import Console
@@ -340,4 +341,5 @@ __all__ = [
     "write_postgres",
     "write_redis_stream",
     "write_spark_sink",
+    "write_sql",
 ]

@@ -42,7 +42,7 @@ GROUPS = {
         read_nats NatsMessage""",
     "Formats of messages": """Format json_format avro_format protobuf_format schema_registry SchemaRegistry""",
     "Sinks": """collect print discard write_files write_delta write_kafka to_dataframe Sink SinkWriter SinkCommitter
-        SinkContext GlobalCommitter CommitterContext DeliveryGuarantee write_postgres Delete
+        SinkContext GlobalCommitter CommitterContext DeliveryGuarantee write_postgres write_sql Delete
         write_redis_stream write_iceberg write_spark_sink write_nats
         SinkFunction""",
     "State in outside stores": "memory_state postgres_state redis_state ExternalStore",

@@ -40,6 +40,7 @@ from moorline.connectors.redis.records import RedisEntry
 from moorline.connectors.redis.state import redis_state
 from moorline.connectors.redis.write import write_redis_stream
 from moorline.connectors.row_changes import UNCHANGED, Change, Delete
+from moorline.connectors.sql.write import write_sql
 
 __all__ = [
     "UNCHANGED",
@@ -79,4 +80,5 @@ __all__ = [
     "write_nats",
     "write_postgres",
     "write_redis_stream",
+    "write_sql",
 ]

@@ -76,6 +76,7 @@ class TestAppend(SinkContract):
 
 class TestUpsert(SinkContract):
     can_roll_back = False
+    crash_seeds = 10
 
     @pytest.fixture
     def sink(self, server, table):

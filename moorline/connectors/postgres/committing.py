@@ -213,7 +213,7 @@ class PostgresCommitter(SinkCommitter):
                 if markers.claim(self._connection, one):
                     for part in one.parts:
                         transaction.write(part)
-            for job, uid in {(s.job, s.uid) for s in staged if s.lineage.startswith("batch-")}:
+            for job, uid in {(s.job, s.uid) for s in staged if s.is_batch}:
                 markers.forget_batches(self._connection, job, uid)
 
     def _can_pass(self, error: Exception) -> bool:

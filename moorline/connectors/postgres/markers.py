@@ -1,12 +1,8 @@
-"""The table of markers: how far each slot has committed, written in the same transaction as the rows.
-
-    one row for each job, sink, lineage and slot (the number of a subtask)
+"""The table of markers in PostgreSQL (``connectors/slot_markers.py``): one row for each job, sink, lineage and slot.
 
     claim    the marker is moved to the checkpoint if it is behind it; if it is not, that was committed before
 
-A second session that commits the same waits for the first one's transaction, and then finds the marker moved. A marker
-that is behind what is known to have been committed was lost with the rows, or without them: the table was emptied, or
-the database has gone back to a backup. To write on would leave a gap or double rows, so it is an error.
+A second session that commits the same waits for the first one's transaction, and then finds the marker moved.
 """
 
 from __future__ import annotations
@@ -17,9 +13,9 @@ from typing import Literal
 from psycopg import sql
 
 from moorline.connectors.postgres.connection import Connection
-from moorline.connectors.postgres.staging import Known, Staged
 from moorline.connectors.postgres.table import quoted, read_shape
-from moorline.errors import InvalidArgument, StorageError
+from moorline.connectors.slot_markers import StagedSlot, markers_lost
+from moorline.errors import InvalidArgument
 
 _CREATE = """
 CREATE TABLE IF NOT EXISTS {markers} (
@@ -64,37 +60,23 @@ class Markers:
             advice = "A table of that name is there and was not made by Moorline. Give another name."
             raise InvalidArgument("marker_table", ".".join(self._parts), advice)
 
-    def claim(self, connection: Connection, staged: Staged) -> bool:
+    def claim(self, connection: Connection, staged: StagedSlot) -> bool:
         """Move the marker of a slot. False: it was moved before, and so the rows are there."""
-        own = Known(staged.job, staged.lineage, staged.slot, staged.checkpoint)
-        wanted = [own, *staged.known]
-        places = ([k.job for k in wanted], [k.lineage for k in wanted], [k.slot for k in wanted])
-        rows = connection.execute(self._sql(_REACHED), (*places, staged.uid)).fetchall()
+        wanted = [staged.place, *(known.place for known in staged.known)]
+        jobs, lineages, slots = zip(*wanted)
+        rows = connection.execute(self._sql(_REACHED), (list(jobs), list(lineages), list(slots), staged.uid)).fetchall()
         reached = {(job, lineage, slot): checkpoint for job, lineage, slot, checkpoint in rows}
-        if reached.get((own.job, own.lineage, own.slot), 0) >= own.checkpoint:
+        if reached.get(staged.place, 0) >= staged.checkpoint:
             return False
-        if self._on_missing == "fail":
-            for known in staged.known:
-                found = reached.get((known.job, known.lineage, known.slot))
-                if (found or 0) < known.checkpoint:
-                    raise self._lost(known, found, staged)
-        row = (own.job, staged.uid, own.lineage, own.slot, own.checkpoint)
+        behind = staged.first_behind(reached)
+        if behind is not None and self._on_missing == "fail":
+            raise markers_lost(self._where, ".".join(self._parts), staged, behind, reached.get(behind.place))
+        row = (staged.job, staged.uid, staged.lineage, staged.slot, staged.checkpoint)
         return connection.execute(self._sql(_MOVE), row).rowcount == 1
 
     def forget_batches(self, connection: Connection, job: str, uid: str) -> None:
         """Remove the markers of batches that were over long ago."""
         connection.execute(self._sql(_FORGET), (job, uid))
-
-    def _lost(self, known: Known, found: int | None, staged: Staged) -> StorageError:
-        table = ".".join(self._parts)
-        there = "has none" if found is None else f"says {found}"
-        cause = (
-            f"checkpoint {known.checkpoint} of job {known.job!r}, sink {staged.uid!r}, slot {known.slot} was committed "
-            f"and {table} {there}: it was emptied, or the database has gone back to a backup, and rows may be missing. "
-            f"Nothing was written. Bring them back, or start from a savepoint of that time, or begin anew; or, if the "
-            f"rows are right as they are, go on with on_missing_markers='ignore'"
-        )
-        return StorageError(self._where, f"commit checkpoint {staged.checkpoint} to", cause, can_pass=False)
 
     def _sql(self, statement: str) -> sql.Composed:
         return sql.SQL(statement).format(markers=self._name)

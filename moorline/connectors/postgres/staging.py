@@ -13,7 +13,6 @@ With a key, the last record of a key wins, and no key is staged twice.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,27 +22,12 @@ import msgspec
 from moorline.api.sinks import SinkContext, SinkWriter
 from moorline.connectors.postgres.rows import Kind, Part, RowEncoder, RowGroup, Target
 from moorline.connectors.row_changes import UNCHANGED, Change, Delete
+from moorline.connectors.slot_markers import SlotStages, StagedSlot
 
 
-class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A slot whose commits are known to have come so far."""
-
-    job: str
-    lineage: str
-    slot: int
-    checkpoint: int
-
-
-class Staged(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Staged(StagedSlot, frozen=True, forbid_unknown_fields=True):
     """What one subtask has staged for one checkpoint: a committable."""
 
-    job: str
-    uid: str
-    lineage: str
-    slot: int
-    checkpoint: int
-    #: What must have been committed before.
-    known: list[Known]
     parts: list[Part]
 
 
@@ -68,10 +52,8 @@ class PostgresWriter(SinkWriter):
     """The writer of one subtask. It talks to no server."""
 
     def __init__(self, target: Target, ctx: SinkContext) -> None:
-        self._target, self._ctx = target, ctx
-        # A batch has no checkpoints, and so no line of them: each of its tasks has a word of its own.
-        self._lineage = ctx.lineage or f"batch-{uuid.uuid4().hex}"
-        self._known = [msgspec.convert(known, Known) for known in ctx.restored]
+        self._target = target
+        self._stages = SlotStages(ctx)
         self._rows = RowEncoder(target)
         #: By the fields of the key.
         self._pending: dict[bytes, _Row] = {}
@@ -165,10 +147,7 @@ class PostgresWriter(SinkWriter):
         parts = self._parts()
         if not parts:
             return []
-        ctx = self._ctx
-        staged = Staged(ctx.job, ctx.uid, self._lineage, ctx.subtask, checkpoint, self._known, parts)
-        self._known = [Known(ctx.job, self._lineage, ctx.subtask, checkpoint)]
-        return [to_plain(staged)]
+        return [to_plain(Staged(*self._stages.stage(checkpoint), parts))]
 
     def _parts(self) -> list[Part]:
         shape = self._target.shape
@@ -195,4 +174,4 @@ class PostgresWriter(SinkWriter):
         return group.part("delete", self._target.shape)
 
     def snapshot(self) -> list[Any]:
-        return [to_plain(known) for known in self._known]
+        return self._stages.snapshot()

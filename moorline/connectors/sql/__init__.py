@@ -1,0 +1,1 @@
+"""Any database that SQLAlchemy knows, as a sink."""
