@@ -93,6 +93,8 @@ class KafkaServer(Server):
             "ssl.keystore.password": PASSWORD,
             "log.dirs": folder / "data",
             "auto.create.topics.enable": "false",
+            # Messages are as old as their timestamps say, and tests choose those.
+            "log.retention.ms": -1,
             "offsets.topic.replication.factor": 1,
             "offsets.topic.num.partitions": 2,
             "transaction.state.log.replication.factor": 1,

@@ -193,10 +193,10 @@ def test_an_end_amid_aborted_messages_is_reached(kafka_server):
         producer.produce(topic, f"aborted {n}")
     producer.flush(60)
     producer.abort_transaction(60)  # offsets 1 to 5, and the mark at 6
-    for end in range(1, 8):
+    for end in (1, 3, 6, 7):
         assert all_of(kafka_server, topic, end={(topic, 0): end}) == ["a"]
     kafka_server.produce(topic, ["b"])
-    for end in range(1, 8):
+    for end in (1, 3, 6, 7):
         assert all_of(kafka_server, topic, end={(topic, 0): end}) == ["a"]
     assert all_of(kafka_server, topic, end={(topic, 0): 8}) == ["a", "b"]
 
@@ -204,17 +204,17 @@ def test_an_end_amid_aborted_messages_is_reached(kafka_server):
 # --- what a snapshot may have in it -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("split, position", [("t/0", -1), ("t/0", "12"), ("t/0", [1]), ("t/0", [-1, 4]), ("t/0", None)])
-def test_positions_that_are_none_are_refused(kafka_server, split, position):
+@pytest.mark.parametrize("position", [-1, 2**63, "12", [1], [-1, 4], [2**70, 2**71], None, {}])
+def test_positions_that_are_none_are_refused(kafka_server, position):
     reader = mo.read_kafka(kafka_server.brokers, "t").open(mo.SourceContext("in", 0, 1, 1))
     try:
         with pytest.raises(SnapshotCorrupt, match="not a position"):
-            reader.add_splits({split: position})
+            reader.add_splits({"t/0": position})
     finally:
         reader.close()
 
 
-@pytest.mark.parametrize("split", ["t", "t/", "/0", "t/x", "t/-1", 7, "t/²"])
+@pytest.mark.parametrize("split", ["t", "t/", "/0", "t/x", "t/-1", "t/4294967296", 7, "t/²"])
 def test_splits_that_are_none_are_refused(kafka_server, split):
     reader = mo.read_kafka(kafka_server.brokers, "t").open(mo.SourceContext("in", 0, 1, 1))
     try:

@@ -117,7 +117,7 @@ def split_of(partition: Partition) -> str:
 def partition_of(split: Any) -> Partition:
     """The partition of a split."""
     topic, _, number = str(split).rpartition("/")
-    if not topic or not (number.isascii() and number.isdigit()):
+    if not topic or not (number.isascii() and number.isdigit()) or int(number) >= 2**31:
         raise SnapshotCorrupt("the manifest", f"{split!r:.80} is not a partition of a topic")
     return topic, int(number)
 

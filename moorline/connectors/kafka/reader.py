@@ -35,6 +35,8 @@ from moorline.errors import OffsetsLost, SnapshotCorrupt
 _MOST_MESSAGES, _FIRST_MESSAGES, _BULK_BYTES = 8192, 512, 8 << 20
 #: How long the question for the offsets of a partition may take, if those that are wanted are gone.
 _ANSWER_SECONDS = 5.0
+#: Offsets are smaller.
+_NO_OFFSET = 2**63
 _GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 
 #: What messages are counted as that were gone before they were read.
@@ -100,7 +102,7 @@ class KafkaReader(SourceReader[Any]):
     ) -> None:
         self._cluster, self._ctx, self._on_lost_offsets = cluster, ctx, on_lost_offsets
         self._decoder, self._broken = decoder, broken
-        self._watch = BrokerWatch(cluster, lambda: self._admin, Outage(patience, ctx.outage))
+        self._watch = BrokerWatch(cluster, lambda: self._admin, Outage(patience, ctx.outage), patience)
         warn = partial(ctx.notice, "group_offsets")
         self._group = None if group is None else GroupOffsets(group, lambda: self._admin, warn)
         #: While a server is away that messages cannot be decoded without.
@@ -121,9 +123,9 @@ class KafkaReader(SourceReader[Any]):
         added = []
         for split, position in splits.items():
             match position:
-                case int(next) if next >= 0:
+                case int(next) if 0 <= next < _NO_OFFSET:
                     end = None
-                case [int(next), int(end)] if next >= 0:
+                case [int(next), int(end)] if 0 <= next < _NO_OFFSET:
                     pass
                 case _:
                     raise SnapshotCorrupt("the manifest", f"{position!r:.80} is not a position in a partition")
@@ -250,8 +252,7 @@ class KafkaReader(SourceReader[Any]):
             if self._on_lost_offsets == "fail":
                 raise lost
             reading.next = first if self._on_lost_offsets == "earliest" else end
-            gone = max(0, (first if self._on_lost_offsets == "earliest" else end) - wanted)
-            self._ctx.counters[LOST] = self._ctx.counters.get(LOST, 0) + gone
+            self._ctx.counters[LOST] = self._ctx.counters.get(LOST, 0) + max(0, reading.next - wanted)
             self._ctx.notice(LOST, f"{lost} It goes on with offset {reading.next}.")
         reading.fetched, reading.served = [], 0
         self._consumer.incremental_unassign([TopicPartition(*reading.place)])
@@ -271,7 +272,7 @@ class KafkaReader(SourceReader[Any]):
 
     @cached_property
     def _admin(self) -> AdminClient:
-        """A client for questions beside the reading. Most readers never need one."""
+        """A client for questions beside the reading, made when there is one to ask."""
         return AdminClient(self._cluster.settings({}))
 
 

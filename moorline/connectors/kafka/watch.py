@@ -24,6 +24,7 @@ from moorline.connectors.kafka.client import BrokerErrors, KafkaCluster, is_last
 from moorline.connectors.kafka.places import Partition
 from moorline.connectors.retry import Outage
 
+#: How long an answer may take, unless patience is shorter.
 _ANSWER_SECONDS = 3.0
 #: A consumer from which nothing comes for so long, not even that there is nothing, may be cut off.
 SILENT_SECONDS = 10.0
@@ -41,8 +42,11 @@ _OF_GROUPS = frozenset(
 class BrokerWatch:
     """The watch of one reader: give :meth:`report` to its consumer as ``error_cb``."""
 
-    def __init__(self, cluster: KafkaCluster, admin: Callable[[], AdminClient], outage: Outage) -> None:
+    def __init__(
+        self, cluster: KafkaCluster, admin: Callable[[], AdminClient], outage: Outage, patience: float
+    ) -> None:
         self._cluster, self._admin, self._outage = cluster, admin, outage
+        self._seconds = min(_ANSWER_SECONDS, max(patience, 0.5))
         self._errors = BrokerErrors()
         self._asked: list[Future[Any]] = []
         #: The reason for the question under way.
@@ -79,8 +83,8 @@ class BrokerWatch:
         places = {TopicPartition(*partition): OffsetSpec.latest() for partition in partitions}
         admin = self._admin()
         self._asked = [
-            *admin.describe_topics(topics, request_timeout=_ANSWER_SECONDS).values(),
-            *admin.list_offsets(places, request_timeout=_ANSWER_SECONDS).values(),
+            *admin.describe_topics(topics, request_timeout=self._seconds).values(),
+            *admin.list_offsets(places, request_timeout=self._seconds).values(),
         ]
 
     def _take_answers(self) -> None:
