@@ -118,6 +118,8 @@ class KafkaServer(Server):
         self._java("kafka.tools.StorageTool", "format", "--standalone", "-t", _cluster_id(), "-c", str(properties))
         command = ["java", *_JVM, "-cp", self._jars, "kafka.Kafka", str(properties)]
         self._admin: AdminClient | None = None
+        #: Made once: a new one takes half a second until the broker has given it an id.
+        self._producer: Producer | None = None
         super().__init__(command, port, folder, self._answers)
 
     def kill(self) -> None:
@@ -149,6 +151,7 @@ class KafkaServer(Server):
     def recreate_topic(self, topic: str, partitions: int) -> None:
         """Delete a topic, and create one of the same name as soon as the broker lets us."""
         self.delete_topic(topic)
+        self._producer = None  # it counts its messages, and the new topic knows of none
 
         def is_created() -> bool:
             try:
@@ -180,16 +183,14 @@ class KafkaServer(Server):
         headers: Sequence[tuple[str, bytes | None]] = (),
     ) -> None:
         """Write to one partition, and return when all is there."""
-        self.produce_with({}, topic, values, partition, key=key, timestamp=timestamp, headers=list(headers))
-
-    def produce_with(
-        self, options: Mapping[str, Any], topic: str, values: Iterable[bytes | str | None], partition: int, **more: Any
-    ) -> None:
-        producer = self.producer(**options)
+        if self._producer is None:
+            self._producer = self.producer()
         for value in values:
-            producer.produce(topic, value, partition=partition, **more)
-            producer.poll(0)
-        assert producer.flush(60) == 0, "the broker did not take what was produced"
+            self._producer.produce(
+                topic, value, partition=partition, key=key, timestamp=timestamp, headers=list(headers)
+            )
+            self._producer.poll(0)
+        assert self._producer.flush(60) == 0, "the broker did not take what was produced"
 
     def producer(self, **options: Any) -> Producer:
         """A producer; options with ``_`` for ``.``, as in ``transactional_id="a"``."""
