@@ -1,4 +1,9 @@
-"""A reader of a source that is driven by hand: with its enumerator, and with what it notices, counts and reports."""
+"""Readers that are driven by hand, of sources that fetch on a thread of their own.
+
+:class:`Reading` is one reader with its enumerator, and with what it notices, counts and reports. :class:`Waiting` is a
+source for the contract suite, which crashes readers after a few calls: those of this one wait a moment for records, or
+they would be gone before the first came.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from moorline.api.sources import EnumeratorContext, Source, SourceContext, SourceReader
+from moorline.api.sources import EnumeratorContext, Source, SourceContext, SourceReader, SplitEnumerator
 
 
 class Reading:
@@ -78,3 +83,43 @@ def reading(source: Source[Any], snapshot: Any = (None, None)) -> Iterator[Readi
         yield running
     finally:
         running.close()
+
+
+class Waiting(Source[Any]):
+    """A source whose readers wait a moment for the records that are on their way."""
+
+    enumerates = True
+
+    def __init__(self, source: Source[Any]) -> None:
+        self._source, self.is_bounded = source, source.is_bounded
+
+    def open(self, ctx: SourceContext) -> SourceReader[Any]:
+        return _WaitingReader(self._source.open(ctx))
+
+    def open_enumerator(self, ctx: EnumeratorContext) -> SplitEnumerator:
+        return self._source.open_enumerator(ctx)
+
+
+class _WaitingReader(SourceReader[Any]):
+    def __init__(self, reader: SourceReader[Any]) -> None:
+        self._reader = reader
+        self._is_at_end = False
+        self.add_splits, self.no_more_splits = self._added, reader.no_more_splits  # type: ignore[method-assign]
+        self.splits, self.positions, self.close = reader.splits, reader.positions, reader.close  # type: ignore[method-assign]
+
+    def _added(self, splits: Any) -> None:
+        self._is_at_end = False
+        self._reader.add_splits(splits)
+
+    def read(self, limit: int) -> list[Any] | None:
+        give_up = time.monotonic() + 0.2
+        while not (records := self._reader.read(limit)) and self._reader.splits() and not self._is_at_end:
+            if time.monotonic() > give_up:
+                self._is_at_end = True
+            time.sleep(0.001)
+        self.split, self.timestamps, self.side_outputs = (
+            self._reader.split,
+            self._reader.timestamps,
+            self._reader.side_outputs,
+        )
+        return records

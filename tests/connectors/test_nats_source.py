@@ -8,7 +8,7 @@ import threading
 from datetime import UTC, datetime
 
 import pytest
-from hand_driven import reading
+from hand_driven import Waiting, reading
 from nats_server import PASSWORD, USER
 from real_servers import free_port
 from waiting import eventually
@@ -46,7 +46,7 @@ class TestEndless(SourceContract):
     def source(self, server):
         name = server.new_stream()
         server.publish(name, range(120))
-        return mo.read_nats(server.url, name)
+        return Waiting(mo.read_nats(server.url, name))
 
     @pytest.fixture
     def expected(self):
@@ -60,7 +60,7 @@ class TestBoundedBySubjects(SourceContract):
         for first in range(0, 120, 10):
             server.publish(name, range(first, first + 10), part=f"p{first // 10 % 4}")
         server.publish(name, range(500, 510), part="others")
-        return mo.read_nats(server.url, name, subjects=[f"{name}.p{n}" for n in range(4)], end="latest")
+        return Waiting(mo.read_nats(server.url, name, subjects=[f"{name}.p{n}" for n in range(4)], end="latest"))
 
     @pytest.fixture
     def expected(self):

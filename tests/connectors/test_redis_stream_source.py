@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import redis
-from hand_driven import reading
+from hand_driven import Waiting, reading
 from redis_streams import entries, fill, new_name, numbers
 from services import PASSWORD, free_port, redis_cluster, redis_server  # noqa: F401
 from waiting import eventually
@@ -46,7 +46,7 @@ class TestEndless(SourceContract):
         names = [new_name() for _ in range(5)]
         for n, name in enumerate(names):
             fill(client, name, n * 25, n * 25 + 25)
-        return mo.read_redis_stream(server.url, names)
+        return Waiting(mo.read_redis_stream(server.url, names))
 
     @pytest.fixture
     def expected(self):
@@ -59,7 +59,7 @@ class TestBounded(SourceContract):
         prefix = new_name()
         for n in range(4):
             fill(client, f"{prefix}:{n}", n * 30, n * 30 + 30)
-        return mo.read_redis_stream(server.url, pattern=f"{prefix}:*", end="latest")
+        return Waiting(mo.read_redis_stream(server.url, pattern=f"{prefix}:*", end="latest"))
 
     @pytest.fixture
     def expected(self):
