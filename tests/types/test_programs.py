@@ -13,6 +13,8 @@ import moorline as mo
 from moorline.api.options import StateOptions, StepOptions
 from moorline.api.state.descriptors import STATE_OPTIONS
 from moorline.connectors.kafka.read import KafkaOptions
+from moorline.connectors.nats.read import NatsOptions
+from moorline.connectors.redis.read import StreamOptions
 from moorline.model.options import STEP_OPTIONS
 from moorline.spark.run import start
 from moorline.spark.start_options import StartOptions
@@ -54,6 +56,10 @@ def test_the_options_that_checkers_know_are_those_that_are_taken():
     assert list(StartOptions.__annotations__) == list(inspect.signature(start).parameters)[2:]
     taken = {*inspect.signature(mo.read_kafka).parameters} - {"brokers", "topics", "format", "as_records"}
     assert set(KafkaOptions.__annotations__) == taken
+    taken = {*inspect.signature(mo.read_redis_stream).parameters} - {"url", "streams", "format", "as_records"}
+    assert set(StreamOptions.__annotations__) == taken
+    taken = {*inspect.signature(mo.read_nats).parameters} - {"servers", "stream", "format", "as_records"}
+    assert set(NatsOptions.__annotations__) == taken
 
 
 def test_public_classes_can_be_given_types_at_run_time():

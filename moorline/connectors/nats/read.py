@@ -27,7 +27,7 @@ _No = Literal[False]
 _Yes = Literal[True]
 
 
-class _Options(TypedDict, total=False):
+class NatsOptions(TypedDict, total=False):
     """The options that have nothing to do with the type of records, for the signatures below."""
 
     subjects: str | Sequence[str] | None
@@ -42,19 +42,35 @@ class _Options(TypedDict, total=False):
 
 @overload
 def read_nats(
-    servers: Servers, stream: str, *, format: FormatName = ..., as_records: _No = ..., **more: Unpack[_Options]
+    servers: Servers, stream: str, *, format: Literal["json"] = ..., as_records: _No = ..., **more: Unpack[NatsOptions]
 ) -> Source[Any]: ...
 @overload
 def read_nats(
-    servers: Servers, stream: str, *, format: FormatName = ..., as_records: _Yes, **more: Unpack[_Options]
+    servers: Servers, stream: str, *, format: Literal["json"] = ..., as_records: _Yes, **more: Unpack[NatsOptions]
 ) -> Source[NatsMessage[Any]]: ...
 @overload
 def read_nats(
-    servers: Servers, stream: str, *, format: Decoding[T], as_records: _No = ..., **more: Unpack[_Options]
+    servers: Servers, stream: str, *, format: Literal["text"], as_records: _No = ..., **more: Unpack[NatsOptions]
+) -> Source[str]: ...
+@overload
+def read_nats(
+    servers: Servers, stream: str, *, format: Literal["text"], as_records: _Yes, **more: Unpack[NatsOptions]
+) -> Source[NatsMessage[str]]: ...
+@overload
+def read_nats(
+    servers: Servers, stream: str, *, format: Literal["bytes"], as_records: _No = ..., **more: Unpack[NatsOptions]
+) -> Source[bytes]: ...
+@overload
+def read_nats(
+    servers: Servers, stream: str, *, format: Literal["bytes"], as_records: _Yes, **more: Unpack[NatsOptions]
+) -> Source[NatsMessage[bytes]]: ...
+@overload
+def read_nats(
+    servers: Servers, stream: str, *, format: Decoding[T], as_records: _No = ..., **more: Unpack[NatsOptions]
 ) -> Source[T]: ...
 @overload
 def read_nats(
-    servers: Servers, stream: str, *, format: Decoding[T], as_records: _Yes, **more: Unpack[_Options]
+    servers: Servers, stream: str, *, format: Decoding[T], as_records: _Yes, **more: Unpack[NatsOptions]
 ) -> Source[NatsMessage[T]]: ...
 @checks_options()
 def read_nats(

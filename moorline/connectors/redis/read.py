@@ -26,7 +26,7 @@ _No = Literal[False]
 _Yes = Literal[True]
 
 
-class _Options(TypedDict, total=False):
+class StreamOptions(TypedDict, total=False):
     """The options that have nothing to do with the type of records, for the signatures below."""
 
     pattern: str | None
@@ -43,27 +43,58 @@ class _Options(TypedDict, total=False):
 
 @overload
 def read_redis_stream(
-    url: str, streams: Streams = ..., *, format: None = ..., as_records: _No = ..., **more: Unpack[_Options]
+    url: str, streams: Streams = ..., *, format: None = ..., as_records: _No = ..., **more: Unpack[StreamOptions]
 ) -> Source[dict[str, str]]: ...
 @overload
 def read_redis_stream(
-    url: str, streams: Streams = ..., *, format: None = ..., as_records: _Yes, **more: Unpack[_Options]
+    url: str, streams: Streams = ..., *, format: None = ..., as_records: _Yes, **more: Unpack[StreamOptions]
 ) -> Source[RedisEntry[dict[str, str]]]: ...
 @overload
 def read_redis_stream(
-    url: str, streams: Streams = ..., *, format: FormatName, as_records: _No = ..., **more: Unpack[_Options]
+    url: str,
+    streams: Streams = ...,
+    *,
+    format: Literal["json"],
+    as_records: _No = ...,
+    **more: Unpack[StreamOptions],
 ) -> Source[Any]: ...
 @overload
 def read_redis_stream(
-    url: str, streams: Streams = ..., *, format: FormatName, as_records: _Yes, **more: Unpack[_Options]
+    url: str, streams: Streams = ..., *, format: Literal["json"], as_records: _Yes, **more: Unpack[StreamOptions]
 ) -> Source[RedisEntry[Any]]: ...
 @overload
 def read_redis_stream(
-    url: str, streams: Streams = ..., *, format: Decoding[T], as_records: _No = ..., **more: Unpack[_Options]
+    url: str,
+    streams: Streams = ...,
+    *,
+    format: Literal["text"],
+    as_records: _No = ...,
+    **more: Unpack[StreamOptions],
+) -> Source[str]: ...
+@overload
+def read_redis_stream(
+    url: str, streams: Streams = ..., *, format: Literal["text"], as_records: _Yes, **more: Unpack[StreamOptions]
+) -> Source[RedisEntry[str]]: ...
+@overload
+def read_redis_stream(
+    url: str,
+    streams: Streams = ...,
+    *,
+    format: Literal["bytes"],
+    as_records: _No = ...,
+    **more: Unpack[StreamOptions],
+) -> Source[bytes]: ...
+@overload
+def read_redis_stream(
+    url: str, streams: Streams = ..., *, format: Literal["bytes"], as_records: _Yes, **more: Unpack[StreamOptions]
+) -> Source[RedisEntry[bytes]]: ...
+@overload
+def read_redis_stream(
+    url: str, streams: Streams = ..., *, format: Decoding[T], as_records: _No = ..., **more: Unpack[StreamOptions]
 ) -> Source[T]: ...
 @overload
 def read_redis_stream(
-    url: str, streams: Streams = ..., *, format: Decoding[T], as_records: _Yes, **more: Unpack[_Options]
+    url: str, streams: Streams = ..., *, format: Decoding[T], as_records: _Yes, **more: Unpack[StreamOptions]
 ) -> Source[RedisEntry[T]]: ...
 @checks_options()
 def read_redis_stream(
