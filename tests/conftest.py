@@ -30,6 +30,7 @@ settings.load_profile("moorline")
 #: Fixtures that start a server for all tests that one worker runs.
 SERVERS = (
     "postgres_server",
+    "mariadb_server",
     "redis_server",
     "redis_cluster",
     "kafka_server",

@@ -1,4 +1,4 @@
-"""PostgreSQL and Redis for tests: started from Debian's packages, in folders and on ports of their own.
+"""PostgreSQL, MariaDB and Redis for tests: started from Debian's packages, in folders and on ports of their own.
 
 Only processes that were started here are ever stopped. A missing package is installed where that is possible (as
 root); else the tests fail and say what to install: skipped tests look like good ones.
@@ -23,6 +23,7 @@ from typing import Any
 import psycopg
 import pytest
 import redis
+import sqlalchemy as sa
 from real_servers import Server, free_port, install
 
 PASSWORD = "s3cret-word"
@@ -72,6 +73,19 @@ class PostgresServer(Server):
             time.sleep(0.01)
 
 
+class MariaDbServer(Server):
+    def __init__(self, folder: Path) -> None:
+        user = _unprivileged(folder)
+        data, port = folder / "data", free_port()
+        make = ["mariadb-install-db", "--no-defaults", f"--datadir={data}", "--auth-root-authentication-method=normal"]
+        subprocess.run([*user, *make, "--skip-test-db"], check=True, capture_output=True, cwd="/")
+        options = [f"--datadir={data}", f"--port={port}", "--bind-address=127.0.0.1", f"--socket={folder}/socket"]
+        small = ["--innodb-buffer-pool-size=16M", "--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=0"]
+        command = [_mariadb(), "--no-defaults", *options, *small, "--skip-name-resolve"]
+        self.url = f"mysql+pymysql://root@127.0.0.1:{port}/mysql"
+        super().__init__(command, port, folder, lambda: sa.create_engine(self.url).connect().close(), user)
+
+
 class RedisServer(Server):
     def __init__(self, binary: str, folder: Path, *more: str) -> None:
         port = free_port(below=55_536)
@@ -88,6 +102,15 @@ def postgres_server() -> Iterator[PostgresServer]:
         server = PostgresServer(found[-1].parent, Path(folder))
         yield server
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[MariaDbServer]:
+    _mariadb()
+    with tempfile.TemporaryDirectory(prefix="moorline-mariadb-", ignore_cleanup_errors=True) as folder:
+        server = MariaDbServer(Path(folder))
+        yield server
+        server.stop(signal.SIGTERM)
 
 
 @pytest.fixture(scope="session")
@@ -172,6 +195,12 @@ def _is_zombie(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
         return True
+
+
+def _mariadb() -> str:
+    # Debian has it where only root looks.
+    find = lambda: shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin")  # noqa: E731
+    return find() or install("mariadb-server-core", find) or ""
 
 
 def _postgres() -> list[Path]:

@@ -1,4 +1,4 @@
-"""Any database of SQLAlchemy as a sink: on SQLite and on a real PostgreSQL server."""
+"""Any database of SQLAlchemy as a sink: on SQLite, and on real servers of PostgreSQL and MariaDB."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from uuid import UUID
 import numpy as np
 import pytest
 import sqlalchemy as sa
-from services import PASSWORD, free_port, postgres_server  # noqa: F401
+from services import PASSWORD, free_port, mariadb_server, postgres_server  # noqa: F401
 from sqlalchemy.dialects import mysql
 from waiting import eventually
 
@@ -63,7 +63,14 @@ def postgres(postgres_server):  # noqa: F811
     place.engine.dispose()
 
 
-@pytest.fixture(params=["sqlite", "postgres", "other"])
+@pytest.fixture
+def mariadb(mariadb_server):  # noqa: F811
+    place = Place(mariadb_server.url)
+    yield place
+    place.engine.dispose()
+
+
+@pytest.fixture(params=["sqlite", "postgres", "mariadb", "other"])
 def place(request, monkeypatch):
     if request.param == "other":
         # As if it were a database that has no word for it.
@@ -126,6 +133,12 @@ class TestPostgres(SqlContract):
         return postgres
 
 
+class TestMariaDb(SqlContract):
+    @pytest.fixture
+    def place(self, mariadb):
+        return mariadb
+
+
 class TestRows:
     def test_the_last_record_of_a_key_wins(self, place):
         sink = place.sink()
@@ -170,11 +183,13 @@ class TestRows:
         written(place.sink(), Plain(1, "a"), {"number": np.int64(2), "text": "b"})
         assert place.rows() == [(1, "a"), (2, "b")]
 
-    def test_keys_that_only_the_database_takes_for_equal_are_taken_in_order(self, sqlite):
-        sqlite.run(f"CREATE TABLE {sqlite.name}_c (word TEXT COLLATE NOCASE PRIMARY KEY, n INTEGER)")
-        sink = mo.write_sql(sqlite.url, f"{sqlite.name}_c", key="word", marker_table=None)
+    @pytest.mark.parametrize("kind, collation", [("sqlite", "NOCASE"), ("mariadb", "utf8mb4_general_ci")])
+    def test_keys_that_only_the_database_takes_for_equal_are_taken_in_order(self, request, kind, collation):
+        place = request.getfixturevalue(kind)
+        place.run(f"CREATE TABLE {place.name}_c (word VARCHAR(9) COLLATE {collation} PRIMARY KEY, n INTEGER)")
+        sink = mo.write_sql(place.url, f"{place.name}_c", key="word", marker_table=None)
         written(sink, {"word": "a", "n": 1}, {"word": "A", "n": 2}, {"word": "b", "n": 3}, mo.Delete({"word": "B"}))
-        assert sqlite.run(f"SELECT n FROM {sqlite.name}_c") == [(2,)]
+        assert place.run(f"SELECT n FROM {place.name}_c") == [(2,)]
 
     def test_values_come_back_as_they_went_in(self, postgres):
         columns = {
@@ -282,7 +297,7 @@ class TestMarkers:
         sink.commit(staged(sink, [{"number": 3}], lineage=""))
         assert sqlite.run(f"SELECT count(*) FROM {sqlite.name}_m") == [(2,)]
 
-    @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+    @pytest.mark.parametrize("kind", ["sqlite", "postgres", "mariadb"])
     def test_commits_at_the_same_moment_come_to_an_end_and_count_once(self, request, kind):
         place = request.getfixturevalue(kind)
         place.run(f"CREATE TABLE {place.name}_log (n INTEGER PRIMARY KEY, times INTEGER)")

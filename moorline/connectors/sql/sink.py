@@ -178,6 +178,7 @@ class _SqlCommitter(SinkCommitter):
         self._connection: sa.Connection | None = None
         #: As it was when the connection was made.
         self._table: sa.Table | None = None
+        self._is_native = False
         self._is_closed = False
         self._in_use = threading.Lock()
 
@@ -206,6 +207,7 @@ class _SqlCommitter(SinkCommitter):
         target, markers = self._target, self._target.markers
         if self._table is None:
             self._table = reflect(connection, target.name, target.schema, target.where)
+            self._is_native = statements.is_native(connection, self._table, target.key)
         for one in staged:
             if markers is not None and not _claim(connection, target, markers, one):
                 continue
@@ -223,7 +225,7 @@ class _SqlCommitter(SinkCommitter):
         if step.kind == "delete":
             statements.delete(connection, table, self._target.key, rows)
         else:
-            statements.put(connection, table, self._target.key, rows)
+            statements.put(connection, table, self._target.key, rows, self._is_native)
 
     def _can_pass(self, error: Exception) -> bool:
         return is_transient(error) and not self._is_closed

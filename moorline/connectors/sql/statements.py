@@ -1,8 +1,11 @@
 """Statements that put rows by their key, in the words of each database.
 
-postgresql, sqlite    INSERT … ON CONFLICT (key) DO UPDATE
-mysql, mariadb        INSERT … ON DUPLICATE KEY UPDATE
-others                UPDATE … WHERE key; and INSERT if there was no such row
+    postgresql, sqlite    INSERT … ON CONFLICT (key) DO UPDATE
+    mysql, mariadb        INSERT … ON DUPLICATE KEY UPDATE
+    others                UPDATE … WHERE key; and INSERT if there was no such row
+
+MySQL's words do not name the key: with a second unique index they would change a row that has another key and is equal
+by that index. Such a table is written as by the others.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
+
+from moorline.connectors.sql.table import unique_keys
 
 Rows = list[dict[str, Any]]
 
@@ -42,11 +47,18 @@ UPSERTS: dict[str, Callable[[sa.Table, Sequence[str], Sequence[str]], sa.Executa
 }
 
 
-def put(connection: sa.Connection, table: sa.Table, key: Sequence[str], rows: Rows) -> None:
+def is_native(connection: sa.Connection, table: sa.Table, key: Sequence[str]) -> bool:
+    """Has the database words for it, which mean this key?"""
+    name = connection.dialect.name
+    is_named = name not in ("mysql", "mariadb") or unique_keys(connection, table) == [frozenset(key)]
+    return name in UPSERTS and is_named
+
+
+def put(connection: sa.Connection, table: sa.Table, key: Sequence[str], rows: Rows, native: bool) -> None:
     """Write rows that all have the same columns: each replaces the one with its key, or is new."""
     others = [name for name in rows[0] if name not in key]
-    upsert = UPSERTS.get(connection.dialect.name)
-    if upsert is not None:
+    if native:
+        upsert = UPSERTS[connection.dialect.name]
         connection.execute(upsert(table, key, others), rows)
         return
     for row in rows:

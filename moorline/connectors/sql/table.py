@@ -182,8 +182,8 @@ def _counts_by_itself(column: sa.Column[Any], is_number: bool) -> bool:
     return is_number and column.table.primary_key.columns.keys() == [column.name]
 
 
-def check_unique(connection: sa.Connection, table: sa.Table, key: Sequence[str], where: str) -> None:
-    """Refuse a key by which there may be several rows."""
+def unique_keys(connection: sa.Connection, table: sa.Table) -> list[frozenset[str]]:
+    """The sets of columns that tell rows apart, that of the primary key first."""
     inspector = sa.inspect(connection)
     name, schema = table.name, table.schema
     unique = [inspector.get_pk_constraint(name, schema=schema).get("constrained_columns") or []]
@@ -191,6 +191,12 @@ def check_unique(connection: sa.Connection, table: sa.Table, key: Sequence[str],
     for index in inspector.get_indexes(name, schema=schema):
         if index["unique"] and not index.get("dialect_options", {}).get("postgresql_where"):
             unique.append([column for column in index["column_names"] if column is not None])
-    if set(key) not in [set(columns) for columns in unique if columns]:
-        known = " or ".join(", ".join(columns) for columns in unique if columns) or "nothing"
+    return list(dict.fromkeys(frozenset(columns) for columns in unique if columns))
+
+
+def check_unique(connection: sa.Connection, table: sa.Table, key: Sequence[str], where: str) -> None:
+    """Refuse a key by which there may be several rows."""
+    unique = unique_keys(connection, table)
+    if frozenset(key) not in unique:
+        known = " or ".join(", ".join(sorted(columns)) for columns in unique) or "nothing"
         raise InvalidArgument("key", list(key), f"{where} has no unique index on it; rows are unique by {known}.")
