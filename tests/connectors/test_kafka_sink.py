@@ -223,6 +223,39 @@ def test_a_zombie_in_the_middle_of_its_transaction_cannot_end_it(kafka_server):
     assert numbers(kafka_server, topic) == [1, 2, 3]
 
 
+def test_a_marker_behind_the_open_transaction_of_another_slot_is_waited_for(kafka_server):
+    """A reader of committed messages is not shown what lies behind it, and would take the commit for not made."""
+    topic = kafka_server.new_topic()
+    markers = kafka_server.new_topic(1, exact=f"markers-{topic}")
+    sink = sink_for(kafka_server, topic)
+    sink.check()
+    commit(sink, staged(sink, 1, [1]))
+    other = kafka_server.producer(transactional_id=f"other-{topic}")
+    other.init_transactions(20)
+    other.begin_transaction()
+    other.produce(markers, "7", b"the marker of another slot", partition=0)
+    other.flush(20)
+    promised = staged(sink, 2, [2])
+    committer = sink.open_subtask_committer(context())
+    taking_over = threading.Thread(target=committer.commit, args=(promised,))
+    taking_over.start()
+    taking_over.join(1)
+    assert taking_over.is_alive(), "whether checkpoint 1 was committed cannot be told yet"
+    other.commit_transaction(20)
+    taking_over.join(20)
+    other.begin_transaction()
+    other.produce(markers, "8", b"the marker of another slot", partition=0)
+    other.flush(20)
+    committer.commit(staged(sink, 3, [3]))  # its owner need not look
+    again = threading.Thread(target=commit, args=(sink, staged(sink, 3, [3])), kwargs={"attempt": 2})
+    again.start()
+    again.join(1)
+    other.abort_transaction(20)
+    again.join(20)
+    committer.close()
+    assert numbers(kafka_server, topic) == [1, 2, 3]
+
+
 def test_commits_of_an_old_attempt_are_taken_over_by_another_slot_after_a_rescale(kafka_server):
     topic = kafka_server.new_topic()
     sink = sink_for(kafka_server, topic)

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import time
 import zlib
+from functools import cached_property
+from typing import Any
 
 import msgspec
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from moorline.connectors.kafka.client import KafkaCluster, kafka_error
 from moorline.errors import StorageError
@@ -47,12 +49,17 @@ class Markers:
         self._cluster, self.topic = cluster, topic
         self._partitions = 0
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A sink travels to workers, its clients do not."""
+        return Markers, (self._cluster, self.topic)
+
     def create(self, seconds: float) -> None:
         """Make the topic, if there is none."""
         if self.topic in self._cluster.metadata(seconds).topics:
             return
-        admin = AdminClient(self._cluster.settings({}))
-        made = admin.create_topics([NewTopic(self.topic, PARTITIONS, -1, config=SETTINGS)], operation_timeout=seconds)
+        made = self._admin.create_topics(
+            [NewTopic(self.topic, PARTITIONS, -1, config=SETTINGS)], operation_timeout=seconds
+        )
         try:
             made[self.topic].result(seconds)
         except KafkaException as error:
@@ -76,7 +83,8 @@ class Markers:
         Call it when no transaction of the slot can be open any more. Those of other slots are waited for.
         """
         own = {"group.id": "moorline-markers", "enable.auto.commit": False, "isolation.level": "read_committed"}
-        also = {"enable.partition.eof": True, "topic.metadata.refresh.interval.ms": 2_000}
+        # The end is told by an answer without messages, which a broker holds back for half a second unless asked.
+        also = {"enable.partition.eof": True, "topic.metadata.refresh.interval.ms": 2_000, "fetch.wait.max.ms": 10}
         consumer = Consumer(self._cluster.settings({**own, **also}))
         try:
             return self._read(consumer, marker)
@@ -84,10 +92,10 @@ class Markers:
             consumer.close()
 
     def _read(self, consumer: Consumer, marker: Marker) -> int:
-        place = TopicPartition(self.topic, self.partition(marker), 0)
-        place.offset, end = consumer.get_watermark_offsets(place, timeout=READ_SECONDS)
+        place = TopicPartition(self.topic, self.partition(marker), OFFSET_BEGINNING)
+        end = self._end(place)
         consumer.assign([place])
-        key, checkpoint, position = marker.key(), 0, place.offset
+        key, checkpoint, position = marker.key(), 0, 0
         deadline = time.monotonic() + READ_SECONDS
         while position < end:
             for message in consumer.consume(1000, 0.1):
@@ -105,6 +113,19 @@ class Markers:
                 cause = f"a transaction that does not end keeps markers in {self.topic!r} from being read"
                 raise StorageError(self._cluster.address, "commit to", cause, can_pass=True)
         return checkpoint
+
+    def _end(self, place: TopicPartition) -> int:
+        """Behind the last message of a partition, whatever becomes of its transaction.
+
+        A reader of committed messages is told of an end before the first open transaction, of whichever slot: a marker
+        behind it was committed and would not be seen.
+        """
+        (answer,) = self._admin.list_offsets({place: OffsetSpec.latest()}, request_timeout=READ_SECONDS).values()
+        return int(answer.result().offset)
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        return AdminClient(self._cluster.settings({}))
 
     def _value(self, value: bytes | None) -> int:
         try:

@@ -18,7 +18,7 @@ from itertools import groupby
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from moorline.api.sources import Positions, SourceContext, SourceReader
 from moorline.connectors.broken import BrokenRecords
@@ -27,6 +27,7 @@ from moorline.connectors.kafka.decoding import MessageDecoder, Undecoded
 from moorline.connectors.kafka.enumerator import partition_of
 from moorline.connectors.kafka.group import GroupOffsets
 from moorline.connectors.kafka.places import Partition
+from moorline.connectors.kafka.topics import LEVELS
 from moorline.connectors.kafka.watch import BrokerWatch
 from moorline.connectors.retry import Outage
 from moorline.errors import OffsetsLost, SnapshotCorrupt
@@ -101,7 +102,7 @@ class KafkaReader(SourceReader[Any]):
         patience: float,
     ) -> None:
         self._cluster, self._ctx, self._on_lost_offsets = cluster, ctx, on_lost_offsets
-        self._decoder, self._broken = decoder, broken
+        self._decoder, self._broken, self._isolation = decoder, broken, isolation
         self._watch = BrokerWatch(cluster, lambda: self._admin, Outage(patience, ctx.outage), patience)
         warn = partial(ctx.notice, "group_offsets")
         self._group = None if group is None else GroupOffsets(group, lambda: self._admin, warn)
@@ -243,7 +244,7 @@ class KafkaReader(SourceReader[Any]):
         """The offset that is wanted is not there: raise, or go on with what is."""
         wanted = reading.next
         try:
-            first, end = self._consumer.get_watermark_offsets(TopicPartition(*reading.place), timeout=_ANSWER_SECONDS)
+            first, end = self._bounds(TopicPartition(*reading.place))
         except KafkaException as error:
             self._watch.report(error.args[0])
             first = end = wanted
@@ -257,6 +258,16 @@ class KafkaReader(SourceReader[Any]):
         reading.fetched, reading.served = [], 0
         self._consumer.incremental_unassign([TopicPartition(*reading.place)])
         self._consumer.incremental_assign([TopicPartition(*reading.place, reading.next)])
+
+    def _bounds(self, place: TopicPartition) -> tuple[int, int]:
+        """The first offset of a partition, and the one behind the last that may be read."""
+        level = LEVELS[self._isolation]
+        both = [
+            self._admin.list_offsets({place: spec}, isolation_level=level, request_timeout=_ANSWER_SECONDS)[place]
+            for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
+        ]
+        first, end = (answer.result().offset for answer in both)
+        return first, end
 
     # --- the rest ----------------------------------------------------------------------------------
 

@@ -20,6 +20,8 @@ from moorline.connectors.kafka.places import Partition, Place
 from moorline.errors import InvalidArgument, StorageError
 from moorline.model.spelling import did_you_mean
 
+LEVELS = {"read_committed": IsolationLevel.READ_COMMITTED, "read_uncommitted": IsolationLevel.READ_UNCOMMITTED}
+
 T = TypeVar("T")
 
 #: How long one question may take, unless patience is shorter.
@@ -67,8 +69,7 @@ class TopicQueries:
 
     def __init__(self, cluster: KafkaCluster, topics: Topics, isolation: str, patience: float) -> None:
         self._cluster, self._topics, self._patience = cluster, topics, patience
-        levels = {"read_committed": IsolationLevel.READ_COMMITTED, "read_uncommitted": IsolationLevel.READ_UNCOMMITTED}
-        self._isolation = levels[isolation]
+        self._isolation = LEVELS[isolation]
         self._errors = BrokerErrors()
         self._seconds = min(ANSWER_SECONDS, max(patience, 1.0))
         try:
