@@ -167,6 +167,9 @@ class KafkaServer(Server):
     def grow_topic(self, topic: str, partitions: int) -> None:
         """Have a topic this many partitions, which are more than it has."""
         self._done(self.admin.create_partitions([NewPartitions(topic, partitions)]))
+        known = lambda: self.admin.list_topics(topic, timeout=30).topics[topic].partitions  # noqa: E731
+        eventually(lambda: len(known()) == partitions, "the broker knows the new partitions")
+        self._producer = None  # it asks for the partitions of a topic every few minutes
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
         """Delete the records below an offset, as retention does."""

@@ -61,6 +61,10 @@ class PostgresServer(Server):
             cursor = connection.execute(text, parameters)
             return cursor.fetchall() if cursor.description else []
 
+    def stop(self, sign: int = signal.SIGQUIT) -> None:
+        """Stop it at once. A gentler stop waits until readers of changes have confirmed all of them."""
+        super().stop(sign)
+
     def crash(self) -> None:
         """Kill it and all of its processes at one moment, as when the power goes."""
         assert self.process is not None

@@ -99,7 +99,8 @@ class TestServerThatGoesAway:
         assert {c.kind for c in found} <= {"read", "insert"}
         fill(server, table, 5000, 5010)
         assert [c.new["id"] for c in read(reader, 10)] == list(range(5000, 5010))
-        assert shown[-1] is None and not any(PASSWORD in (cause or "") for cause in shown)
+        # Nothing is shown if the server was back before anybody asked for it a second time.
+        assert shown[-1:] in ([], [None]) and not any(PASSWORD in (cause or "") for cause in shown)
 
     def test_a_server_that_stays_away_fails_the_attempt(self, server, table, opened):
         source = source_of(server, table, patience=0.3)
