@@ -8,7 +8,7 @@ here:
     model/type_tree/tree.py                     types of state
     model/keys/, model/copying/immutable.py     keys; what cannot change
     http/wire.py, snapshots/tables/writing/     JSON; columns of DataFrames
-    connectors/files/rows.py, collect.py        records of sinks
+    connectors/files/formats, collect.py         records of sinks
 
 The forms and numbers are part of the storage format: a row may be added, none may change.
 """

@@ -16,8 +16,8 @@ from files_read import Watched, drain, read_all
 from published_files import open_writer
 from test_list_and_generator_sources import open_all, read_with_restarts
 
-from moorline.connectors.files import lines
-from moorline.connectors.files.compressed import zstd
+from moorline.connectors.files.formats import lines
+from moorline.connectors.files.formats.compressed import zstd
 from moorline.connectors.files.sink import write_files
 from moorline.connectors.files.source import read_files
 from moorline.connectors.row_tables import UnfitRecord
@@ -32,7 +32,7 @@ def test_lines_of_a_packed_file_come_once_and_in_order(
     tmp_path: Path, end: str, ended: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines, "CHUNK", 64)
-    monkeypatch.setattr("moorline.connectors.files.compressed.CHUNK", 64)
+    monkeypatch.setattr("moorline.connectors.files.formats.compressed.CHUNK", 64)
     texts = [f"{n}" + "é" * (n % 90) for n in range(200)]
     data = "\n".join(texts) + ("\n" if ended else "")
     (tmp_path / f"a.txt.{end}").write_bytes(PACK[end](data.encode()))

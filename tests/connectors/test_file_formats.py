@@ -9,7 +9,7 @@ import pytest
 from files_read import read_all
 from test_list_and_generator_sources import open_all
 
-from moorline.connectors.files import formats
+from moorline.connectors.files.formats import choosing as formats
 from moorline.connectors.files.source import read_files
 from moorline.errors import InvalidArgument, StorageError
 

@@ -30,8 +30,9 @@ from real_servers import SECRET, S3Server, s3_server, s3fs_packages  # noqa: F40
 import moorline as mo
 from moorline import failpoints
 from moorline.api.sinks import Sink, SinkContext
-from moorline.connectors.files import fsspec_files, object_store, remote_place
 from moorline.connectors.files.part_names import STAGING
+from moorline.connectors.files.remote import fsspec_files, object_store
+from moorline.connectors.files.remote import place as remote_place
 from moorline.errors import InvalidArgument, StorageError
 from moorline.testing.contracts.sink import SinkContract, Visible
 

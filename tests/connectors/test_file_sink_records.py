@@ -16,7 +16,7 @@ from files_read import read_all
 from published_files import open_writer, published
 
 from moorline.api.sinks import Sink
-from moorline.connectors.files import tables
+from moorline.connectors.files.formats import table_files as tables
 from moorline.connectors.files.sink import STAGING, write_files
 from moorline.connectors.files.source import read_files
 from moorline.connectors.row_tables import UnfitRecord

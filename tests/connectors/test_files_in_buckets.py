@@ -23,7 +23,8 @@ from real_servers import SECRET, S3Server, s3_server  # noqa: F401
 
 import moorline as mo
 from moorline.api.sources import EnumeratorContext, Source, SourceContext
-from moorline.connectors.files import lines, ranges
+from moorline.connectors.files.formats import lines
+from moorline.connectors.files.remote import ranges
 from moorline.errors import InvalidArgument, SnapshotCorrupt, StorageError
 from moorline.testing.contracts.source import RunningSource, Snapshot, SourceContract
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from test_list_and_generator_sources import Clock, open_all, read_with_restarts
 from thoroughness import examples
 
-from moorline.connectors.files import lines
+from moorline.connectors.files.formats import lines
 from moorline.connectors.files.source import Files, read_files
 from moorline.errors import InvalidArgument, RestoreError, StorageError
 

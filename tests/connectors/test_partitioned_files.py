@@ -20,7 +20,8 @@ from published_files import open_writer
 from test_list_and_generator_sources import Clock
 
 from moorline.api.sinks import Sink, SinkContext
-from moorline.connectors.files import parts, tables
+from moorline.connectors.files import parts
+from moorline.connectors.files.formats import table_files as tables
 from moorline.connectors.files.part_names import STAGING
 from moorline.connectors.files.partition_folders import NoPartition, columns_of, folder_of
 from moorline.connectors.files.sink import FileSink, write_files

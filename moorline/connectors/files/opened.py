@@ -1,6 +1,6 @@
 """One file, opened to be read: what the formats see of the filesystem that it lies on.
 
-``local.py`` has the files of a disk, ``remote.py`` those of a bucket or of another machine. Both say what a file looks
+``local/`` has the files of a disk, ``remote/`` those of a bucket or of another machine. Both say what a file looks
 like, and that goes into the positions of its reader: so a file whose content was exchanged is found out.
 """
 

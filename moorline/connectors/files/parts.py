@@ -23,12 +23,12 @@ import msgspec
 import pyarrow as pa
 
 from moorline.api.sinks import SinkContext, SinkWriter
-from moorline.connectors.files.contents import Contents
-from moorline.connectors.files.local_place import naming
+from moorline.connectors.files.formats.contents import Contents
+from moorline.connectors.files.formats.row_files import RowFile
+from moorline.connectors.files.local.place import naming
 from moorline.connectors.files.part_names import Committable, part_name, staging_folder
 from moorline.connectors.files.partition_folders import NoPartition, folder_of, without
 from moorline.connectors.files.place import SinkPlace, StagingArea
-from moorline.connectors.files.rows import RowFile
 from moorline.connectors.row_tables import UnfitRecord, as_row
 
 #: Files that are open at a time. With more partitions, those that were not written to for longest are cut.

@@ -1,6 +1,6 @@
 """Files read in turn by one subtask: how far into which one, and which are done. Wherever they lie.
 
-``local_reader.py`` and ``remote_reader.py`` say which files there are.
+``local/reader.py`` and ``remote/reader.py`` say which files there are.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from moorline.api.sources import SourceContext, SourceReader, SplitId
 from moorline.connectors.broken import BrokenRecords, OnError
-from moorline.connectors.files.formats import Format, RecordFile, format_of, open_file
+from moorline.connectors.files.formats.choosing import Format, RecordFile, format_of, open_file
 from moorline.connectors.files.identity import shown
 from moorline.connectors.files.opened import OpenedFile, Position
 from moorline.connectors.files.partition_folders import NoPartition, columns_of

@@ -1,10 +1,10 @@
 """A sink that writes files into a folder, each record exactly once: on a disk, in a bucket, or elsewhere.
 
-contents.py             what is in a file: format, schema, compression
+formats/contents.py     what is in a file: format, schema, compression
 parts.py                which file a record goes into, and when one is cut
 part_names.py           how files are called
 partition_folders.py    the folders of partitions
-place.py                how a file is staged and published: ``local_place.py``, ``remote_place.py``
+place.py                how a file is staged and published: ``local/place.py``, ``remote/place.py``
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 import pyarrow as pa
 
 from moorline.api.sinks import Sink, SinkCommitter, SinkContext, SinkWriter
-from moorline.connectors.files.contents import Compression, SinkFormat, checked_contents
-from moorline.connectors.files.local_place import LocalPlace
+from moorline.connectors.files.formats.contents import Compression, SinkFormat, checked_contents
+from moorline.connectors.files.local.paths import local_path
+from moorline.connectors.files.local.place import LocalPlace
 from moorline.connectors.files.part_names import STAGING, checked_committable
 from moorline.connectors.files.parts import PartsWriter, Rolling
-from moorline.connectors.files.paths import local_path
 from moorline.connectors.files.place import SinkPlace
-from moorline.connectors.files.remote import checked_location, is_remote
-from moorline.connectors.files.remote_place import RemotePlace
+from moorline.connectors.files.remote.location import checked_location, is_remote
+from moorline.connectors.files.remote.place import RemotePlace
 from moorline.errors import InvalidArgument
 from moorline.model.durations import Duration, milliseconds
 from moorline.model.options import checks_options

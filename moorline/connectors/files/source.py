@@ -2,10 +2,10 @@
 
 Each file is a split. What is read when, and what a position says, depends on where files lie:
 
-    local_reader.py     every subtask lists the folder; files may grow and be renamed
-    remote_reader.py    the driver lists the place; files are written once
+    local/reader.py     every subtask lists the folder; files may grow and be renamed
+    remote/reader.py    the driver lists the place; files are written once
 
-``formats.py`` has the records of a file, ``opened.py`` what a format sees of the place where it lies. Why two ways:
+``formats/`` has the records of a file, ``opened.py`` what a format sees of the place where it lies. Why two ways:
 docs/decisions/0037-files-in-buckets.md.
 """
 
@@ -23,15 +23,15 @@ import pyarrow as pa
 from moorline.api.sources import EnumeratorContext, Source, SourceContext, SourceReader, SplitEnumerator
 from moorline.connectors import retry
 from moorline.connectors.broken import OnError, checked_on_error
-from moorline.connectors.files.formats import Format, format_of
+from moorline.connectors.files.formats.choosing import Format, format_of
 from moorline.connectors.files.identity import shown
-from moorline.connectors.files.local_folder import LocalFolder
-from moorline.connectors.files.local_reader import LocalReader
-from moorline.connectors.files.paths import local_path
+from moorline.connectors.files.local.folder import LocalFolder
+from moorline.connectors.files.local.paths import local_path
+from moorline.connectors.files.local.reader import LocalReader
 from moorline.connectors.files.reader import Reading
-from moorline.connectors.files.remote import RemoteObject, checked_location, is_remote, is_transient
-from moorline.connectors.files.remote_folder import RemoteFolder, remote_folder
-from moorline.connectors.files.remote_reader import RemoteListing, RemoteReader
+from moorline.connectors.files.remote.folder import RemoteFolder, remote_folder
+from moorline.connectors.files.remote.location import RemoteObject, checked_location, is_remote, is_transient
+from moorline.connectors.files.remote.reader import RemoteListing, RemoteReader
 from moorline.errors import InvalidArgument, StorageError
 from moorline.model.durations import Duration, milliseconds
 from moorline.model.options import checks_options

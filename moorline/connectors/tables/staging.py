@@ -22,7 +22,7 @@ from uuid import uuid4
 import xxhash
 from pyarrow.fs import FileSelector, FileType
 
-from moorline.connectors.files.paths import sync_folder
+from moorline.connectors.files.local.paths import sync_folder
 
 #: A folder that the tools of tables leave alone.
 HIDDEN = "_moorline"

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from moorline.connectors.files.opened import OpenedFile, Position
-from moorline.connectors.files.remote import Exchanged, Location, RemoteFiles, RemoteObject
+from moorline.connectors.files.remote.location import Exchanged, Location, RemoteFiles, RemoteObject
 
 #: Bytes that are fetched at once, at least: a tenth of a second's worth on a slow line.
 BLOCK = 4 << 20

@@ -19,8 +19,8 @@ import pyarrow.csv
 import pyarrow.orc
 import pyarrow.parquet as pq
 
-from moorline.connectors.files.avro import fastavro
-from moorline.connectors.files.avro_schema import NoAvroType, avro_schema
+from moorline.connectors.files.formats.avro import fastavro
+from moorline.connectors.files.formats.avro_schema import NoAvroType, avro_schema
 from moorline.connectors.row_tables import RowTables, UnfitRecord, as_row
 
 #: Rows collected before they are written, as a row group.

@@ -10,8 +10,8 @@ import glob
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from moorline.connectors.files.paths import is_hidden
-from moorline.connectors.files.remote import Location, RemoteObject, seen_in
+from moorline.connectors.files.local.paths import is_hidden
+from moorline.connectors.files.remote.location import Location, RemoteObject, seen_in
 
 #: The split of a URL that names a file.
 ITSELF = "."

@@ -24,10 +24,10 @@ from moorline.api.sources import EnumeratorContext, Positions, SourceContext, Sp
 from moorline.connectors import retry
 from moorline.connectors.files.identity import replaced
 from moorline.connectors.files.opened import Position
-from moorline.connectors.files.ranges import AHEAD, ReadAhead, RemoteFile
 from moorline.connectors.files.reader import FilesReader, Reading
-from moorline.connectors.files.remote import Exchanged, RemoteObject, is_transient
-from moorline.connectors.files.remote_folder import RemoteFolder
+from moorline.connectors.files.remote.folder import RemoteFolder
+from moorline.connectors.files.remote.location import Exchanged, RemoteObject, is_transient
+from moorline.connectors.files.remote.ranges import AHEAD, ReadAhead, RemoteFile
 from moorline.errors import SnapshotCorrupt, StorageError
 
 _PAIR = struct.Struct("<QQ")

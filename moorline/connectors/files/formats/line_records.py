@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from moorline.connectors.broken import BrokenRecords
-from moorline.connectors.files.lines import Lines, decoded, is_utf8, not_utf8, without_mark
+from moorline.connectors.files.formats.lines import Lines, decoded, is_utf8, not_utf8, without_mark
 from moorline.connectors.files.opened import Position
 
 

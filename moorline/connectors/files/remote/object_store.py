@@ -28,7 +28,7 @@ from obstore.exceptions import (
 )
 from obstore.store import from_url
 
-from moorline.connectors.files.remote import Exchanged, RemoteObject, in_short, translated
+from moorline.connectors.files.remote.location import Exchanged, RemoteObject, in_short, translated
 from moorline.errors import InvalidArgument, StorageError
 
 #: We repeat ourselves, and say so meanwhile.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
+from moorline.connectors.files.formats.lines import is_utf8
 from moorline.connectors.files.identity import Print, check_same, seen_of
-from moorline.connectors.files.lines import is_utf8
 from moorline.connectors.files.opened import OpenedFile, Position
 
 

@@ -21,7 +21,7 @@ import fsspec
 from fsspec.asyn import AsyncFileSystem
 from fsspec.spec import AbstractFileSystem
 
-from moorline.connectors.files.remote import Exchanged, RemoteObject, is_path, translated
+from moorline.connectors.files.remote.location import Exchanged, RemoteObject, is_path, translated
 from moorline.errors import InvalidArgument, StorageError
 
 #: Under which names filesystems tell a version, the most exact first.

@@ -26,8 +26,8 @@ from typing import IO, Any
 from uuid import uuid4
 
 from moorline.api.sinks import SinkCommitter, SinkContext
+from moorline.connectors.files.local.paths import sync_folder
 from moorline.connectors.files.part_names import STAGING, Committable, checkpoint_of, sink_tag, staging_folder
-from moorline.connectors.files.paths import sync_folder
 from moorline.errors import StorageError
 from moorline.failpoints import failpoint
 

@@ -31,16 +31,16 @@ import os
 from typing import Any, Literal, Protocol
 
 from moorline.connectors.broken import BrokenRecords
-from moorline.connectors.files.avro import AvroRecords
-from moorline.connectors.files.compressed import EXTENSIONS as COMPRESSED
-from moorline.connectors.files.compressed import CompressedLines, compression_of
-from moorline.connectors.files.csv import CsvRecords
+from moorline.connectors.files.formats.avro import AvroRecords
+from moorline.connectors.files.formats.compressed import EXTENSIONS as COMPRESSED
+from moorline.connectors.files.formats.compressed import CompressedLines, compression_of
+from moorline.connectors.files.formats.csv import CsvRecords
+from moorline.connectors.files.formats.line_records import JsonRecords, TextRecords
+from moorline.connectors.files.formats.lines import Lines
+from moorline.connectors.files.formats.orc import OrcRecords
+from moorline.connectors.files.formats.parquet import ParquetRecords
 from moorline.connectors.files.identity import shown
-from moorline.connectors.files.line_records import JsonRecords, TextRecords
-from moorline.connectors.files.lines import Lines
 from moorline.connectors.files.opened import OpenedFile, Position
-from moorline.connectors.files.orc import OrcRecords
-from moorline.connectors.files.parquet import ParquetRecords
 from moorline.errors import RestoreError, SnapshotCorrupt, StorageError
 
 Format = Literal["jsonl", "csv", "parquet", "orc", "avro", "text"]

@@ -18,8 +18,8 @@ import os
 from collections.abc import Callable
 from typing import IO, Any, Literal
 
+from moorline.connectors.files.formats.lines import CHUNK, Lines
 from moorline.connectors.files.identity import replaced, shown
-from moorline.connectors.files.lines import CHUNK, Lines
 from moorline.connectors.files.opened import OpenedFile, Position
 from moorline.errors import InvalidArgument, UnreadableRecord
 

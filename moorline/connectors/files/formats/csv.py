@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from moorline.connectors.broken import BrokenRecords
+from moorline.connectors.files.formats.line_records import LineRecords
+from moorline.connectors.files.formats.lines import Lines, decoded, is_utf8, not_utf8
 from moorline.connectors.files.identity import shown
-from moorline.connectors.files.line_records import LineRecords
-from moorline.connectors.files.lines import Lines, decoded, is_utf8, not_utf8
 from moorline.errors import UnreadableRecord
 
 

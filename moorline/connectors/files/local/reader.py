@@ -4,7 +4,7 @@ Each file is a split. Every subtask lists the folder for itself and reads the fi
 
     position            meaning
     (none)              not begun
-    {"offset": 120}     where the next record begins; ``formats.py`` has the positions of all formats
+    {"offset": 120}     where the next record begins; ``formats/choosing.py`` has the positions of all formats
     {"done": True}      never read again
 
 Each position also says what the file looked like (``identity.py``), so one whose content was exchanged is an
@@ -42,7 +42,7 @@ from moorline.connectors.files.identity import (
     shown,
     with_new_names,
 )
-from moorline.connectors.files.local import LocalFile
+from moorline.connectors.files.local.file import LocalFile
 from moorline.connectors.files.opened import Position
 from moorline.connectors.files.reader import FilesReader, Reading, naming_file
 from moorline.errors import StorageError

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from moorline.connectors.files.formats.lines import is_utf8
 from moorline.connectors.files.identity import shown
-from moorline.connectors.files.lines import is_utf8
-from moorline.connectors.files.paths import is_hidden
+from moorline.connectors.files.local.paths import is_hidden
 from moorline.errors import StorageError
 
 

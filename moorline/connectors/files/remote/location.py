@@ -130,7 +130,7 @@ def checked_location(url: str, options: Mapping[str, Any] | None, what: str) -> 
     if scheme not in BUCKETS:
         _fsspec(what, url).check_protocol(scheme.removeprefix(FSSPEC), what, url)
     else:
-        _extra("moorline.connectors.files.object_store", "object-store", what, url)
+        _extra("moorline.connectors.files.remote.object_store", "object-store", what, url)
     return Location(url.rstrip("/"), dict(options or {}))
 
 
@@ -138,7 +138,7 @@ def _open(url: str, options: Mapping[str, Any]) -> RemoteFiles:
     scheme = url.partition("://")[0]
     if scheme in BUCKETS:
         bucket: RemoteFiles = _extra(
-            "moorline.connectors.files.object_store", "object-store", "path", url
+            "moorline.connectors.files.remote.object_store", "object-store", "path", url
         ).ObjectStoreFiles(url, options)
         return bucket
     files: RemoteFiles = _fsspec("path", url).FsspecFiles(url.removeprefix(FSSPEC), options)
@@ -146,7 +146,7 @@ def _open(url: str, options: Mapping[str, Any]) -> RemoteFiles:
 
 
 def _fsspec(what: str, url: str) -> Any:
-    return _extra("moorline.connectors.files.fsspec_files", "fsspec", what, url)
+    return _extra("moorline.connectors.files.remote.fsspec_files", "fsspec", what, url)
 
 
 def _extra(module: str, extra: str, what: str, url: str) -> Any:

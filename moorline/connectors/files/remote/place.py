@@ -33,7 +33,7 @@ from uuid import uuid4
 
 from moorline.api.sinks import SinkCommitter, SinkContext
 from moorline.connectors import retry
-from moorline.connectors.files.local_place import check_published, damaged, naming
+from moorline.connectors.files.local.place import check_published, damaged, naming
 from moorline.connectors.files.part_names import (
     STAGING,
     Committable,
@@ -42,7 +42,7 @@ from moorline.connectors.files.part_names import (
     sink_tag,
     staging_folder,
 )
-from moorline.connectors.files.remote import Location, is_transient
+from moorline.connectors.files.remote.location import Location, is_transient
 from moorline.errors import StorageError
 from moorline.failpoints import failpoint
 

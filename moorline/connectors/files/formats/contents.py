@@ -18,10 +18,11 @@ from typing import IO, Any, Literal, get_args
 
 import pyarrow as pa
 
-from moorline.connectors.files import compressed, tables
-from moorline.connectors.files.avro import fastavro, has_codec
-from moorline.connectors.files.avro_schema import NoAvroType
-from moorline.connectors.files.rows import JsonLinesFile, RowFile, TextFile
+from moorline.connectors.files.formats import compressed
+from moorline.connectors.files.formats import table_files as tables
+from moorline.connectors.files.formats.avro import fastavro, has_codec
+from moorline.connectors.files.formats.avro_schema import NoAvroType
+from moorline.connectors.files.formats.row_files import JsonLinesFile, RowFile, TextFile
 from moorline.errors import InvalidArgument
 
 SinkFormat = Literal["parquet", "jsonl", "csv", "text", "avro", "orc"]

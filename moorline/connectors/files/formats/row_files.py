@@ -1,4 +1,4 @@
-"""Files of records that a sink writes: JSON lines and text here, those with columns in ``tables.py``.
+"""Files of records that a sink writes: JSON lines and text here, those with columns in ``table_files.py``.
 
 A JSON line holds any record that JSON can express (a tuple becomes an array). A line of text is a text without a line
 end in it.

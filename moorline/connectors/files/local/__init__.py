@@ -1,0 +1,1 @@
+"""Files of a disk of this machine, or of a folder that is mounted."""
