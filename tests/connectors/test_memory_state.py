@@ -4,6 +4,7 @@ import itertools
 import random
 
 import pytest
+from thoroughness import examples
 
 from moorline.connectors.memory_state import memory_state
 from moorline.errors import InvalidArgument
@@ -20,7 +21,7 @@ class TestMemoryStore(ExternalStoreContract):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(examples(30)))
 def test_each_record_counts_once_when_the_store_fails_before_and_after_it_did_what_it_should(seed):
     store, chance = (
         memory_state(f"failing {next(names)}", cache_bytes=(0, 1000, 1 << 20)[seed % 3]),

@@ -67,7 +67,7 @@ def works(chain, offered):
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(10))  # each is hours of a job
+@settings(max_examples=examples(5))  # each is hours of a job
 @given(costs, st.floats(0.01, 30.0), configs)
 def test_under_a_steady_load_it_gets_what_it_needs_and_then_nothing_changes_any_more(costs, offered, config):
     chain = Chain(costs, config).run(1500, lambda now: offered)
@@ -82,7 +82,7 @@ def test_under_a_steady_load_it_gets_what_it_needs_and_then_nothing_changes_any_
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(10))  # each is hours of a job
+@settings(max_examples=examples(5))  # each is hours of a job
 @given(costs, st.lists(st.floats(0.01, 30.0), min_size=2, max_size=5), configs)
 def test_it_follows_a_load_that_goes_up_and_down_and_never_before_the_cool_down_is_over(costs, loads, config):
     chain = Chain(costs, config)

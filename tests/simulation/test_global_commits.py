@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from noticing import notices
+from thoroughness import examples
 
 from moorline.driver import restore
 from moorline.protocol.connectors.committing import Committing
@@ -33,12 +34,12 @@ def test_nothing_is_lost_or_doubled(run, monkeypatch):
     faults = []
     original = Ledger.next_fault
     monkeypatch.setattr(Ledger, "next_fault", lambda self: faults.append(original(self)) or faults[-1])
-    drivers = sum(run(seed).injected["driver"] for seed in range(30))
+    drivers = sum(run(seed).injected["driver"] for seed in range(examples(10)))
     # Not vacuous: commits did fail, before and after they took effect, and drivers died.
-    assert faults.count("before") > 5
-    assert faults.count("after") > 5
-    assert len(faults) > 200
-    assert drivers > 30
+    assert faults.count("before") > 1
+    assert faults.count("after") > 1
+    assert len(faults) > 60
+    assert drivers > 8
 
 
 def test_it_notices_when_checkpoints_are_confirmed_before_the_commit(run, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from noticing import notices
+from thoroughness import examples
 
 from moorline.driver.checkpoints import retention
 from moorline.driver.checkpoints.retention import Retention
@@ -27,7 +28,7 @@ def run(monkeypatch):
 
 
 def test_unbroken_runs_are_tidy(run):
-    for seed in range(8):
+    for seed in range(examples(3)):
         run(seed)
 
 

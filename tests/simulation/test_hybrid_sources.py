@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from noticing import notices
+from thoroughness import examples
 
 from moorline.connectors.hybrid.enumerator import HybridEnumerator
 from moorline.connectors.hybrid.source import _HybridReader
@@ -37,12 +38,12 @@ def test_nothing_is_lost_or_doubled(run, monkeypatch):
 
     monkeypatch.setattr(HybridEnumerator, "__init__", counted)
     injected: Counter[str] = Counter()
-    for seed in range(15):
+    for seed in range(examples(6)):
         injected.update(run(seed).injected)
     # Not vacuous.
-    assert injected["driver"] > 15
-    assert injected["rescale"] > 3
-    assert all(restored_in[part] > 3 for part in range(3)), restored_in
+    assert injected["driver"] > 5
+    assert injected["rescale"] > 1
+    assert all(restored_in[part] > 1 for part in range(3)), restored_in
 
 
 def test_it_notices_when_the_switch_does_not_wait_for_all_readers(run, monkeypatch):

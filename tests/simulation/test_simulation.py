@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from noticing import notices
+from thoroughness import examples
 
 from moorline.driver.attempts.heartbeats import Heartbeats
 from moorline.protocol import coordination
@@ -19,7 +20,7 @@ from moorline.testing.simulation.many_seeds import simulate_chunk
 from moorline.testing.simulation.simulator import Simulation
 
 #: The same ones each time; a hundred times as many by ``make simulate``.
-SEEDS, CHUNK = 600, 300
+SEEDS, CHUNK = 240, 240
 
 
 @pytest.mark.slow
@@ -75,7 +76,7 @@ def rough(seed: int) -> None:
 
 @pytest.mark.slow
 def test_rough_runs_lose_and_double_nothing_either():
-    for seed in range(12):
+    for seed in range(examples(4)):
         rough(seed)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pyarrow.compute as pc
 import pytest
 from noticing import notices
+from thoroughness import examples
 
 from moorline.api.state.states import ValueState
 from moorline.api.state.ttl import StateTtlConfig
@@ -47,7 +48,7 @@ def seed_of(monkeypatch: pytest.MonkeyPatch, job: Callable, incremental: bool = 
 @pytest.mark.parametrize("incremental", [False, True])
 def test_unbroken_rough_runs_lose_and_double_nothing(monkeypatch, job, incremental):
     run = seed_of(monkeypatch, job, incremental)
-    for seed in range(8):
+    for seed in range(examples(2)):
         run(seed)
 
 

@@ -119,18 +119,15 @@ def kill_the_broker(topics: Topics, cell: Cell) -> Cell:
     return cell
 
 
-def test_a_killed_worker_executor_or_broker_loses_and_doubles_nothing(topics: Topics, tally: Counter, reviving: None):
-    check_survivors(
-        topics,
-        [
-            topics.cell("worker", plan("worker", "P10-amid-commit")),
-            topics.cell("executor", plan("executor", "P10-before-commit")),
-        ],
-        tally,
-        "processes killed",
-    )
-    killed = kill_the_broker(topics, topics.cell("broker", "sink.commit.middle?steady:kill_file(broker)"))
-    check_survivors(topics, [killed], tally, "brokers killed")
+def test_a_killed_worker_and_a_killed_broker_lose_and_double_nothing(topics: Topics, tally: Counter, reviving: None):
+    with Driver(topics.folder, LOCAL) as driver:
+        for name, failpoints, what in (
+            ("worker", plan("worker", "P10-amid-commit"), "workers killed"),
+            ("broker", "sink.commit.middle?steady:kill_file(broker)", "brokers killed"),
+        ):
+            report = driver.run(kill_the_broker(topics, topics.cell(name, failpoints)))
+            assert report is not None, driver.log()
+            topics.check(report, tally, what)
 
 
 def test_a_killed_driver_is_followed_by_another_that_goes_on(topics: Topics, tally: Counter):
