@@ -27,6 +27,11 @@ settings.register_profile(
 )
 settings.load_profile("moorline")
 
+# Of every Spark that tests start: on two cores a compiler that optimises for hours to come costs more than it brings.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED)
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED)
+
 #: Fixtures that start a server for all tests that one worker runs.
 SERVERS = (
     "postgres_server",
@@ -56,8 +61,6 @@ def spark():
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "OFF")
-        # On two cores a compiler that optimises for hours to come costs more than it brings.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .getOrCreate()
     )
     yield session

@@ -21,6 +21,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import IntegerType
+from thoroughness import examples
 
 import moorline as mo
 from moorline.api.sinks import CommitterContext, SinkContext
@@ -78,6 +79,8 @@ def stage(sink: Any, records: list[Any], checkpoint: int = 1) -> list[Any]:
 
 
 class TestIceberg(SinkContract):
+    crash_seeds = examples(5)
+
     @pytest.fixture
     def sink(self, tmp_path):
         return made(tmp_path)
@@ -88,6 +91,8 @@ class TestIceberg(SinkContract):
 
 
 class TestPartitioned(SinkContract):
+    crash_seeds = examples(5)
+
     @pytest.fixture
     def sink(self, tmp_path):
         schema = SCHEMA.append(pa.field("at", pa.timestamp("us")))

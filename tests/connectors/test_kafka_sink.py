@@ -12,6 +12,7 @@ import cloudpickle
 import pytest
 from confluent_kafka import KafkaException
 from kafka_server import PASSWORD, KafkaServer
+from thoroughness import examples
 
 import moorline as mo
 from moorline.api.sinks import SinkContext
@@ -54,7 +55,7 @@ def numbers(server: KafkaServer, topic: str) -> list[int]:
 
 class TestKafka(SinkContract):
     can_roll_back = False
-    crash_seeds = 6
+    crash_seeds = examples(2)
 
     @pytest.fixture
     def topic(self, kafka_server):

@@ -10,6 +10,7 @@ from datetime import datetime
 import msgspec
 import pytest
 from services import PASSWORD, free_port, postgres_server  # noqa: F401
+from thoroughness import examples
 
 import moorline as mo
 from moorline.api.sinks import SinkContext
@@ -76,7 +77,7 @@ class TestAppend(SinkContract):
 
 class TestUpsert(SinkContract):
     can_roll_back = False
-    crash_seeds = 10
+    crash_seeds = examples(5)
 
     @pytest.fixture
     def sink(self, server, table):

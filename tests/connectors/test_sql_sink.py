@@ -15,6 +15,7 @@ import pytest
 import sqlalchemy as sa
 from services import PASSWORD, free_port, mariadb_server, postgres_server  # noqa: F401
 from sqlalchemy.dialects import mysql
+from thoroughness import examples
 from waiting import eventually
 
 import moorline as mo
@@ -96,7 +97,7 @@ def written(sink, *records, **where):
 
 class SqlContract(SinkContract):
     can_roll_back = False
-    crash_seeds = 6
+    crash_seeds = examples(3)
 
     @pytest.fixture
     def sink(self, place):

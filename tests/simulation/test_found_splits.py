@@ -43,7 +43,8 @@ def test_nothing_is_lost_or_doubled(run):
 
 def test_it_notices_when_what_was_found_is_not_in_checkpoints(run, monkeypatch):
     monkeypatch.setattr(AttemptEnumerators, "states", lambda self: {})
-    assert notices(run, times=1)
+    often = Faults(worker_death=0.002, driver_death=0.006, damage=0)
+    assert notices(lambda seed: Simulation(seed, records=60, faults=often, rocksdb=0).run())
 
 
 def test_it_notices_when_a_checkpoint_knows_of_splits_that_were_found_after_it_was_triggered(run, monkeypatch):

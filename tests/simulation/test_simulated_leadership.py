@@ -12,7 +12,7 @@ from moorline.storage.history import History
 from moorline.storage.lease import LeaseFiles
 from moorline.testing.simulation.leadership import Leaders, TwoLeaders
 
-SEEDS = 100
+SEEDS = 50
 
 
 @pytest.fixture(autouse=True)

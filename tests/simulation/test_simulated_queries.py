@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 
+from thoroughness import examples
+
 from moorline.testing.simulation.simulator import Simulation
 
 
 def test_queries_at_any_step_lose_and_double_nothing():
     outcomes: Counter[str] = Counter()
-    for seed in range(60):
+    for seed in range(examples(20)):
         outcomes += Simulation(seed, queries=0.1).run().queries.outcomes
     # Not vacuous: there were answers of every sort.
-    assert outcomes["a value"] > 100
-    assert outcomes["nothing"] > 100
-    assert outcomes["refused"] > 50
-    assert outcomes["an error"] > 50
-    assert outcomes["a checkpoint"] > 10
+    assert outcomes["a value"] > 30
+    assert outcomes["nothing"] > 30
+    assert outcomes["refused"] > 15
+    assert outcomes["an error"] > 15
+    assert outcomes["a checkpoint"] > 3
 
 
 def test_queries_of_rocksdb_lose_and_double_nothing():
