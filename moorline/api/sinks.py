@@ -212,14 +212,25 @@ class Sink(Generic[T_contra]):
         """Make the committer of an attempt, if :attr:`commits_on_driver`. Called on the driver."""
         raise NotImplementedError
 
-    def roll_back(self, job: str, uid: str, checkpoint: int, /) -> None:
+    def roll_back(self, job: str, uid: str, checkpoint: int, lineages: tuple[str, ...] = (), /) -> None:
         """Undo what was committed for checkpoints after this one. Called on the driver before it is restored.
 
         Only if newer checkpoints were lost or damaged and the job goes back past them; maybe more than once.
+        ``lineages``: how the lineages begin that are meant, see :func:`moorline.api.sinks.is_meant`. An earlier job of
+        the same name may have written to the same place, and its output stays.
         """
 
     def clean_up(self, job: str, uid: str, /) -> None:
         """Called once on the driver when the job has ended well: remove what is staged and not committed."""
+
+
+def is_meant(lineage: str, lineages: tuple[str, ...]) -> bool:
+    """Does a roll-back mean the output of a lineage? One that names none means all.
+
+    >>> is_meant("5f1e77", ("5f1e", "a0")), is_meant("b0", ("5f1e", "a0")), is_meant("b0", ())
+    (True, False, True)
+    """
+    return not lineages or lineage.startswith(lineages)
 
 
 class _CommitOfSink(SinkCommitter):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from moorline.api.sinks import Sink
@@ -30,7 +31,16 @@ from moorline.model.ids import Attempt, CheckpointId
 from moorline.model.manifest import Claim, Manifest, next_checkpoint
 from moorline.model.wire.deployment import Deployment
 from moorline.protocol.lowering import lower
-from moorline.protocol.recovery import Decision, Refuse, RestoreFrom, StartEmpty, choose, lineage
+from moorline.protocol.recovery import (
+    Decision,
+    Refuse,
+    RestoreFrom,
+    StartEmpty,
+    choose,
+    line,
+    lineage,
+    own_lineages,
+)
 from moorline.protocol.redistribution import DEALT_OUT_ANEW, key_groups_of, redistribute, stored_key_groups
 from moorline.snapshots.compatibility import check_keys, check_types, with_key_kinds
 from moorline.snapshots.folders import open_snapshot
@@ -75,6 +85,7 @@ def _from_savepoint(
     next_number: int,
     completed: list[int],
     back_to: int | None = None,
+    records: Sequence[HistoryRecord] = (),
 ) -> Start:
     """An attempt from a snapshot that was named.
 
@@ -92,7 +103,7 @@ def _from_savepoint(
     if not config.state.unaligned:
         _refuse_pickles(manifest, graph, f"the snapshot {store.url}")
     if back_to is not None:
-        _roll_back(graph, max(back_to, manifest.checkpoint))
+        _roll_back(graph, max(back_to, manifest.checkpoint), records)
     graph = _with_key_groups(manifest, graph)
     plan = lower(graph)
     restores = redistribute(manifest, plan, f"the snapshot {store.url}", config.allow_non_restored_state)
@@ -105,7 +116,7 @@ def _from_savepoint(
         url,
         store.url,
         state=config.state,
-        lineage=_new_lineage(),
+        lineage=_new_lineage(line(records)),
     )
     return Start(
         deployment,
@@ -225,11 +236,12 @@ def _start(
     if isinstance(decision, StartEmpty) and decision.savepoint:
         # Ours, or that of another driver that has begun or stopped with it and got no further.
         config = replace(config, restore=decision.savepoint)
-        return _from_savepoint(graph, attempt, url, config, next_number, completed, decision.back_to)
+        return _from_savepoint(graph, attempt, url, config, next_number, completed, decision.back_to, records)
     if isinstance(decision, StartEmpty):
         if decision.back_to is not None:
-            _roll_back(graph, decision.back_to)
-        deployment = Deployment(lower(graph), attempt, location=url, state=config.state, lineage=_new_lineage())
+            _roll_back(graph, decision.back_to, records)
+        begun = _new_lineage(line(records))
+        deployment = Deployment(lower(graph), attempt, location=url, state=config.state, lineage=begun)
         return Start(deployment, next_number, completed)
     manifest = decision.manifest
     check_types(manifest, graph)
@@ -239,17 +251,15 @@ def _start(
         _refuse_pickles(manifest, graph, f"checkpoint {manifest.checkpoint} in {url}")
     if lost_end:
         _refuse_to_repeat(graph, manifest.checkpoint, f"{url}/history", lost_end)
-    # Not at every restore: a sink knows its output by job, uid and number, and an earlier run of the same name with
-    # checkpoints elsewhere may have written higher numbers to the same place.
     if decision.passed_over or lost_end or _was_gone_back_past(records, manifest.checkpoint):
-        _roll_back(graph, manifest.checkpoint)
+        _roll_back(graph, manifest.checkpoint, records)
     graph = _with_key_groups(manifest, graph)
     plan = lower(graph)
     snapshot = f"checkpoint {manifest.checkpoint} in {url}"
     restores = redistribute(manifest, plan, snapshot, config.allow_non_restored_state)
     restored = CheckpointId(manifest.checkpoint)
-    line = manifest.lineage or _new_lineage()
-    deployment = Deployment(plan, attempt, restored, restores, url, state=config.state, lineage=line)
+    going_on = manifest.lineage or _new_lineage(line(records))
+    deployment = Deployment(plan, attempt, restored, restores, url, state=config.state, lineage=going_on)
     staged = _staged_in(manifest, graph, history.store)
     splits = _splits_in(manifest, graph, history.store)
     return Start(deployment, next_number, completed, frozenset(given_up), manifest.size, staged, splits)
@@ -269,8 +279,8 @@ def refuse_beside_another(records: list[Record], history: History, job: str) -> 
         raise JobNotEnded(job, history.store.url, bool(lives), claim.attempt)
 
 
-def _new_lineage() -> str:
-    return uuid.uuid4().hex
+def _new_lineage(begins: str = "") -> str:
+    return (begins + uuid.uuid4().hex)[:32]
 
 
 def _staged_in(manifest: Manifest, graph: Graph, store: BlobStore) -> Committables:
@@ -318,11 +328,12 @@ def _refuse_to_repeat(graph: Graph, checkpoint: int, path: str, why: str) -> Non
             raise OutputCannotBeUndone(operator.uid, checkpoint, f"{path}: {why}")
 
 
-def _roll_back(graph: Graph, checkpoint: int) -> None:
+def _roll_back(graph: Graph, checkpoint: int, records: Sequence[HistoryRecord]) -> None:
+    lineages = own_lineages(records)
     for operator in graph.operators:
         if isinstance(operator.function, Sink):
             try:
-                operator.function.roll_back(graph.job, operator.uid, checkpoint)
+                operator.function.roll_back(graph.job, operator.uid, checkpoint, lineages)
             except MoorlineError:
                 raise
             except Exception as error:  # whatever a user's sink raises

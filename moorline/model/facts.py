@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import xxhash
+
 from moorline.model.manifest import Claim, Manifest
 
 #: The end of a term whose leader has gone, but not the job: the next leader goes on with the same run.
@@ -19,6 +21,14 @@ class HistoryRecord:
     damage: str | None = None
     #: Its number; 0 if that does not matter.
     seq: int = 0
+    #: The driver that wrote it, by a word of its own.
+    writer: str = ""
+
+    @property
+    def word(self) -> str:
+        """16 hexadecimal digits that no other record has, of whichever history."""
+        created = self.entry.created_ms if self.entry is not None else 0
+        return xxhash.xxh3_64_hexdigest(f"{self.seq}/{created}/{self.writer}".encode())
 
 
 @dataclass(frozen=True, slots=True)

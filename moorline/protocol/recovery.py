@@ -26,6 +26,9 @@ from itertools import combinations
 from moorline.model.facts import HistoryRecord
 from moorline.model.manifest import Claim, Manifest, next_checkpoint
 
+#: Characters of a lineage that it has in common with the others of its history: those of a record's word.
+LINE = 16
+
 
 @dataclass(frozen=True, slots=True)
 class StartEmpty:
@@ -71,6 +74,30 @@ def lineage(records: Sequence[HistoryRecord]) -> list[HistoryRecord]:
     """The records that belong to the state of the running job: those after the last fresh claim."""
     fresh = [n for n, r in enumerate(records) if isinstance(r.entry, Claim) and r.entry.fresh]
     return list(records[fresh[-1] + 1 :]) if fresh else list(records)
+
+
+def line(records: Sequence[HistoryRecord]) -> str:
+    """How the lineages of a history begin since its last fresh claim; empty if nothing tells.
+
+    So the output of a job can be told from that of another which has the same name and writes to the same place: one
+    with a history elsewhere, or an earlier one with this history, before it began anew.
+    """
+    fresh = [r for r in records if isinstance(r.entry, Claim) and r.entry.fresh]
+    if fresh:
+        return fresh[-1].word
+    named = _named_lineages(records)
+    return named[-1] if named else ""
+
+
+def own_lineages(records: Sequence[HistoryRecord]) -> tuple[str, ...]:
+    """How lineages begin whose output may have to be taken back; empty if any may."""
+    # One of an earlier version begins otherwise, and is known by its checkpoints.
+    return tuple(sorted({line(records), *_named_lineages(records)} - {""}))
+
+
+def _named_lineages(records: Sequence[HistoryRecord]) -> list[str]:
+    ours = [r.entry for r in lineage(records) if isinstance(r.entry, Manifest)]
+    return [manifest.lineage[:LINE] for manifest in ours if manifest.lineage]
 
 
 def choose(records: Sequence[HistoryRecord], refused: dict[int, str]) -> Decision:

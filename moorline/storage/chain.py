@@ -55,7 +55,7 @@ class Record:
     @property
     def fact(self) -> HistoryRecord:
         """The record as ``protocol/recovery.py`` takes it."""
-        return HistoryRecord(self.path, self.entry, self.damage, self.seq)
+        return HistoryRecord(self.path, self.entry, self.damage, self.seq, self.writer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,4 +24,4 @@ def published(folder: Path) -> list[Any]:
 
 
 def open_writer(sink: Sink, subtask: int = 0, attempt: int = 1, job: str = "job", uid: str = "out") -> SinkWriter:
-    return sink.open(SinkContext(job, uid, subtask, 1, attempt))
+    return sink.open(SinkContext(job, uid, subtask, 1, attempt, lineage="5f1e" * 8))

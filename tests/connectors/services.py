@@ -149,8 +149,8 @@ def _redis(*more: str) -> Iterator[RedisServer]:
 class Proxy:
     """Stands between client and server: cuts the line when a request with ``cut_after`` in it has gone through."""
 
-    def __init__(self, port):
-        self.port, self.server_port = free_port(), port
+    def __init__(self, port, own_port=0):
+        self.port, self.server_port = own_port or free_port(), port
         self.cut_after, self.cuts = b"", 0
         self._listener = socket.create_server(("127.0.0.1", self.port))
         threading.Thread(target=self._accept, daemon=True).start()
@@ -161,7 +161,11 @@ class Proxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            server = socket.create_connection(("127.0.0.1", self.server_port))
+            try:
+                server = socket.create_connection(("127.0.0.1", self.server_port))
+            except OSError:
+                client.close()
+                continue
             state = {"cut": False}
             threading.Thread(target=self._forward, args=(client, server, state, True), daemon=True).start()
             threading.Thread(target=self._forward, args=(server, client, state, False), daemon=True).start()
@@ -182,6 +186,8 @@ class Proxy:
                 end.shutdown(socket.SHUT_RDWR)
 
     def close(self):
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # else whoever waits for a client keeps the port
         self._listener.close()
 
 

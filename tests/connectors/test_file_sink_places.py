@@ -26,6 +26,7 @@ from buckets import Bucket, Line
 from fsspec.implementations.memory import MemoryFileSystem
 from published_files import open_writer
 from real_servers import SECRET, S3Server, s3_server, s3fs_packages  # noqa: F401
+from services import Proxy
 
 import moorline as mo
 from moorline import failpoints
@@ -46,6 +47,9 @@ def published(bucket: Bucket, folder: str = "out") -> list[Any]:
     """The records as a reader of the bucket finds them, who knows nothing of Moorline."""
     keys = [key for key in bucket.keys(folder) if f"/{STAGING}/" not in key]
     return [json.loads(line) for key in keys for line in bucket.get(key).splitlines()]
+
+
+LINEAGE = "5f1e" * 8
 
 
 class TestJsonLinesInABucket(SinkContract):
@@ -136,7 +140,7 @@ from moorline.testing.contracts.source import RunningSource, Snapshot
 options = dict(key="testing", secret="{secret}", endpoint_url="{endpoint}")
 sink = mo.write_files("fsspec+s3://{bucket}/out", format="jsonl", partition_by="day", storage_options=options)
 sink.check()
-writer = sink.open(SinkContext("job", "out", 0, 1, 1))
+writer = sink.open(SinkContext("job", "out", 0, 1, 1, lineage="5f1e" * 8))
 writer.write([dict(day="a/b", n=1), dict(day="c", n=2)])
 staged = writer.prepare(1)
 sink.commit(staged)
@@ -329,7 +333,7 @@ def test_a_restore_lists_all_output_only_if_something_has_to_be_taken_back(bucke
     real = files.list
     monkeypatch.setattr(files, "list", lambda self, folder="": listed.append(folder) or real(self, folder))
     committables = staged_files(sink)
-    committer = sink.open_subtask_committer(SinkContext("job", "out", 0, 1, 1))
+    committer = sink.open_subtask_committer(SinkContext("job", "out", 0, 1, 1, lineage=LINEAGE))
     for committable in committables:
         committer.commit([committable])
     assert len([key for key in bucket.keys("out") if "/reached-" in key]) == 1
@@ -347,7 +351,7 @@ def test_a_restore_lists_all_output_only_if_something_has_to_be_taken_back(bucke
 
 def test_the_highest_mark_outlives_those_of_slower_committers(bucket, sink):
     first, second, third = staged_files(sink)
-    quick, slow = (sink.open_subtask_committer(SinkContext("job", "out", n, 2, 1)) for n in range(2))
+    quick, slow = (sink.open_subtask_committer(SinkContext("job", "out", n, 2, 1, lineage=LINEAGE)) for n in range(2))
     quick.commit([third])
     slow.commit([first])
     slow.commit([second])
@@ -408,7 +412,7 @@ def test_an_upload_that_did_not_arrive_whole_is_repeated():
     url = f"losing://{uuid.uuid4().hex}"
     sink = mo.write_files(url, format="jsonl")
     reported: list[str | None] = []
-    writer = sink.open(SinkContext("job", "out", 0, 1, 1, outage=reported.append))
+    writer = sink.open(SinkContext("job", "out", 0, 1, 1, outage=reported.append, lineage=LINEAGE))
     writer.write([1, 2, 3])
     staged = writer.prepare(1)
     assert "5 of its 6 bytes have arrived" in str(reported[0])
@@ -464,7 +468,7 @@ def test_a_place_that_comes_back_in_time_costs_nothing(s3_server, line):  # noqa
     bucket = Bucket(s3_server, line)
     sink = mo.write_files(f"{bucket.url}/out", format="jsonl", storage_options=bucket.options)
     reported: list[str | None] = []
-    ctx = SinkContext("job", "out", 0, 1, 1, outage=reported.append)
+    ctx = SinkContext("job", "out", 0, 1, 1, outage=reported.append, lineage=LINEAGE)
     writer, committer = sink.open(ctx), sink.open_subtask_committer(ctx)
     writer.write([1])
     staged: list[Any] = []
@@ -501,9 +505,12 @@ def test_a_server_that_is_killed_and_started_again_in_the_middle_of_an_upload(tm
     server = S3Server(tmp_path)
     try:
         bucket = Bucket(server)
-        sink = mo.write_files(f"{bucket.url}/out", format="jsonl", storage_options=bucket.options)
+        # The server forgets its buckets. The proxy is back when they are.
+        proxy = Proxy(server.port)
+        options = {**bucket.options, "endpoint": f"http://127.0.0.1:{proxy.port}"}
+        sink = mo.write_files(f"{bucket.url}/out", format="jsonl", storage_options=options)
         reported: list[str | None] = []
-        writer = sink.open(SinkContext("job", "out", 0, 1, 1, outage=reported.append))
+        writer = sink.open(SinkContext("job", "out", 0, 1, 1, outage=reported.append, lineage=LINEAGE))
         writer.write(["x" * 1000] * 40_000)
         staged: list[Any] = []
         thread = threading.Thread(target=lambda: staged.extend(writer.prepare(1)))
@@ -511,10 +518,13 @@ def test_a_server_that_is_killed_and_started_again_in_the_middle_of_an_upload(tm
         server.stop(signal.SIGKILL)
         while not reported:
             time.sleep(0.01)
+        proxy.close()
         server.start()
         server.new_bucket(bucket.name)
+        proxy = Proxy(server.port, proxy.port)
         thread.join()
         sink.commit(staged)
+        proxy.close()
         assert len(published(bucket)) == 40_000
     finally:
         server.stop(signal.SIGKILL)

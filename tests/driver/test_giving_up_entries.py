@@ -37,7 +37,7 @@ def test_a_job_begins_empty_after_its_lost_checkpoint_was_given_up_and_sinks_tak
         def open(self, ctx):
             return mo.SinkWriter()
 
-        def roll_back(self, job, uid, checkpoint):
+        def roll_back(self, job, uid, checkpoint, lineages):
             taken_back.append(checkpoint)
 
     url, number = lost()

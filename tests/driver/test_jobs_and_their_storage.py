@@ -9,6 +9,7 @@ from driver_worlds import FailingStore, World, small_job
 from job_failures import fixed
 
 import moorline as mo
+from moorline.api.sinks import is_meant
 from moorline.errors import Fenced, OutputCannotBeUndone, SnapshotCorrupt
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.messages import Confirm, Failed, Running
@@ -126,7 +127,7 @@ def test_a_damaged_checkpoint_is_refused_aloud_and_the_older_one_is_used_at_once
         def open(self, ctx):
             return mo.SinkWriter()
 
-        def roll_back(self, job, uid, checkpoint):
+        def roll_back(self, job, uid, checkpoint, lineages):
             rolled_back.append((job, uid, checkpoint))
 
     second = World(store=store, checkpoints=config, restore="latest", job=small_job(Ledger())).start()
@@ -148,6 +149,37 @@ def test_a_damaged_checkpoint_is_refused_aloud_and_the_older_one_is_used_at_once
     assert "g.parquet" in str(second.supervision.error)
 
 
+@pytest.mark.parametrize("restore", [None, "latest"])
+def test_only_output_of_the_own_lineage_is_taken_back(restore):
+    """Whether the job has begun anew, or found nothing to go on from; also after a restore from its own savepoint."""
+    config = mo.Checkpoints("memory://small", interval="1s", retained=3)
+    begun = {}
+    for place in ("here", "elsewhere"):
+        store = MemoryStore()
+        first = World(store=store, checkpoints=config, restore=restore).run()
+        begun[place] = first.deployment.lineage
+        for _ in range(3):
+            first.complete()
+        first.supervision.cancel(first.now_ms)
+        first.end_attempt(error="cancelled")
+    path = [b.path for b in store.list("history/") if b'"checkpoint"' in store._files[b.path]][-1]
+    store._files[path] = store._files[path][:-30]
+    meant = []
+
+    class Ledger(mo.Sink):
+        def open(self, ctx):
+            return mo.SinkWriter()
+
+        def roll_back(self, job, uid, checkpoint, lineages):
+            meant.append(lineages)
+
+    second = World(store=store, checkpoints=config, restore="latest", job=small_job(Ledger())).start()
+    assert second.deployment.lineage == begun["elsewhere"]
+    assert len(meant) == 1 and meant[0]
+    assert is_meant(begun["elsewhere"], meant[0])
+    assert not is_meant(begun["here"], meant[0])
+
+
 def test_a_sink_that_cannot_roll_back_is_asked_again():
     store = MemoryStore()
     config = mo.Checkpoints("memory://small", interval="1s", retained=2)
@@ -162,7 +194,7 @@ def test_a_sink_that_cannot_roll_back_is_asked_again():
         def open(self, ctx):
             return mo.SinkWriter()
 
-        def roll_back(self, job, uid, checkpoint):
+        def roll_back(self, job, uid, checkpoint, lineages):
             asked.append(checkpoint)
             if len(asked) == 1:
                 raise ConnectionError("busy")
@@ -242,7 +274,7 @@ def test_sinks_are_asked_to_undo_only_if_the_job_goes_back():
         def open(self, ctx):
             return mo.SinkWriter()
 
-        def roll_back(self, job, uid, checkpoint):
+        def roll_back(self, job, uid, checkpoint, lineages):
             asked.append(checkpoint)
 
     first = World(store=store, checkpoints=config, restart=fixed(), job=small_job(Undoes())).run()

@@ -116,7 +116,7 @@ def test_a_damaged_first_checkpoint_after_a_stop_is_gone_back_from_to_its_savepo
         def open(self, ctx):
             return mo.SinkWriter()
 
-        def roll_back(self, job, uid, checkpoint):
+        def roll_back(self, job, uid, checkpoint, lineages):
             rolled_back.append(checkpoint)
 
     store = MemoryStore()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from moorline.model.facts import HistoryRecord
 from moorline.model.manifest import Claim, Manifest, next_checkpoint
-from moorline.protocol.recovery import Refuse, RestoreFrom, StartEmpty, choose, lineage
+from moorline.protocol.recovery import Refuse, RestoreFrom, StartEmpty, choose, line, lineage, own_lineages
 
 
 def history(*words: str) -> list[HistoryRecord]:
@@ -139,3 +141,22 @@ def test_the_decision_agrees_with_a_naive_one(kinds, refused):
         assert isinstance(decision, Refuse)
     else:
         assert isinstance(decision, StartEmpty)
+
+
+def test_lineages_of_a_history_begin_alike_until_it_begins_anew():
+    words = ["fresh", "1", "claim", "2", "fresh", "3", "claim"]
+    anew = [replace(record, seq=n) for n, record in enumerate(history(*words), 1)]
+    first = anew[:4]
+    assert line(first) == line(first[:1]) != line(anew) == line(anew[:5])
+    assert own_lineages(first) == (line(first),)
+    assert own_lineages(anew) == (line(anew),)
+
+
+def test_lineages_of_earlier_versions_are_known_by_their_checkpoints():
+    old = Manifest("job", 1, 1, 0, [], lineage="5f1e" * 8)
+    records = [*history("fresh"), HistoryRecord("history/2", old), *history("claim")]
+    assert own_lineages(records) == tuple(sorted(["5f1e" * 4, line(records)]))
+    # There is no fresh claim in a history that has always been gone on with.
+    assert line(records[1:]) == "5f1e" * 4
+    assert own_lineages(records[1:]) == ("5f1e" * 4,)
+    assert own_lineages(history("claim")) == (), "any, if nothing tells"

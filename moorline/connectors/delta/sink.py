@@ -80,22 +80,22 @@ class DeltaSink(Sink):
         """The committer, which alone writes to the table's log."""
         return _DeltaCommitter(self, ctx)
 
-    def roll_back(self, job: str, uid: str, checkpoint: int) -> None:
+    def roll_back(self, job: str, uid: str, checkpoint: int, lineages: tuple[str, ...] = ()) -> None:
         """Take the files of later checkpoints out of the table.
 
         Called before a restore that goes back. The marks stay where they are: what is staged for the
         restored checkpoint may not be committed yet, and the number of one that was never published is used again.
         """
-        self._retried(lambda: self._roll_back(job, uid, checkpoint), "roll back")
+        self._retried(lambda: self._roll_back(job, uid, checkpoint, lineages), "roll back")
 
-    def _roll_back(self, job: str, uid: str, checkpoint: int) -> None:
+    def _roll_back(self, job: str, uid: str, checkpoint: int, lineages: tuple[str, ...]) -> None:
         table = self.location.find()
         if table is None:
             return
         sink, removed = sink_tag(job, uid), []
         for path, action in _active_files(table).items():
             file = staged_file(path)
-            if file is not None and file.sink == sink and file.checkpoint > checkpoint:
+            if file is not None and file.sink == sink and file.is_after(checkpoint, lineages):
                 removed.append(action)
         if removed:
             _append(table, removed, {}, shown_in_history(job, uid))

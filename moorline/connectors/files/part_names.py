@@ -4,24 +4,26 @@
     <path>/.moorline-staging/<job>-<sink>/part-…                                               staged
 
 ``<sink>`` is the uid made safe for file names, followed by a hash of job and uid, so two jobs can write to one
-folder. No name is ever used twice.
+folder. No name is ever used twice: ``<unique>`` is the beginning of the lineage and a random number.
 """
 
 from __future__ import annotations
 
 import re
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 import xxhash
 
-from moorline.api.sinks import SinkContext
+from moorline.api.sinks import SinkContext, is_meant
 from moorline.errors import StorageError
 
 STAGING = ".moorline-staging"
 _PART = re.compile(
-    r"part-([A-Za-z0-9_-]{1,48}-[0-9a-f]{16})-([0-9]{10,20})-[0-9]{5,}-[0-9]+-[0-9a-f]{32}(?:\.[a-z]+[0-9]?){1,2}"
+    r"part-([A-Za-z0-9_-]{1,48}-[0-9a-f]{16})-([0-9]{10,20})-[0-9]{5,}-[0-9]+-([0-9a-f]{32})(?:\.[a-z]+[0-9]?){1,2}"
 )
+_HEX = re.compile(r"[0-9a-f]*")
 _FOLDER = re.compile(r"[A-Za-z0-9_-]{1,97}-[0-9a-f]{16}")
 #: A folder of a partition. With its =, it cannot be one that leads elsewhere.
 _PARTITION = re.compile(r"[^/\0]+=[^/\0]+")
@@ -48,20 +50,27 @@ def staging_folder(job: str, uid: str) -> str:
     return f"{STAGING}/{_safe(job)}-{sink_tag(job, uid)}"
 
 
+def unique_word(ctx: SinkContext) -> str:
+    """A word that no other file has."""
+    begins = ctx.lineage[:16] if _HEX.fullmatch(ctx.lineage) else ""
+    return (begins + uuid4().hex)[:32]
+
+
 def part_name(ctx: SinkContext, checkpoint: int, unique: str, extension: str) -> str:
     """The name of a file of a writer's."""
     tag = sink_tag(ctx.job, ctx.uid)
     return f"part-{tag}-{checkpoint:010}-{ctx.subtask:05}-{ctx.attempt}-{unique}{extension}"
 
 
-def checkpoint_of(name: str, tag: str) -> int | None:
-    """The checkpoint of a sink's file; None if it is another's.
+def is_after(name: str, tag: str, checkpoint: int, lineages: tuple[str, ...]) -> bool:
+    """Is it a file of the sink that a roll-back to a checkpoint takes back?
 
-    >>> checkpoint_of("part-out-0123456789abcdef-0000000007-00000-1-" + "0" * 32 + ".csv", "out-0123456789abcdef")
-    7
+    >>> name = "part-out-0123456789abcdef-0000000007-00000-1-" + "5f1e" * 8 + ".csv"
+    >>> is_after(name, "out-0123456789abcdef", 6, ("5f1e",)), is_after(name, "out-0123456789abcdef", 6, ("77",))
+    (True, False)
     """
     match = _PART.fullmatch(name)
-    return int(match[2]) if match and match[1] == tag else None
+    return match is not None and match[1] == tag and int(match[2]) > checkpoint and is_meant(match[3], lineages)
 
 
 def checkpoint_in(file: Committable) -> int:
@@ -69,6 +78,13 @@ def checkpoint_in(file: Committable) -> int:
     match = _PART.fullmatch(file.final.rpartition("/")[2])
     assert match is not None
     return int(match[2])
+
+
+def lineage_in(file: Committable) -> str:
+    """How the lineage begins that a checked committable is of."""
+    match = _PART.fullmatch(file.final.rpartition("/")[2])
+    assert match is not None
+    return match[3][:16]
 
 
 def checked_committable(path: str, committable: Any) -> Committable:

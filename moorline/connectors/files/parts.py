@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import IO, Any
-from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
@@ -26,7 +25,7 @@ from moorline.api.sinks import SinkContext, SinkWriter
 from moorline.connectors.files.formats.contents import Contents
 from moorline.connectors.files.formats.row_files import RowFile
 from moorline.connectors.files.local.place import naming
-from moorline.connectors.files.part_names import Committable, part_name, staging_folder
+from moorline.connectors.files.part_names import Committable, part_name, staging_folder, unique_word
 from moorline.connectors.files.partition_folders import NoPartition, folder_of, without
 from moorline.connectors.files.place import SinkPlace, StagingArea
 from moorline.connectors.row_tables import UnfitRecord, as_row
@@ -121,7 +120,7 @@ class PartsWriter(SinkWriter):
         if part is None:
             if len(self.open) >= MOST_OPEN:
                 self._finish(next(iter(self.open)))
-            unique = uuid4().hex
+            unique = unique_word(self.ctx)
             path, file = self._area.create(unique)
             now = self.rolling.clock()
             part = _Part(partition, unique, path, file, self.contents.open(file, self.place.path), now, now)

@@ -51,7 +51,7 @@ class SinkPlace(Protocol):
     def committer(self, ctx: SinkContext | None) -> SinkCommitter:
         """Publishes files. What it is given was checked."""
 
-    def roll_back(self, job: str, uid: str, checkpoint: int) -> None:
+    def roll_back(self, job: str, uid: str, checkpoint: int, lineages: tuple[str, ...]) -> None:
         """Remove what a sink staged or published for checkpoints after ``checkpoint``."""
 
     def clean_up(self, job: str, uid: str) -> None:

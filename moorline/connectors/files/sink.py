@@ -155,9 +155,9 @@ class FileSink(Sink):
         """A committer that says if the place is away."""
         return _Committer(self.place, ctx)
 
-    def roll_back(self, job: str, uid: str, checkpoint: int) -> None:
+    def roll_back(self, job: str, uid: str, checkpoint: int, lineages: tuple[str, ...] = ()) -> None:
         """Remove what this sink staged or published for checkpoints after ``checkpoint``."""
-        self.place.roll_back(job, uid, checkpoint)
+        self.place.roll_back(job, uid, checkpoint, lineages)
 
     def clean_up(self, job: str, uid: str) -> None:
         """Remove what this sink has staged."""

@@ -111,22 +111,22 @@ class IcebergSink(Sink):
         """The committer, which alone makes snapshots of the table."""
         return _IcebergCommitter(self, ctx)
 
-    def roll_back(self, job: str, uid: str, checkpoint: int) -> None:
+    def roll_back(self, job: str, uid: str, checkpoint: int, lineages: tuple[str, ...] = ()) -> None:
         """Take the files of later checkpoints out of the table.
 
         Called before a restore that goes back. The marks stay where they are: what is staged for the
         restored checkpoint may not be committed yet, and the number of one that was never published is used again.
         """
-        self.retried(lambda: self._roll_back(job, uid, checkpoint), "roll back")
+        self.retried(lambda: self._roll_back(job, uid, checkpoint, lineages), "roll back")
 
-    def _roll_back(self, job: str, uid: str, checkpoint: int) -> None:
+    def _roll_back(self, job: str, uid: str, checkpoint: int, lineages: tuple[str, ...]) -> None:
         table = self.address.find()
         if table is None:
             return
         sink, removed = sink_tag(job, uid), []
         for file in _files_of(table):
             staged = staged_file(file.file_path)
-            if staged is not None and staged.sink == sink and staged.checkpoint > checkpoint:
+            if staged is not None and staged.sink == sink and staged.is_after(checkpoint, lineages):
                 removed.append(file)
         if removed:
             transaction = _without_retries(table).transaction()

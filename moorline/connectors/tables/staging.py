@@ -22,6 +22,7 @@ from uuid import uuid4
 import xxhash
 from pyarrow.fs import FileSelector, FileType
 
+from moorline.api.sinks import is_meant
 from moorline.connectors.files.local.paths import sync_folder
 
 #: A folder that the tools of tables leave alone.
@@ -38,6 +39,10 @@ class StagedFile:
     sink: str
     lineage: str
     checkpoint: int
+
+    def is_after(self, checkpoint: int, lineages: tuple[str, ...]) -> bool:
+        """Is it one that a roll-back to a checkpoint takes back?"""
+        return self.checkpoint > checkpoint and is_meant(self.lineage, lineages)
 
 
 def staged_file(path: str) -> StagedFile | None:

@@ -229,6 +229,21 @@ class SinkContract:
         self.commit(sink, prepared[1])
         self.assert_visible(visible, self.records(10, 20) + self.records(90, 95))
 
+    def test_rolling_back_leaves_what_an_earlier_job_of_the_same_name_has_written(
+        self, sink: Sink, visible: Visible
+    ) -> None:
+        if not self.can_roll_back:
+            pytest.skip("this sink cannot take back what it has committed")
+        earlier, ours = "a1" * 16, "b2" * 16
+        for first, lineage in ((0, earlier), (10, ours)):
+            writer = self.open(sink, lineage=lineage)
+            writer.write(self.records(first, first + 10))
+            self.commit(sink, self.prepare(writer, 2, lineage))
+        self.sent(sink).roll_back(JOB, UID, 1, (ours[:16],))
+        self.assert_visible(visible, self.records(0, 10))
+        self.sent(sink).roll_back(JOB, UID, 1)
+        self.assert_visible(visible, [])
+
     def test_nothing_is_lost_by_the_roll_back_before_a_restore(self, sink: Sink, visible: Visible) -> None:
         """Every restore begins with one, and mostly there is nothing to undo.
 

@@ -27,7 +27,7 @@ from uuid import uuid4
 
 from moorline.api.sinks import SinkCommitter, SinkContext
 from moorline.connectors.files.local.paths import sync_folder
-from moorline.connectors.files.part_names import STAGING, Committable, checkpoint_of, sink_tag, staging_folder
+from moorline.connectors.files.part_names import STAGING, Committable, is_after, sink_tag, staging_folder
 from moorline.errors import StorageError
 from moorline.failpoints import failpoint
 
@@ -65,15 +65,14 @@ class LocalPlace:
     def committer(self, ctx: SinkContext | None) -> SinkCommitter:
         return _Links(self)
 
-    def roll_back(self, job: str, uid: str, checkpoint: int) -> None:
+    def roll_back(self, job: str, uid: str, checkpoint: int, lineages: tuple[str, ...]) -> None:
         tag = sink_tag(job, uid)
         with naming(self.path, "roll back"):
             # Staged names first: after that, an attempt that is still alive has nothing to publish any more.
             for folder in (os.path.join(self.path, staging_folder(job, uid)), *_partitions(self.path)):
                 removed = False
                 for name in names(folder):
-                    number = checkpoint_of(name, tag)
-                    if number is not None and number > checkpoint:
+                    if is_after(name, tag, checkpoint, lineages):
                         with contextlib.suppress(FileNotFoundError):
                             os.unlink(os.path.join(folder, name))
                         removed = True

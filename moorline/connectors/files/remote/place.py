@@ -28,17 +28,19 @@ import tempfile
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
 from typing import IO, Any, TypeVar
 from uuid import uuid4
 
-from moorline.api.sinks import SinkCommitter, SinkContext
+from moorline.api.sinks import SinkCommitter, SinkContext, is_meant
 from moorline.connectors import retry
 from moorline.connectors.files.local.place import check_published, damaged, naming
 from moorline.connectors.files.part_names import (
     STAGING,
     Committable,
     checkpoint_in,
-    checkpoint_of,
+    is_after,
+    lineage_in,
     sink_tag,
     staging_folder,
 )
@@ -53,7 +55,7 @@ _BUFFER = 1024 * 1024
 _LINES = 8
 #: What S3 copies in one request is not larger than 5 GB.
 _LARGEST = 4 << 30
-_REACHED = re.compile(r"reached-([0-9]{10,20})-[0-9a-f]{32}")
+_REACHED = re.compile(r"reached-([0-9]{10,20})-([0-9a-f]{32})")
 
 
 class RemotePlace:
@@ -84,23 +86,23 @@ class RemotePlace:
     def committer(self, ctx: SinkContext | None) -> SinkCommitter:
         return _Copies(self, ctx)
 
-    def roll_back(self, job: str, uid: str, checkpoint: int) -> None:
+    def roll_back(self, job: str, uid: str, checkpoint: int, lineages: tuple[str, ...]) -> None:
         folder, tag = staging_folder(job, uid), sink_tag(job, uid)
         files = self.location.files
         names = [object.path.rpartition("/")[2] for object in self.tried(lambda: files.list(folder))]
         # Staged names first: after that, an attempt that is still alive has nothing to publish any more.
-        staged = [name for name in names if (checkpoint_of(name, tag) or 0) > checkpoint]
+        staged = [name for name in names if is_after(name, tag, checkpoint, lineages)]
         self.tried(lambda: files.delete([f"{folder}/{name}" for name in staged]))
-        marks = [name for name in names if _REACHED.fullmatch(name)]
+        marks = [name for name in names if (found := _REACHED.fullmatch(name)) and is_meant(found[2], lineages)]
         if any(_reached(mark) > checkpoint for mark in marks):
-            self._take_back(tag, checkpoint)
+            self._take_back(tag, checkpoint, lineages)
         self.tried(lambda: files.delete([f"{folder}/{mark}" for mark in marks]))
 
-    def _take_back(self, tag: str, checkpoint: int) -> None:
+    def _take_back(self, tag: str, checkpoint: int, lineages: tuple[str, ...]) -> None:
         """Remove published files of later checkpoints, among all that there are."""
         files = self.location.files
         found = [object.path for object in self.tried(files.list)]
-        later = [path for path in found if (checkpoint_of(path.rpartition("/")[2], tag) or 0) > checkpoint]
+        later = [path for path in found if is_after(path.rpartition("/")[2], tag, checkpoint, lineages)]
         self.tried(lambda: files.delete([path for path in later if not path.startswith(f"{STAGING}/")]))
 
     def clean_up(self, job: str, uid: str) -> None:
@@ -165,25 +167,28 @@ class _Copies(SinkCommitter):
     def __init__(self, place: RemotePlace, ctx: SinkContext | None) -> None:
         self._place, self._files = place, place.location.files
         self._outage: Callable[[str | None], None] = (lambda cause: None) if ctx is None else ctx.outage
-        #: The highest checkpoint that this committer has marked, and the mark.
-        self._reached, self._mark = 0, ""
+        #: The highest checkpoint that this committer has marked, and the mark, by how the lineage begins.
+        self._marks: dict[str, tuple[int, str]] = {}
 
     def commit(self, committables: list[Any]) -> None:
         files: list[Committable] = committables
         if not files:
             return
-        self._mark_checkpoint(max(map(checkpoint_in, files)), files[0].staged.rpartition("/")[0])
+        folder = files[0].staged.rpartition("/")[0]
+        for lineage, of_it in groupby(sorted(files, key=lineage_in), key=lineage_in):
+            self._mark_checkpoint(lineage, max(map(checkpoint_in, of_it)), folder)
         self._publish(files[0])
         failpoint("sink.commit.middle")
         _for_each(files[1:], self._publish)
         self._tried(lambda: self._files.delete([file.staged for file in files]))
 
-    def _mark_checkpoint(self, checkpoint: int, folder: str) -> None:
-        if checkpoint <= self._reached:
+    def _mark_checkpoint(self, lineage: str, checkpoint: int, folder: str) -> None:
+        reached, before = self._marks.get(lineage, (0, ""))
+        if checkpoint <= reached:
             return
-        mark, before = f"{folder}/reached-{checkpoint:010}-{uuid4().hex}", self._mark
+        mark = f"{folder}/reached-{checkpoint:010}-{(lineage + uuid4().hex)[:32]}"
         self._tried(lambda: self._files.upload(io.BytesIO(b"reached"), mark))
-        self._reached, self._mark = checkpoint, mark
+        self._marks[lineage] = checkpoint, mark
         if before:
             self._tried(lambda: self._files.delete([before]))
 

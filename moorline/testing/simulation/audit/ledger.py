@@ -5,7 +5,15 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from moorline.api.sinks import CommitterContext, GlobalCommitter, Sink, SinkCommitter, SinkContext, SinkWriter
+from moorline.api.sinks import (
+    CommitterContext,
+    GlobalCommitter,
+    Sink,
+    SinkCommitter,
+    SinkContext,
+    SinkWriter,
+    is_meant,
+)
 from moorline.api.sources import Source, SourceContext, SourceReader
 
 
@@ -22,8 +30,8 @@ class Ledger:
         self.entries: dict[str, list[Any]] = {}
         #: Staged and not yet booked, like files in a staging folder.
         self.staged: dict[str, list[Any]] = {}
-        #: The checkpoint and operator of every entry.
-        self.origins: dict[str, tuple[int, str]] = {}
+        #: The checkpoint, operator and lineage of every entry.
+        self.origins: dict[str, tuple[int, str, str]] = {}
         #: By operator, lineage and slot: the last checkpoint that was committed, as a server would have it.
         self.marks: dict[tuple[str, str, int], int] = {}
         self._chance = random.Random(name)
@@ -65,10 +73,10 @@ class LedgerSink(Sink):
             elif entry not in ledger.entries:
                 raise LookupError(f"{entry} is neither staged nor booked")
 
-    def roll_back(self, job: str, uid: str, checkpoint: int) -> None:
+    def roll_back(self, job: str, uid: str, checkpoint: int, lineages: tuple[str, ...] = ()) -> None:
         ledger = Ledger.of(self.name)
-        for entry, (n, operator) in list(ledger.origins.items()):
-            if n > checkpoint and operator == uid:
+        for entry, (n, operator, lineage) in list(ledger.origins.items()):
+            if n > checkpoint and operator == uid and is_meant(lineage, lineages):
                 ledger.staged.pop(entry, None)
                 ledger.entries.pop(entry, None)
 
@@ -103,7 +111,7 @@ class _LedgerCommitter(GlobalCommitter):
             if missing:
                 raise LookupError(f"{missing} are not staged")
             ledger.entries[version] = [r for entry in committables for r in ledger.staged.pop(entry)]
-            ledger.origins[version] = (checkpoint, self._uid)
+            ledger.origins[version] = (checkpoint, self._uid, lineage)
         if fault == "after":
             raise ConnectionError("the table has not answered")
 
@@ -152,7 +160,7 @@ class _ServerCommitter(SinkCommitter):
                 ledger.marks[mark] = checkpoint
                 entry = f"{self._uid}-{lineage}-{slot}-{checkpoint}"
                 ledger.entries[entry] = [tuple(r) if isinstance(r, list) else r for r in records]
-                ledger.origins[entry] = (checkpoint, self._uid)
+                ledger.origins[entry] = (checkpoint, self._uid, lineage)
             if fault == "after":
                 raise ConnectionError("the server has not answered")
 
@@ -172,7 +180,7 @@ class _LedgerWriter(SinkWriter):
         entry = f"{self._ctx.uid}-{checkpoint}-{self._ctx.subtask}-{self._ctx.attempt}"
         ledger = Ledger.of(self._name)
         ledger.staged[entry] = records
-        ledger.origins[entry] = (checkpoint, self._ctx.uid)
+        ledger.origins[entry] = (checkpoint, self._ctx.uid, self._ctx.lineage)
         return [entry]
 
 
