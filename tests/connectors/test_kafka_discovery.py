@@ -113,7 +113,7 @@ def test_a_topic_that_is_created_anew_is_another_one(kafka_server: KafkaServer, 
 
 def test_a_topic_that_is_gone_ends_the_job(kafka_server: KafkaServer):
     topic = kafka_server.new_topic(1)
-    with Readings(mo.read_kafka(kafka_server.brokers, topic, patience=0.5)) as reading:
+    with Readings(mo.read_kafka(kafka_server.brokers, topic, patience=5)) as reading:
         kafka_server.delete_topic(topic)
         with pytest.raises(StorageError, match=f"there is no topic {topic}") as error:
             reading.look()

@@ -425,10 +425,11 @@ class TestOutages:
             assert numbers(running.read(1)) == [20]
 
     def test_the_thread_and_the_consumer_end_with_their_reader(self, server, stream):
-        def threads():
-            return [t for t in threading.enumerate() if t.name.startswith("moorline-nats")]
+        others = set(threading.enumerate())
 
-        eventually(lambda: not threads(), "those of other tests ended", 30)
+        def threads():
+            return [t for t in threading.enumerate() if t.name.startswith("moorline-nats") and t not in others]
+
         with reading(mo.read_nats(server.url, stream)) as running:
             running.read(5)
             assert len(threads()) == 1

@@ -110,14 +110,20 @@ def check_driver_deaths(folder: Path, cells: list[Cell], tally: Counter, what: s
 
 
 @pytest.mark.spark
-def test_a_killed_worker_or_executor_loses_and_doubles_nothing(tmp_path: Path, tally: Counter):
-    cells = [Cell(victim, plan(victim, SHORT[victim])) for victim in ("worker", "executor")]
-    check_survivors(tmp_path, cells, tally, "workers and executors killed")
-
-
-@pytest.mark.spark
-def test_a_killed_driver_is_followed_by_another_that_goes_on(tmp_path: Path, tally: Counter):
-    check_driver_deaths(tmp_path, [Cell("driver", plan("driver", SHORT["driver"]))], tally, "drivers killed")
+def test_a_killed_worker_executor_or_driver_loses_and_doubles_nothing(tmp_path: Path, tally: Counter):
+    """All in one Spark, the driver last."""
+    cells = {victim: Cell(victim, plan(victim, phase)) for victim, phase in SHORT.items()}
+    with Driver(tmp_path) as driver:
+        for victim in ("worker", "executor"):
+            report = driver.run(cells[victim])
+            assert report is not None, driver.log()
+            check(tmp_path, [report], tally, f"{victim}s killed")
+        assert driver.run(cells["driver"]) is None, "the driver was not killed"
+    assert driver.process.returncode == -signal.SIGKILL, driver.log()
+    with Driver(tmp_path, LOCAL) as successor:
+        report = successor.run(Cell("driver", restore="latest"))
+        assert report is not None, successor.log()
+    check(tmp_path, [{**report, "failures": ["the driver was killed"]}], tally, "drivers killed")
 
 
 @pytest.mark.chaos
