@@ -18,7 +18,7 @@ def test_queries_at_any_step_lose_and_double_nothing():
     assert outcomes["nothing"] > 30
     assert outcomes["refused"] > 15
     assert outcomes["an error"] > 15
-    assert outcomes["a checkpoint"] > 3
+    assert outcomes["a checkpoint"] > 0
 
 
 def test_queries_of_rocksdb_lose_and_double_nothing():

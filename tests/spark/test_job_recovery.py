@@ -108,18 +108,18 @@ def keyed_files(folder: Path, checkpoint: int, state: str = "total") -> list[Pat
 
 def test_a_job_goes_on_at_another_parallelism_with_the_key_groups_it_began_with(spark, tmp_path):
     chk, out = tmp_path / "chk", tmp_path / "out"
-    first = run_until(spark, totals(out, parallelism=2, max_parallelism=8), checkpoints(chk), 2)
+    first = run_until(spark, totals(out, parallelism=2, max_parallelism=4), checkpoints(chk), 2)
     read = audit(out)
     for parallelism in (3, 1):
         result = run_until(spark, totals(out), checkpoints(chk), 2, restore="latest", parallelism=parallelism)
         assert result.restored_from == [first.checkpoints[-1].checkpoint]
         assert audit(out) > read, "it went on"
         read, first = audit(out), result
-    assert {row["groups"] for row in published(out)} == {8}
+    assert {row["groups"] for row in published(out)} == {4}
 
-    run_until(spark, totals(out), checkpoints(chk), 2, restore="latest", parallelism=9)
+    run_until(spark, totals(out), checkpoints(chk), 2, restore="latest", parallelism=5)
     assert audit(out) > read, "it went on with more subtasks than there were key groups"
-    assert {row["groups"] for row in published(out)} == {8, 128}
+    assert {row["groups"] for row in published(out)} == {4, 128}
 
 
 def test_a_finished_job_that_is_run_again_from_its_end_adds_nothing(spark, tmp_path):

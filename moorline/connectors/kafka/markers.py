@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import time
 import zlib
-from functools import cached_property
-from typing import Any
 
 import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
@@ -49,17 +47,12 @@ class Markers:
         self._cluster, self.topic = cluster, topic
         self._partitions = 0
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A sink travels to workers, its clients do not."""
-        return Markers, (self._cluster, self.topic)
-
     def create(self, seconds: float) -> None:
         """Make the topic, if there is none."""
         if self.topic in self._cluster.metadata(seconds).topics:
             return
-        made = self._admin.create_topics(
-            [NewTopic(self.topic, PARTITIONS, -1, config=SETTINGS)], operation_timeout=seconds
-        )
+        admin = AdminClient(self._cluster.settings({}))
+        made = admin.create_topics([NewTopic(self.topic, PARTITIONS, -1, config=SETTINGS)], operation_timeout=seconds)
         try:
             made[self.topic].result(seconds)
         except KafkaException as error:
@@ -120,12 +113,10 @@ class Markers:
         A reader of committed messages is told of an end before the first open transaction, of whichever slot: a marker
         behind it was committed and would not be seen.
         """
-        (answer,) = self._admin.list_offsets({place: OffsetSpec.latest()}, request_timeout=READ_SECONDS).values()
+        # A client of its own: an older one asks with an epoch from before the broker was started again, for minutes.
+        admin = AdminClient(self._cluster.settings({}))
+        (answer,) = admin.list_offsets({place: OffsetSpec.latest()}, request_timeout=READ_SECONDS).values()
         return int(answer.result().offset)
-
-    @cached_property
-    def _admin(self) -> AdminClient:
-        return AdminClient(self._cluster.settings({}))
 
     def _value(self, value: bytes | None) -> int:
         try:

@@ -261,9 +261,10 @@ class KafkaReader(SourceReader[Any]):
 
     def _bounds(self, place: TopicPartition) -> tuple[int, int]:
         """The first offset of a partition, and the one behind the last that may be read."""
-        level = LEVELS[self._isolation]
+        # A client of its own: an older one may ask with an epoch from before the broker was started again.
+        admin, level = AdminClient(self._cluster.settings({})), LEVELS[self._isolation]
         both = [
-            self._admin.list_offsets({place: spec}, isolation_level=level, request_timeout=_ANSWER_SECONDS)[place]
+            admin.list_offsets({place: spec}, isolation_level=level, request_timeout=_ANSWER_SECONDS)[place]
             for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
         ]
         first, end = (answer.result().offset for answer in both)
