@@ -165,15 +165,18 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def install(package: str, find: Callable[[], T]) -> T:
-    """What ``find`` finds once Debian's package is there."""
+def install(packages: str, find: Callable[[], T]) -> T:
+    """What ``find`` finds once Debian's packages are there."""
     if os.geteuid() == 0 and shutil.which("apt-get"):
         quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        for command in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", package]):
+        for command in (
+            ["apt-get", "update"],
+            ["apt-get", "install", "-y", "--no-install-recommends", *packages.split()],
+        ):
             subprocess.run(command, env=quiet, capture_output=True, timeout=300, check=False)
     found = find()
     if not found:
-        pytest.fail(f"these tests need {package}: apt-get install {package}")
+        pytest.fail(f"these tests need {packages}: apt-get install {packages}")
     return found
 
 

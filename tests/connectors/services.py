@@ -208,9 +208,9 @@ def _is_zombie(pid: int) -> bool:
 
 
 def _mariadb() -> str:
-    # Debian has it where only root looks.
-    find = lambda: shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin")  # noqa: E731
-    return find() or install("mariadb-server-core", find) or ""
+    # Debian has it where only root looks, and what makes its folder needs a program of another package.
+    find = lambda: shutil.which("my_print_defaults") and shutil.which("mariadbd", path="/usr/bin:/usr/sbin")  # noqa: E731
+    return find() or install("mariadb-server-core mariadb-client-core", find) or ""
 
 
 def _postgres() -> list[Path]:
