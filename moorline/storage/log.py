@@ -88,6 +88,8 @@ class HistoryLog:
         #: The last entry that we wrote, and the history up to it.
         self._last: Statement | None = None
         self._known_records: list[Record] = []
+        #: The head that we have put; empty if we have put none.
+        self._head_path = ""
 
     @property
     def store(self) -> BlobStore:
@@ -209,12 +211,7 @@ class HistoryLog:
         written, data = self._encoded(number, look.records, going, claim, below.digest if below is not None else "")
         if not self._files.append(number, data, looks_after_error=True):
             return False
-        standing = self._standing(number, data)
-        if standing is Standing.TOO_LATE:
-            self._files.remove([number])
-            return False
-        self._keep(written, look.records, standing)
-        return True
+        return self._settle(written, data, look.records)
 
     def _encoded(
         self, number: int, below: list[Record], going: Iterable[Record], entry: Entry, after: str
@@ -268,33 +265,51 @@ class HistoryLog:
             if written:
                 break
             self._pass_over(number)
-        standing = self._standing(number, data)
-        if standing is Standing.TOO_LATE:
-            self._files.remove([number])
+        if not self._settle(record, data, self._known_records):
             raise self._fenced(self.read())
-        self._keep(record, self._known_records, standing)
 
-    def _keep(self, record: Record, below: list[Record], standing: Standing) -> None:
-        """Remember an entry of ours, and move the head to it unless there is a higher entry, whose writer does that.
+    def _settle(self, record: Record, data: bytes, below: list[Record]) -> bool:
+        """Move the head to an entry that we have just put, and remember it. False: it came too late, and is gone.
 
-        The head is evidence and no part of publishing: if it cannot be moved now, the next entry moves it.
+        The head goes first, and goes back if there is a higher entry, whose writer has moved it: between a look that
+        finds none and the head that follows it, a driver could sleep. It is evidence and no part of publishing: if it
+        cannot be moved now, the next entry moves it.
         """
-        previous = self._last
-        self._known_records = [*below, record]
-        used = next_checkpoint([r.entry for r in self._known_records if r.entry is not None])
-        self._last = Statement(record.seq, record.digest, used, record.place)
-        if standing is not Standing.HIGHEST:
-            return
-        path = head_path(record.seq, record.digest, used)
+        used = next_checkpoint([r.entry for r in [*below, record] if r.entry is not None])
+        path, is_put = head_path(record.seq, record.digest, used), True
         try:
             self._store.put_if_absent(path, b"{}\n")
-            if previous is None:
-                lower = [blob.path for blob in self._store.list(HEAD) if blob.path < path]
-            else:
-                lower = [head_path(previous.number, previous.digest, previous.next_checkpoint)]
-            self._store.delete(lower)
         except StorageError as error:
+            is_put = False
             log.warning("the head of the history could not be moved to number %d yet: %s", record.seq, error)
+        standing = self._standing(record.seq, data)
+        if standing is Standing.TOO_LATE:
+            self._files.remove([record.seq])
+        elif standing is Standing.HIGHEST and is_put:
+            self._remove_heads_below(path)
+        if standing is not Standing.HIGHEST:
+            self._remove_heads([path])
+        if standing is not Standing.TOO_LATE:
+            self._keep(record, below, used)
+        return standing is not Standing.TOO_LATE
+
+    def _remove_heads_below(self, path: str) -> None:
+        is_first, last, self._head_path = not self._head_path, self._head_path, path
+        try:
+            # Others may have left theirs there, and it is enough to look once.
+            self._remove_heads([b.path for b in self._store.list(HEAD) if b.path < path] if is_first else [last])
+        except StorageError as error:
+            log.warning("heads of the history that are not needed could not be found yet: %s", error)
+
+    def _remove_heads(self, paths: list[str]) -> None:
+        try:
+            self._store.delete(paths)
+        except StorageError as error:
+            log.warning("heads of the history that are not needed could not be deleted yet: %s", error)
+
+    def _keep(self, record: Record, below: list[Record], used: int) -> None:
+        self._known_records = [*below, record]
+        self._last = Statement(record.seq, record.digest, used, record.place)
 
     def _forget(self, numbers: Iterable[int]) -> None:
         gone = set(numbers)
@@ -340,7 +355,8 @@ class HistoryLog:
         if origin is None or origin.writer != self._writer:
             raise Fenced(self._store.url, self.attempt, entry.attempt)
         record = Record(number, path, entry, None, entries.digest(data), origin.writer, origin.after, origin.place)
-        self._keep(record, self._known_records, Standing.HIGHEST)
+        used = next_checkpoint([r.entry for r in [*self._known_records, record] if r.entry is not None])
+        self._keep(record, self._known_records, used)
 
     def _fenced(self, records: list[Record]) -> Fenced:
         # Without an attempt of our own if we never learned that our first claim had succeeded.

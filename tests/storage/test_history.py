@@ -191,7 +191,8 @@ def test_a_zombie_whose_number_is_free_again_takes_its_entry_back(store: BlobSto
     assert len(store.list("history/")) == 3
 
 
-def test_a_checkpoint_published_just_before_a_takeover_stands() -> None:
+@pytest.mark.parametrize("moment", [("put_if_absent", "head/"), ("list", "history/")])
+def test_a_checkpoint_published_just_before_a_takeover_stands(moment: tuple[str, str]) -> None:
     """The new attempt may be restoring from it already, so the old one must not take it back."""
     inner = MemoryStore()
     store = WrappedStore(inner)
@@ -199,8 +200,8 @@ def test_a_checkpoint_published_just_before_a_takeover_stands() -> None:
     taken_over = []
 
     def take_over(operation: str, path: str) -> None:
-        # publish() lists the history right after its put.
-        if operation == "list" and not taken_over:
+        # publish() moves the head right after its put, and then lists the history.
+        if operation == moment[0] and path.startswith(moment[1]) and not taken_over:
             taken_over.append(claimed(inner))
 
     store.before = take_over
