@@ -105,8 +105,11 @@ class SparkCluster:
         results, error, raised = None, None, False
         try:
             self._wait_for_slots(sum(deployment.plan.widths), cancelled)
-            # Threads of py4j are pinned, so the group holds for this thread's job alone.
-            self._spark.sparkContext.setJobGroup(group, f"moorline job {self._job}, attempt {deployment.attempt}")
+            # Threads of py4j are pinned, so the group holds for this thread's job alone. Its tasks are interrupted when
+            # it ends: Spark's pipelined writer waits for a reader that never came without looking whether it was
+            # killed, and would keep its slot for ever.
+            about = f"moorline job {self._job}, attempt {deployment.attempt}"
+            self._spark.sparkContext.setJobGroup(group, about, interruptOnCancel=True)
             stages = [functools.partial(run_task, spec, stage) for stage in range(len(deployment.plan.widths))]
             frames = exchange.pipeline(self._session, deployment.plan.widths, stages)
             if cancelled.is_set():

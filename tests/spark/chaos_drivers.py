@@ -20,8 +20,8 @@ from waiting import eventually
 
 SCRIPT = Path(__file__).with_name("chaos_job.py")
 
-#: Two executors of four slots each: an executor can be killed.
-CLUSTER = "local-cluster[2,4,1024]"
+#: Two executors: one can be killed. The job has eight subtasks, and nine when it was rescaled.
+CLUSTER = "local-cluster[2,5,1024]"
 #: One JVM: starts in a third of the time, and will do where the driver is the victim.
 LOCAL = "local[12,1]"
 
