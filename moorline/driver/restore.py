@@ -222,15 +222,7 @@ def _start(
         path, why = decision.passed_over[0]
         raise HistoryBroken(_full(url, path), f"{why}; and no older checkpoint is whole")
     if decision.passed_over:
-        newest_kept = decision.manifest.checkpoint if isinstance(decision, RestoreFrom) else decision.back_to or 0
-        _refuse_to_repeat(graph, newest_kept, *decision.passed_over[0])
-        target = decision.savepoint if isinstance(decision, StartEmpty) else f"checkpoint {newest_kept}"
-        log.error("going back to %s; what was done after it is done again", target)
-        # Before sinks take anything back: a later attempt must not find what was passed over readable after all.
-        passed = [n for n in completed if n > newest_kept]
-        lost = {path for path, _ in decision.passed_over}
-        history.give_up(passed, now_ms, [r.seq for r in records if r.damage is not None and r.path in lost])
-        given_up |= set(passed)
+        given_up |= _give_up_newer(graph, history, records, decision, completed, now_ms)
         # What was lost may have had any number that has files.
         next_number = max([next_number, *(checkpoint + 1 for checkpoint, _ in history.written())])
     if isinstance(decision, StartEmpty) and decision.savepoint:
@@ -263,6 +255,26 @@ def _start(
     staged = _staged_in(manifest, graph, history.store)
     splits = _splits_in(manifest, graph, history.store)
     return Start(deployment, next_number, completed, frozenset(given_up), manifest.size, staged, splits)
+
+
+def _give_up_newer(
+    graph: Graph,
+    history: History,
+    records: list[HistoryRecord],
+    decision: RestoreFrom | StartEmpty,
+    completed: list[int],
+    now_ms: int,
+) -> set[int]:
+    """Give up for good what is newer than the snapshot that is gone back to. Returns the numbers of checkpoints."""
+    newest_kept = decision.manifest.checkpoint if isinstance(decision, RestoreFrom) else decision.back_to or 0
+    _refuse_to_repeat(graph, newest_kept, *decision.passed_over[0])
+    target = decision.savepoint if isinstance(decision, StartEmpty) else f"checkpoint {newest_kept}"
+    log.error("going back to %s; what was done after it is done again", target)
+    # Before sinks take anything back: a later attempt must not find what was passed over readable after all.
+    passed = [n for n in completed if n > newest_kept]
+    lost = {path for path, _ in decision.passed_over}
+    history.give_up(passed, now_ms, [r.seq for r in records if r.damage is not None and r.path in lost])
+    return set(passed)
 
 
 def refuse_beside_another(records: list[Record], history: History, job: str) -> None:

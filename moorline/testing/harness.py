@@ -13,9 +13,7 @@ from itertools import repeat
 from types import TracebackType
 from typing import Any
 
-from moorline.api.functions.base import (
-    OutputTag,
-)
+from moorline.api.functions.base import OutputTag
 from moorline.api.streams import Stream
 from moorline.errors import InvalidArgument, InvalidKey
 from moorline.model import keys
