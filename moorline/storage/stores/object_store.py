@@ -22,22 +22,13 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from typing import Any
 
 import obstore
-from obstore.exceptions import (
-    AlreadyExistsError,
-    BaseError,
-    InvalidPathError,
-    NotSupportedError,
-    PermissionDeniedError,
-    UnauthenticatedError,
-    UnknownConfigurationKeyError,
-)
-from obstore.store import from_url
+from obstore.exceptions import AlreadyExistsError, BaseError
 
-from moorline.errors import BlobMissing, InvalidArgument, StorageError
+from moorline.errors import BlobMissing, StorageError
+from moorline.model.config.buckets import LASTING, open_bucket
 from moorline.storage.blobs import Blob
 from moorline.storage.layout import check_path, is_path
 
@@ -45,42 +36,6 @@ from moorline.storage.layout import check_path, is_path
 LARGEST_PUT = 4 << 30
 #: Under which name a put leaves its word in the metadata.
 WORD = "moorline-put"
-#: Below the timeout of any checkpoint, so that a store which is away is noticed by those who wait for it.
-_RETRIES = {"max_retries": 6, "retry_timeout": timedelta(seconds=30)}
-#: Which of the options are for the HTTP client.
-_CLIENT_OPTIONS = frozenset(
-    {
-        "allow_http",
-        "allow_invalid_certificates",
-        "connect_timeout",
-        "default_content_type",
-        "default_headers",
-        "http1_only",
-        "http2_keep_alive_interval",
-        "http2_keep_alive_timeout",
-        "http2_keep_alive_while_idle",
-        "http2_only",
-        "pool_idle_timeout",
-        "pool_max_idle_per_host",
-        "proxy_url",
-        "proxy_ca_certificate",
-        "proxy_excludes",
-        "root_certificate",
-        "randomize_addresses",
-        "read_timeout",
-        "timeout",
-        "user_agent",
-    }
-)
-#: What a service refuses until someone changes a name or a permission.
-_LASTING = (
-    PermissionDeniedError,
-    UnauthenticatedError,
-    InvalidPathError,
-    NotSupportedError,
-    PermissionError,
-    NotImplementedError,
-)
 #: Azure signs by a query string, and errors quote the address.
 _QUERY = re.compile(r"\?\S+")
 
@@ -90,17 +45,8 @@ class ObjectStore:
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         self._url = url.rstrip("/")
-        given = dict(options or {})
-        client = {name: given.pop(name) for name in list(given) if name in _CLIENT_OPTIONS}
-        opens: Any = from_url  # its types want to know which service it is
-        try:
-            self._store: Any = opens(
-                self._url, config=given or None, client_options=client or None, retry_config=_RETRIES
-            )
-        except UnknownConfigurationKeyError as error:
-            raise InvalidArgument("storage_options", sorted(given), _in_short(error)) from None
-        except (BaseError, ValueError, TypeError) as error:
-            raise InvalidArgument("storage location", self._url, _in_short(error)) from None
+        # Below the timeout of any checkpoint, so that a store which is away is noticed by those who wait for it.
+        self._store = open_bucket(self._url, options or {}, _in_short, "storage location", retries=6, seconds=30)
 
     @property
     def url(self) -> str:
@@ -206,7 +152,7 @@ class ObjectStore:
                 raise BlobMissing(where, operation, "there is no such object") from None
             raise StorageError(where, operation, _in_short(error), can_pass=False) from None
         except (BaseError, OSError, ValueError, NotImplementedError) as error:
-            can_pass = not isinstance(error, _LASTING)
+            can_pass = not isinstance(error, LASTING)
             raise StorageError(f"{self._url}/{path}", operation, _in_short(error), can_pass) from None
 
 

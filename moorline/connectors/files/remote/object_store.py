@@ -1,9 +1,8 @@
 """Files in buckets of S3 and what speaks its language, Google Cloud Storage and Azure, by obstore. Needs an extra.
 
-The names of ``storage_options`` are those of obstore, as for checkpoints; without any, the environment tells, as for
-each service's own tools. An object appears when all of it has arrived, and is read on the condition that it is still
-the version that was listed. Publishing is a copy by the service itself, which is one step; S3 copies objects of up to
-5 GB that way.
+``storage_options`` are those of checkpoints. An object appears when all of it has arrived, and is read on the condition
+that it is still the version that was listed. Publishing is a copy by the service itself, which is one step; S3 copies
+objects of up to 5 GB that way.
 """
 
 from __future__ import annotations
@@ -12,60 +11,15 @@ import builtins
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from typing import IO, Any
 
 import obstore
-from obstore.exceptions import (
-    BaseError,
-    GenericError,
-    InvalidPathError,
-    NotSupportedError,
-    PermissionDeniedError,
-    PreconditionError,
-    UnauthenticatedError,
-    UnknownConfigurationKeyError,
-)
-from obstore.store import from_url
+from obstore.exceptions import GenericError, PreconditionError
 
 from moorline.connectors.files.remote.location import Exchanged, RemoteObject, in_short, translated
-from moorline.errors import InvalidArgument, StorageError
+from moorline.errors import StorageError
+from moorline.model.config.buckets import LASTING, open_bucket
 
-#: We repeat ourselves, and say so meanwhile.
-_RETRIES = {"max_retries": 1, "retry_timeout": timedelta(seconds=2)}
-#: Which of the options are for the HTTP client.
-_CLIENT_OPTIONS = frozenset(
-    {
-        "allow_http",
-        "allow_invalid_certificates",
-        "connect_timeout",
-        "default_content_type",
-        "default_headers",
-        "http1_only",
-        "http2_keep_alive_interval",
-        "http2_keep_alive_timeout",
-        "http2_keep_alive_while_idle",
-        "http2_only",
-        "pool_idle_timeout",
-        "pool_max_idle_per_host",
-        "proxy_url",
-        "proxy_ca_certificate",
-        "proxy_excludes",
-        "root_certificate",
-        "randomize_addresses",
-        "read_timeout",
-        "timeout",
-        "user_agent",
-    }
-)
-_LASTING = (
-    PermissionDeniedError,
-    UnauthenticatedError,
-    InvalidPathError,
-    NotSupportedError,
-    PermissionError,
-    NotImplementedError,
-)
 _STATUS = re.compile(r"status code: (\d{3})")
 #: Answers that ask for another try.
 _TRY_AGAIN = ("408", "425", "429")
@@ -78,17 +32,8 @@ class ObjectStoreFiles:
         scheme, _, rest = url.partition("://")
         bucket, _, self._prefix = rest.partition("/")
         self._url = url
-        given = dict(options)
-        client = {name: given.pop(name) for name in list(given) if name in _CLIENT_OPTIONS}
-        opens: Any = from_url  # its types want to know which service it is
-        try:
-            self._store: Any = opens(
-                f"{scheme}://{bucket}", config=given or None, client_options=client or None, retry_config=_RETRIES
-            )
-        except UnknownConfigurationKeyError as error:
-            raise InvalidArgument("storage_options", sorted(given), in_short(error)) from None
-        except (BaseError, ValueError, TypeError) as error:
-            raise InvalidArgument("path", url, in_short(error)) from None
+        # We repeat ourselves, and say so meanwhile.
+        self._store = open_bucket(f"{scheme}://{bucket}", options, in_short, "path", retries=1, seconds=2)
 
     def list(self, folder: str = "") -> builtins.list[RemoteObject]:
         with self._translated(folder, "list"):
@@ -148,7 +93,7 @@ class ObjectStoreFiles:
     @contextmanager
     def _translated(self, path: str, operation: str) -> Iterator[None]:
         where = f"{self._url}/{path}" if path else self._url
-        with translated(where, operation, _LASTING):
+        with translated(where, operation, LASTING):
             try:
                 yield
             except GenericError as error:
