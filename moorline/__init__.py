@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from moorline import client, connectors
 from moorline.api import foreign_names
+from moorline.api.columns.aggregates import Aggregate, avg, count, first, last, max, min, sum
+from moorline.api.columns.streams import ColumnStream, KeyedColumnStream
 from moorline.api.connected_streams import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
 from moorline.api.foreign_names import unknown_name
 from moorline.api.functions.base import (
@@ -91,6 +93,7 @@ from moorline.api.windows.triggers import (
     Trigger,
     TriggerResult,
 )
+from moorline.connectors.batch_generator import generate_batches
 from moorline.connectors.broken import BrokenRecord
 from moorline.connectors.collect import collect
 from moorline.connectors.delta.read import read_delta
@@ -182,6 +185,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "UNCHANGED",
+    "Aggregate",
     "AggregateFunction",
     "AggregatingState",
     "AggregatingStateDescriptor",
@@ -198,6 +202,7 @@ __all__ = [
     "CoGroupFunction",
     "CoMapFunction",
     "CoProcessFunction",
+    "ColumnStream",
     "CommitterContext",
     "ConnectedStreams",
     "Console",
@@ -233,6 +238,7 @@ __all__ = [
     "KafkaRecord",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
+    "KeyedColumnStream",
     "KeyedContext",
     "KeyedProcessFunction",
     "KeyedStream",
@@ -297,20 +303,27 @@ __all__ = [
     "WindowedStream",
     "ZooKeeper",
     "__version__",
+    "avg",
     "avro_format",
     "client",
     "collect",
     "connectors",
+    "count",
     "diff_snapshots",
     "discard",
+    "first",
     "from_dataframe",
     "from_items",
     "fsck",
     "generate",
+    "generate_batches",
     "give_up",
     "hybrid",
     "json_format",
+    "last",
+    "max",
     "memory_state",
+    "min",
     "plan",
     "postgres_state",
     "print",
@@ -331,6 +344,7 @@ __all__ = [
     "schema_registry",
     "spark_config",
     "start",
+    "sum",
     "sweep",
     "to_dataframe",
     "write_delta",

@@ -38,6 +38,7 @@ from moorline.model.graph import Input, Partitioning
 from moorline.model.options import STEP_OPTIONS, checks_options
 
 if TYPE_CHECKING:
+    from moorline.api.columns.streams import ColumnStream
     from moorline.api.job import Job
 
 
@@ -118,6 +119,23 @@ class Stream(AnswersForeignNames, Generic[T_co]):
         if not isinstance(strategy, WatermarkStrategy):
             raise InvalidArgument("strategy", strategy, "Give a WatermarkStrategy.")
         return self._step("timestamps", strategy, **options)
+
+    @checks_options(also=STEP_OPTIONS)
+    def with_schema(self, schema: object, **options: Unpack[StepOptions]) -> ColumnStream:
+        """Have the records travel as Arrow columns from here on. A record is a dict with these columns.
+
+        ``schema`` is Spark's DDL, a ``pyarrow.Schema``, or a dataclass or ``msgspec.Struct``, whose instances may be
+        the records too.
+
+        >>> import moorline as mo
+        >>> job = mo.Job("sales")
+        >>> sales = job.source(mo.from_items([{"customer": "ada", "cents": 5}]))
+        >>> sales.with_schema("customer string, cents bigint").schema.names
+        ['customer', 'cents']
+        """
+        from moorline.api.columns.streams import with_schema  # noqa: PLC0415  which is made of streams
+
+        return with_schema(self, schema, **options)
 
     @overload
     def connect(self, other: BroadcastStream[U]) -> BroadcastConnectedStream[T_co, U, Any]: ...

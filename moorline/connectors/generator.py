@@ -105,7 +105,7 @@ class Generator(Source[T_co]):
     def open(self, ctx: SourceContext) -> SourceReader[T_co]:
         """A reader of those splits that are this subtask's."""
         self._check(ctx)
-        return _GeneratorReader(self, ctx)
+        return GeneratorReader(self, ctx)
 
     def _check(self, ctx: SourceContext) -> None:
         restored = ctx.positions
@@ -119,8 +119,11 @@ class Generator(Source[T_co]):
             )
 
 
-class _GeneratorReader(SourceReader[Any]):
+class GeneratorReader(SourceReader[Any]):
+    """The reader of a subtask's splits."""
+
     def __init__(self, source: Generator[Any], ctx: SourceContext) -> None:
+        self._uid = ctx.uid
         self._function, self._keeps_nothing = source.function, keeps_nothing(source.function)
         self._step = source.splits
         self._end = source.count
@@ -144,10 +147,7 @@ class _GeneratorReader(SourceReader[Any]):
         stop = start + limit * self._step
         if self._end is not None and stop >= self._end:
             stop = self._end
-        function = self._function
-        records = [function(i) for i in range(start, stop, self._step)]
-        if not self._keeps_nothing:
-            records = copies_of(records)  # they may be of a list that is used again
+        records = self._made(range(start, stop, self._step))
         # Only now: if the function raised, nothing was read.
         self._next[split] = start + len(records) * self._step
         self._due -= len(records)
@@ -155,6 +155,13 @@ class _GeneratorReader(SourceReader[Any]):
         if self._end is not None and self._next[split] >= self._end:
             self._turns.remove(split)
         return records
+
+    def _made(self, numbers: range) -> list[Any]:
+        """The records of these numbers."""
+        function = self._function
+        records = [function(i) for i in numbers]
+        # They may be of a list that is used again.
+        return records if self._keeps_nothing else copies_of(records)
 
     def _allowance(self, rate: float) -> int:
         now = self._clock()

@@ -68,6 +68,7 @@ from moorline.errors.restoring import (
     StateIncompatible,
 )
 from moorline.errors.running import (
+    AggregateTooLarge,
     InvalidKey,
     InvalidOutput,
     KeyClassesClash,
@@ -78,6 +79,7 @@ from moorline.errors.running import (
     ReadOnlyState,
     RecordChanged,
     RecordNotCopied,
+    RecordNotOfSchema,
     RecordTooLarge,
     StateError,
     StateNotBound,
@@ -93,6 +95,7 @@ from moorline.errors.running import (
 )
 
 __all__ = [
+    "AggregateTooLarge",
     "BlobMissing",
     "ConsoleRefused",
     "DuplicateUid",
@@ -139,6 +142,7 @@ __all__ = [
     "ReadOnlyState",
     "RecordChanged",
     "RecordNotCopied",
+    "RecordNotOfSchema",
     "RecordTooLarge",
     "RekeyFailed",
     "RestoreError",

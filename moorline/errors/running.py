@@ -83,6 +83,33 @@ class InvalidOutput(StateError):
 
 
 @dataclass(eq=False)
+class RecordNotOfSchema(StateError):
+    """A record does not fit the schema that its stream was declared with."""
+
+    uid: str
+    record: str
+    cause: str
+    schema: str
+
+    def __str__(self) -> str:
+        return f"operator {self.uid!r} wants {self.schema}, and this does not fit: {self.record}: {self.cause}"
+
+
+@dataclass(eq=False)
+class AggregateTooLarge(StateError):
+    """A sum does not fit into 64 bits."""
+
+    uid: str
+    result: str
+
+    def __str__(self) -> str:
+        return (
+            f"a sum of operator {self.uid!r} no longer fits into 64 bits: {self.result!r}. Sum a column of floats or "
+            f"decimals, or smaller units of time."
+        )
+
+
+@dataclass(eq=False)
 class TimestampMissing(StateError):
     """A record without a timestamp reached something that goes by event time."""
 

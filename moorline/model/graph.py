@@ -62,6 +62,10 @@ class OperatorKind(StrEnum):
     CO_PROCESS = "co_process"
     BROADCAST_PROCESS = "broadcast_process"
     WINDOW = "window"
+    WITH_SCHEMA = "with_schema"
+    MAP_BATCHES = "map_batches"
+    FILTER_BATCHES = "filter_batches"
+    AGGREGATE = "aggregate"
     SINK = "sink"
 
 

@@ -180,7 +180,7 @@ class Inputs:
             else:
                 done = self._slices.process(operator, content, stamps, side)
                 if done < len(content):
-                    left = elements.pack_records(content[done:], stamps and stamps[done:])
+                    left = elements.pack_any(content[done:], stamps and stamps[done:])
                     return frame[: HEAD.size] + left + frame[at:]
             if at < len(frame) and self._has_urgent_work():
                 return frame[: HEAD.size] + frame[at:]

@@ -18,9 +18,11 @@ from itertools import compress
 from typing import Any, Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from moorline.errors import InvalidKey, MoorlineError, RecordTooLarge
 from moorline.model import keys
+from moorline.model.columns import ColumnBatch, ColumnKey
 from moorline.model.graph import Link, Operator, Partitioning, Plan
 from moorline.model.ids import SubtaskId
 from moorline.model.key_groups import owner
@@ -28,6 +30,7 @@ from moorline.model.keys.identity import compares_as_encoded
 from moorline.model.wire import elements
 from moorline.model.wire.elements import BATCH, END, HEAD, MARK, Barrier
 from moorline.protocol.lowering import relay_slot
+from moorline.subtask.columns.sharing import Shares, UnusableKey, WaitingColumns, dealt_out, routed
 from moorline.subtask.operators.base import Target, user_code_failed
 
 #: A frame should be about this large under load.
@@ -49,7 +52,7 @@ Rows = list[tuple[int, bytes]]
 class Channel:
     """The way to one receiving subtask."""
 
-    __slots__ = ("head", "is_feedback", "parts", "receiver", "records", "size", "slot", "stamps")
+    __slots__ = ("columns", "head", "is_feedback", "parts", "receiver", "records", "size", "slot", "stamps")
 
     def __init__(self, plan: Plan, link: Link, sender: SubtaskId, receiver: int, attempt: int) -> None:
         stage, here = plan.slot(sender)
@@ -63,6 +66,8 @@ class Channel:
         self.records: list[Any] = []
         #: The timestamps of :attr:`records`: one each, or none at all.
         self.stamps: list[int] = []
+        #: Batches of columns that wait, and come after :attr:`records`: of the two only one ever waits.
+        self.columns = WaitingColumns()
         #: Pickled already, and how many bytes that is.
         self.parts: list[bytes] = []
         self.size = 0
@@ -79,15 +84,36 @@ class LinkOutput:
         self._is_feedback = channels[0].is_feedback
 
     def process(self, records: list[Any], timestamps: list[int] | None = None, side: int = 0) -> None:
+        if isinstance(records, ColumnBatch):
+            self._process_columns(records, timestamps)
+            return
         # Records with and without timestamps do not share a part.
         for channel in self.channels:
-            if channel.records and bool(channel.stamps) != bool(timestamps):
+            if channel.columns or (channel.records and bool(channel.stamps) != bool(timestamps)):
                 self._output.pack(channel)
         self._share_out(records, timestamps)
         self._output.has_buffered = True
         for channel in self.channels:
             if len(channel.records) >= PART_RECORDS:
                 self._output.pack(channel)
+
+    def _process_columns(self, records: ColumnBatch, timestamps: list[int] | None) -> None:
+        shares = self._share_columns(records.batch, timestamps)
+        if shares is None:
+            self.process(records.rows(), timestamps)
+            return
+        for channel, (batch, stamps) in zip(self.channels, shares, strict=True):
+            if batch is not None and batch.num_rows:
+                if channel.records or not channel.columns.takes(batch, stamps):
+                    self._output.pack(channel)
+                channel.columns.add(batch, stamps)
+                if channel.columns.nbytes >= FRAME_BYTES:
+                    self._output.pack(channel)
+        self._output.has_buffered = True
+
+    def _share_columns(self, batch: pa.RecordBatch, timestamps: list[int] | None) -> Shares | None:
+        """What each receiver gets of a batch of columns. None: it must be shared out row by row."""
+        return None
 
     def watermark(self, time: int) -> None:
         self._mark(elements.pack_watermark(time))
@@ -100,7 +126,7 @@ class LinkOutput:
         if self._is_feedback:
             return
         for channel in self.channels:
-            if channel.records:
+            if channel.records or channel.columns:
                 self._output.pack(channel)
             channel.parts.append(packed)
             channel.size += len(packed)
@@ -118,9 +144,15 @@ class ForwardOutput(LinkOutput):
         if timestamps:
             self.channels[0].stamps += timestamps
 
+    def _share_columns(self, batch: pa.RecordBatch, timestamps: list[int] | None) -> Shares:
+        return [(batch, timestamps)]
+
 
 class BroadcastOutput(LinkOutput):
     """To every subtask."""
+
+    def _share_columns(self, batch: pa.RecordBatch, timestamps: list[int] | None) -> Shares:
+        return [(batch, timestamps)] * len(self.channels)
 
     def _share_out(self, records: list[Any], timestamps: list[int] | None) -> None:
         for channel in self.channels:
@@ -141,6 +173,11 @@ class RebalanceOutput(LinkOutput):
             if timestamps:
                 channel.stamps += timestamps[turn]
         self._next = (self._next + len(records)) % count
+
+    def _share_columns(self, batch: pa.RecordBatch, timestamps: list[int] | None) -> Shares:
+        shares = dealt_out(batch, timestamps, len(self.channels), self._next)
+        self._next = (self._next + batch.num_rows) % len(self.channels)
+        return shares
 
 
 class HashOutput(LinkOutput):
@@ -174,6 +211,14 @@ class HashOutput(LinkOutput):
         except Exception as error:  # of the user's key selector
             at = len(records) - iterator.__length_hint__() - 1
             raise user_code_failed(self._operator, self._sender, error, -1, f"{records[at]!r:.500}") from error
+
+    def _share_columns(self, batch: pa.RecordBatch, timestamps: list[int] | None) -> Shares | None:
+        if not isinstance(self._key_of, ColumnKey):
+            return None
+        try:
+            return routed(batch, timestamps, self._key_of, len(self.channels), self._max_parallelism)
+        except UnusableKey as error:
+            raise InvalidKey(self._operator.uid, error.key, error.record, error.cause) from None
 
     def _route_each(self, records: Iterator[Any], timestamps: list[int] | None) -> None:
         key_of, routes = self._key_of, self._routes
@@ -252,7 +297,13 @@ class Output:
     def pack(self, channel: Channel) -> None:
         """Pickle what waits for one receiver, and send what is enough for a frame."""
         records, stamps = channel.records, channel.stamps
-        self.records_out += len(records)
+        self.records_out += len(records) + channel.columns.rows
+        if channel.columns:
+            part = channel.columns.pack()
+            channel.parts.append(part)
+            channel.size += len(part)
+            if channel.size >= FRAME_BYTES:
+                self.send(channel)
         while records:
             count = min(self._part_records, len(records))
             part = elements.pack_records(records[:count] if count < len(records) else records, stamps[:count])
@@ -276,7 +327,7 @@ class Output:
         """Make frames of everything that waits."""
         for link in self.links:
             for channel in link.channels:
-                if channel.records:
+                if channel.records or channel.columns:
                     self.pack(channel)
                 if channel.parts:
                     self.send(channel)

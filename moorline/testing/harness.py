@@ -17,6 +17,7 @@ from moorline.api.functions.base import OutputTag
 from moorline.api.streams import Stream
 from moorline.errors import InvalidArgument, InvalidKey
 from moorline.model import keys
+from moorline.model.columns import ColumnBatch
 from moorline.model.config.state import ON_THE_HEAP, StateConfig
 from moorline.model.graph import Graph, Partitioning
 from moorline.model.ids import Attempt, CheckpointId, SubtaskId
@@ -159,16 +160,18 @@ class OperatorHarness:
         [2, 3, 4]
         """
         stamps = repeat(None) if timestamps is None else timestamps
-        shares: dict[int, tuple[list[Any], list[Any]]] = {}
-        for record, timestamp in zip(records, stamps):
+        taken = records if isinstance(records, ColumnBatch) else list(records)
+        shares: dict[int, tuple[list[int], list[Any]]] = {}
+        for place, (record, timestamp) in enumerate(zip(taken, stamps)):
             is_for_all = side and self._is_broadcast
             for index in range(len(self._subtasks)) if is_for_all else (self._owner(record, side),):
                 share = shares.setdefault(index, ([], []))
-                share[0].append(record)
+                share[0].append(place)
                 share[1].append(timestamp)
 
         def process(subtask: HarnessSubtask) -> None:
-            own, times = shares[self._subtasks.index(subtask)]
+            places, times = shares[self._subtasks.index(subtask)]
+            own: Any = taken.of(places) if isinstance(taken, ColumnBatch) else [taken[place] for place in places]
             subtask.operator.process(own, None if timestamps is None else times, side)
 
         return self._each([self._subtasks[index] for index in sorted(shares)], process)

@@ -30,6 +30,7 @@ NOT_FOR_USERS = {
     ),
     *("DeliveryGuarantee", "JobStatus", "TriggerResult"),
     # Records that sources give, made by a function or, as mo.Delete, with one value.
+    *("Aggregate", "ColumnStream", "KeyedColumnStream"),
     *("KafkaRecord", "NatsMessage", "RedisEntry", "Change", "Delete", "SourceEnd", "SchemaRegistry"),
 }
 
@@ -57,7 +58,16 @@ def test_a_misspelt_option_is_answered_with_the_right_one(name):
     assert isinstance(refused.value, TypeError)
 
 
-STREAMS = [mo.Stream, mo.KeyedStream, mo.WindowedStream, mo.ConnectedStreams, mo.BroadcastConnectedStream, mo.Handle]
+STREAMS = [
+    mo.Stream,
+    mo.KeyedStream,
+    mo.ColumnStream,
+    mo.KeyedColumnStream,
+    mo.WindowedStream,
+    mo.ConnectedStreams,
+    mo.BroadcastConnectedStream,
+    mo.Handle,
+]
 METHODS = [
     (cls, name)
     for cls in STREAMS

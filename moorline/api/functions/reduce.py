@@ -33,6 +33,10 @@ class Reduction(KeyedProcessFunction):
         self.reduced.update(value)
         return [value] if self.emits_each else None
 
+    def last(self) -> Any:
+        """The reduction of the current key."""
+        return self.reduced.value()
+
     def close(self) -> None:
         if isinstance(self._function, ReduceFunction):
             self._function.close()

@@ -28,6 +28,7 @@ import msgspec
 import numpy as np
 
 from moorline.errors import RecordNotCopied
+from moorline.model.columns import ColumnBatch
 from moorline.model.copying.immutable import IMMUTABLE, NotData, are_immutable, is_immutable_type
 
 #: What an instance of a class of the user's must not have of its own if it is to be copied attribute by attribute.
@@ -105,7 +106,9 @@ def copy_of(value: Any) -> Any:
 
 
 def copies_of(records: list[Any]) -> list[Any]:
-    """The records, each a copy if it can be changed; the list itself if none can."""
+    """The records, each a copy if it can be changed; the list itself if none can. Columns do not change."""
+    if isinstance(records, ColumnBatch):
+        return records.copy()
     if are_immutable(records):
         return records
     return [r if type(r) in IMMUTABLE else copy_of(r) for r in records]

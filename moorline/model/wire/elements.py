@@ -12,6 +12,7 @@ A frame is one row of the exchange: a head that says where it goes and where it 
                  1 stamped     pickle of a list and of the timestamps' bytes
                  2 watermark   i64, milliseconds: nothing earlier follows on this channel, or so it is hoped
                  3 idle        nothing: do not wait for this channel's watermark until it says something again
+                 8 columns     an Arrow stream of one batch; a last column of that name has the timestamps
     2 barrier  checkpoint u64, triggered at (ms) i64, flags u8, completed u64, savepoint: text
                  flags: 1 final, 2 pause, 4 drain
     3 end      nothing: no more records on this channel
@@ -32,7 +33,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import cloudpickle
+import pyarrow as pa
 
+from moorline.model.columns import ColumnBatch
 from moorline.model.ids import CheckpointId
 
 HEAD = struct.Struct(">BIBHHH")
@@ -45,7 +48,9 @@ _MARK = struct.Struct(">I?")
 
 BATCH, BARRIER, END, RESULT, MARK = 1, 2, 3, 4, 5
 _FINAL, _PAUSE, _DRAIN = 1, 2, 4
-RECORDS, STAMPED, WATERMARK, IDLE = 0, 1, 2, 3
+RECORDS, STAMPED, WATERMARK, IDLE, COLUMNS = 0, 1, 2, 3, 8
+#: The column of timestamps in a part of columns.
+TIMESTAMPS = "\0timestamp"
 
 #: A result has no slot: it goes on until there is no further stage.
 NO_STAGE = 255
@@ -102,6 +107,33 @@ def pack_records(records: list[Any], timestamps: list[int] | None = None) -> byt
     return _PART.pack(STAMPED, len(content)) + content
 
 
+def pack_columns(batch: pa.RecordBatch, timestamps: list[int] | None = None) -> bytes:
+    """A batch of columns, and the timestamps of its rows if they have any, as a part of a batch."""
+    if timestamps:
+        batch = batch.append_column(TIMESTAMPS, pa.array(timestamps, pa.int64()))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    content = sink.getvalue()
+    return _PART.pack(COLUMNS, content.size) + memoryview(content)
+
+
+def pack_any(records: Any, timestamps: list[int] | None = None) -> bytes:
+    """Records, be they a list or columns, as a part of a batch."""
+    if isinstance(records, ColumnBatch):
+        return pack_columns(records.batch, timestamps)
+    return pack_records(records, timestamps)
+
+
+def _unpack_columns(content: memoryview) -> tuple[ColumnBatch, list[int] | None]:
+    with pa.ipc.open_stream(pa.py_buffer(content)) as reader:
+        batch = reader.read_next_batch()
+    if batch.schema.names[-1:] != [TIMESTAMPS]:
+        return ColumnBatch(batch), None
+    stamps: list[int] = batch.column(TIMESTAMPS).to_pylist()
+    return ColumnBatch(batch.drop_columns([TIMESTAMPS])), stamps
+
+
 def pack_watermark(time: int) -> bytes:
     return _PART.pack(WATERMARK, 8) + _WATERMARK.pack(time)
 
@@ -123,6 +155,9 @@ def unpack_part(frame: bytes, at: int) -> tuple[int, Any, Any, int]:
         timestamps = array("q")
         timestamps.frombytes(packed)
         return kind, records, timestamps.tolist(), end
+    if kind == COLUMNS:
+        batch, stamps = _unpack_columns(memoryview(frame)[start:end])
+        return kind, batch, stamps, end
     if kind == WATERMARK:
         return kind, _WATERMARK.unpack_from(frame, start)[0], None, end
     return kind, None, None, end
@@ -142,7 +177,7 @@ def record_parts(frame: bytes) -> Iterator[bytes]:
     while at < len(frame):
         kind, length = _PART.unpack_from(frame, at)
         end = at + _PART.size + length
-        if kind in (RECORDS, STAMPED):
+        if kind in (RECORDS, STAMPED, COLUMNS):
             yield frame[at:end]
         at = end
 

@@ -1,4 +1,4 @@
-"""``KeyedStream.reduce`` in a batch job: the last reduction of each key, when the key has ended.
+"""``reduce`` and ``aggregate`` in a batch job: the last result of each key, when the key has ended.
 
 It carries the timestamp of the key's last record: it is the last of the records that a streaming job would emit.
 """
@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from moorline.api.columns.aggregation import Aggregation
 from moorline.api.functions.reduce import Reduction
 from moorline.state.backend import NO_KEY
 from moorline.subtask.operators.process import ProcessOperator
 
 
 class BatchReduceOperator(ProcessOperator):
-    """Around a :class:`Reduction`, which emits nothing itself. Its state is emitted before it is dropped."""
+    """Around a function which emits nothing itself. Its state is emitted before it is dropped."""
 
-    function: Reduction
+    function: Reduction | Aggregation
 
     def open(self) -> None:
         super().open()
@@ -31,7 +32,7 @@ class BatchReduceOperator(ProcessOperator):
     def end_key(self) -> None:
         assert self.backend is not None
         self.backend.current.key = self._key
-        last = self.function.reduced.value()
+        last = self.function.last()
         self.backend.current.key = self._key = NO_KEY
         if last is not None:
             self.emit([last], None if self._stamp is None else [self._stamp])

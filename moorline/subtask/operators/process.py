@@ -148,7 +148,7 @@ class ProcessOperator(FunctionOperator):
         else:
             names = (
                 ["process_element"]
-                if self.operator.kind == OperatorKind.PROCESS
+                if self.operator.kind in (OperatorKind.PROCESS, OperatorKind.AGGREGATE)
                 else ["process_element1", "process_element2"]
             )
             methods = [many_of_element(getattr(f, name, f), uid, name) for name in names]

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from moorline.api.columns.aggregation import Aggregation
 from moorline.api.functions.reduce import Reduction
 from moorline.api.functions.source_function import SinkFunction, SourceFunction
 from moorline.api.state.external import ExternalStore
@@ -22,6 +23,7 @@ from moorline.model.wire.deployment import Deployment, OperatorRestore
 from moorline.model.wire.messages import Noticed
 from moorline.snapshots.rows import Scratch
 from moorline.state.backend import KeyedBackend, OperatorClock, RestoredRows
+from moorline.state.columns.backend import ColumnBackend
 from moorline.state.composite import CompositeBackend
 from moorline.state.external.backend import ExternalBackend
 from moorline.state.heap.backend import HeapBackend
@@ -31,6 +33,8 @@ from moorline.storage.blobs import BlobStore
 from moorline.storage.stores.counted import CountedStore
 from moorline.storage.stores.open import open_store
 from moorline.subtask.batch.reduce import BatchReduceOperator
+from moorline.subtask.columns.aggregate import AggregateOperator
+from moorline.subtask.columns.operators import BatchOperator, ToColumnsOperator
 from moorline.subtask.environment import Environment
 from moorline.subtask.operators.base import ChainedOperator, OperatorContext
 from moorline.subtask.operators.function import MapOperator
@@ -228,14 +232,22 @@ def _operator(
             return SinkOperator(place, deployment.plan.graph.job, attempt, deployment.lineage, ends)
         case OperatorKind.TIMESTAMPS:
             return TimestampsOperator(place)
-        case OperatorKind.PROCESS if deployment.state.one_key and isinstance(operator.function, Reduction):
+        case OperatorKind.PROCESS | OperatorKind.AGGREGATE if deployment.state.one_key and isinstance(
+            operator.function, (Reduction, Aggregation)
+        ):
             return BatchReduceOperator(place, context)
-        case OperatorKind.PROCESS | OperatorKind.CO_PROCESS:
+        case OperatorKind.AGGREGATE if isinstance(place.backend, ColumnBackend):
+            return AggregateOperator(place)
+        case OperatorKind.PROCESS | OperatorKind.CO_PROCESS | OperatorKind.AGGREGATE:
             return ProcessOperator(place, context)
         case OperatorKind.BROADCAST_PROCESS:
             return BroadcastOperator(place, context)
         case OperatorKind.WINDOW:
             return window_operator(place, context)
+        case OperatorKind.WITH_SCHEMA:
+            return ToColumnsOperator(place)
+        case OperatorKind.MAP_BATCHES | OperatorKind.FILTER_BATCHES:
+            return BatchOperator(place)
         case _:
             return MapOperator(place, context)
 
@@ -249,6 +261,16 @@ def _backend(
     if config.one_key:
         return OneKeyBackend(uid, graph.max_parallelism, moment, key_type=operator.key_type)
     inner: KeyedBackend
+    if config.rocksdb is None and _takes_columns(operator):
+        return ColumnBackend(
+            uid,
+            graph.max_parallelism,
+            moment,
+            incremental=config.incremental,
+            key_type=operator.key_type,
+            allow_dropped=dropped,
+            folding=config.folding,
+        )
     if config.rocksdb is None:
         inner = HeapBackend(
             uid,
@@ -288,6 +310,12 @@ def _backend(
         )
 
     return CompositeBackend(uid, inner, external, allow_dropped=dropped)
+
+
+def _takes_columns(operator: Operator) -> bool:
+    """Can it keep its state in columns? Other keys, and every update, want records one by one."""
+    function = operator.function
+    return isinstance(function, Aggregation) and not function.every_update and not operator.options.get("rekey")
 
 
 def restore_store(deployment: Deployment, environment: Environment) -> BlobStore | None:

@@ -42,6 +42,7 @@ from moorline.testing.simulation.faults import Faults, WorkerDied
 from moorline.testing.simulation.faults.damage import damage_newest
 from moorline.testing.simulation.faults.injection import Injection
 from moorline.testing.simulation.faults.zombies import Zombies
+from moorline.testing.simulation.jobs.columns import columns_job
 from moorline.testing.simulation.jobs.connectors import growing_job, hybrid_job, server_job, table_job
 from moorline.testing.simulation.jobs.counting import LostOrDoubled, SimulatedJob, counting_job
 from moorline.testing.simulation.jobs.features import Maker, broadcast_job, operator_state_job, timers_job, ttl_job
@@ -72,6 +73,7 @@ FEATURES: list[Maker] = [
     server_job,
     growing_job,
     hybrid_job,
+    columns_job,
 ]
 
 

@@ -1,0 +1,1 @@
+"""Streams whose records lie in columns: schemas, aggregates, steps for whole batches."""

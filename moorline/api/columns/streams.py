@@ -1,0 +1,199 @@
+"""Streams with a schema: records travel as Arrow columns, and steps may take a whole batch of them at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Unpack
+
+import pyarrow as pa
+
+from moorline.api.columns.aggregates import Aggregate
+from moorline.api.columns.aggregation import aggregation, kept_types
+from moorline.api.columns.schemas import check_columns, schema_of
+from moorline.api.options import StepOptions
+from moorline.api.streams import KeyedStream, Stream, describe
+from moorline.api.type_parameters import A
+from moorline.errors import InvalidArgument
+from moorline.model.columns import ColumnKey
+from moorline.model.graph import Partitioning
+from moorline.model.options import STEP_OPTIONS, checks_options
+
+if TYPE_CHECKING:
+    from moorline.api.job import Job
+
+#: A record of a stream with a schema, where a step takes records one by one.
+Row = dict[str, Any]
+
+#: What the function of a step for whole batches is given.
+Frames = Literal["arrow", "pandas", "polars"]
+_FRAMES = ("arrow", "pandas", "polars")
+
+
+@dataclass(frozen=True)
+class BatchFunction:
+    """The user's function of a step for whole batches, what it is given, and what it returns if that is known."""
+
+    function: Callable[[Any], Any]
+    frames: str
+    schema: pa.Schema | None = None
+
+
+class ColumnStream(Stream[Row]):
+    """A stream of rows that lie in columns. It is made by :meth:`Stream.with_schema`.
+
+    All steps of other streams are there too: a function that takes records one by one is given dicts.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        origins: tuple[tuple[str, str | None], ...],
+        schema: pa.Schema | None,
+        partitioning: Partitioning = Partitioning.FORWARD,
+    ) -> None:
+        super().__init__(job, origins, partitioning)
+        #: The columns, if they are known.
+        self.schema: pa.Schema | None = schema
+
+    @checks_options(also=STEP_OPTIONS)
+    def map_batches(
+        self,
+        function: Callable[[Any], Any],
+        *,
+        frames: Frames = "arrow",
+        schema: Any = None,
+        **options: Unpack[StepOptions],
+    ) -> ColumnStream:
+        """A batch in, a batch out: ``function`` takes a ``pyarrow.RecordBatch`` and returns one, or a table.
+
+        ``frames="pandas"`` or ``"polars"`` has it take and return frames of these. ``schema`` says what comes out;
+        without it, steps that need to know the columns beforehand, such as :meth:`aggregate`, cannot follow.
+
+        >>> import moorline as mo
+        >>> import pyarrow.compute as pc
+        >>> job = mo.Job("euros")
+        >>> sales = job.source(mo.from_items([{"cents": 250}])).with_schema("cents bigint")
+        >>> def in_euros(batch):
+        ...     return batch.append_column("euros", pc.divide(batch["cents"], 100.0))
+        >>> sales.map_batches(in_euros, schema="cents bigint, euros double", uid="euros").schema.names
+        ['cents', 'euros']
+        """
+        out = None if schema is None else schema_of(schema)
+        made = self._step("map_batches", self._checked(function, frames, out), **options)
+        return ColumnStream(self._job, made._origins, out)
+
+    @checks_options(also=STEP_OPTIONS)
+    def filter_batches(
+        self, function: Callable[[Any], Any], *, frames: Frames = "arrow", **options: Unpack[StepOptions]
+    ) -> ColumnStream:
+        """Keep rows: ``function`` takes a batch and returns a column of booleans, one for each row.
+
+        >>> import moorline as mo
+        >>> import pyarrow.compute as pc
+        >>> job = mo.Job("large")
+        >>> sales = job.source(mo.from_items([{"cents": 250}])).with_schema("cents bigint")
+        >>> sales.filter_batches(lambda batch: pc.greater(batch["cents"], 100), uid="large")
+        <ColumnStream of job 'large' from 'large'>
+        """
+        made = self._step("filter_batches", self._checked(function, frames, self.schema), **options)
+        return ColumnStream(self._job, made._origins, self.schema)
+
+    def key_by(self, key: str | Callable[[Row], A], *more: str, key_type: object = None) -> Any:
+        """Send each row to the subtask that owns its key: the values of a column, or of several together.
+
+        A function of the row will do as well, and takes them one by one.
+
+        >>> import moorline as mo
+        >>> orders = mo.Job("by-customer").source(mo.from_items([{"customer": "ada", "cents": 5}]))
+        >>> orders.with_schema("customer string, cents bigint", uid="sales").key_by("customer")
+        <KeyedColumnStream of job 'by-customer' from 'sales' (hash)>
+        """
+        if callable(key):
+            if more:
+                raise InvalidArgument("key_by", more, "Give names of columns, or one function.")
+            return super().key_by(key, key_type=key_type)
+        names = (key, *more)
+        check_columns(self.schema, names, "key_by")
+        if len(set(names)) < len(names):
+            raise InvalidArgument("key_by", names, "A column is named twice.")
+        return KeyedColumnStream(self._job, self._origins, self.schema, names)
+
+    def rebalance(self) -> ColumnStream:
+        """Deal the rows out to the next operator's subtasks in turn."""
+        return ColumnStream(self._job, self._origins, self.schema, Partitioning.REBALANCE)
+
+    def _checked(self, function: Any, frames: Any, schema: pa.Schema | None) -> BatchFunction:
+        if not callable(function):
+            raise InvalidArgument("function", function, "Give a function of a batch.")
+        if frames not in _FRAMES:
+            raise InvalidArgument("frames", frames, f"Give one of {', '.join(_FRAMES)}.")
+        return BatchFunction(function, frames, schema)
+
+    def _step(self, kind: str, function: Any, *args: Any, **options: Any) -> Stream[Any]:
+        if isinstance(function, BatchFunction) and not options.get("name"):
+            options["name"] = describe(function.function)
+        return super()._step(kind, function, *args, **options)
+
+
+class KeyedColumnStream(KeyedStream[Row, Any]):
+    """A stream of rows whose keys are columns."""
+
+    def __init__(
+        self, job: Job, origins: tuple[tuple[str, str | None], ...], schema: pa.Schema | None, names: tuple[str, ...]
+    ) -> None:
+        super().__init__(job, origins, Partitioning.HASH, ColumnKey(names))
+        self.schema: pa.Schema | None = schema
+        self._names = names
+
+    def aggregate(
+        self,
+        *,
+        emit: Literal["changes", "updates"] = "changes",
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+        rekey: Any = None,
+        drop_states: Any = (),
+        **results: Aggregate,
+    ) -> ColumnStream:
+        """Running aggregates of each key, by the names of their results.
+
+        A row comes out for each key that a batch of input has changed; with ``emit="updates"``, one for each row that
+        comes in. It holds the key's columns and the results. In a batch job one row comes out for each key, at its
+        end. State in RocksDB is updated row by row, so there every update is emitted.
+
+        >>> import moorline as mo
+        >>> orders = mo.Job("revenue").source(mo.from_items([{"customer": "ada", "cents": 5}]))
+        >>> sales = orders.with_schema("customer string, cents bigint", uid="sales")
+        >>> totals = sales.key_by("customer").aggregate(orders=mo.count(), cents=mo.sum("cents"), uid="totals")
+        >>> totals.schema.names
+        ['customer', 'orders', 'cents']
+        """
+        if emit not in ("changes", "updates"):
+            raise InvalidArgument("emit", emit, 'Give "changes" or "updates".')
+        if not results:
+            raise InvalidArgument("aggregate", results, "Give at least one: aggregate(orders=mo.count()).")
+        for result, aggregate in results.items():
+            if not isinstance(aggregate, Aggregate):
+                raise InvalidArgument(result, aggregate, 'Give an aggregate such as mo.count() or mo.sum("cents").')
+            if result in self._names:
+                raise InvalidArgument(result, str(aggregate), "A column of the key has this name.")
+        if self.schema is None:
+            advice = "The columns are not known here: give map_batches its schema=, or put with_schema() before key_by."
+            raise InvalidArgument("aggregate", sorted(results), advice)
+        check_columns(self.schema, [a.column for a in results.values() if a.column is not None], "aggregate")
+        kept_types(results, self.schema)
+        function = aggregation(self._names, results, self.schema, emit == "updates")
+        shown = name or ", ".join(map(str, results.values()))
+        step: dict[str, Any] = {"rekey": rekey, "drop_states": drop_states}
+        made = self._step("aggregate", function, uid, shown, parallelism, **step)
+        return ColumnStream(self._job, made._origins, function.out_schema)
+
+
+def with_schema(stream: Stream[Any], schema: Any, **options: Any) -> ColumnStream:
+    """See :meth:`Stream.with_schema`."""
+    declared = schema_of(schema)
+    options.setdefault("name", ", ".join(declared.names))
+    made = stream._step("with_schema", declared, **options)
+    return ColumnStream(stream._job, made._origins, declared)

@@ -1,0 +1,84 @@
+"""Records as columns: a batch of Arrow columns where otherwise a list of records stands, and keys that are columns.
+
+Operators pass a :class:`ColumnBatch` on as they pass a list of records. Those that know columns take its ``batch``; all
+others see a sequence of rows, which are made once, when the first of them is asked for. A row is a dict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import pyarrow as pa
+
+
+class ColumnBatch(Sequence[Any]):
+    """A sequence of rows that lie in columns.
+
+    >>> batch = ColumnBatch(pa.RecordBatch.from_pydict({"user": ["ada", "bob"], "cents": [5, 7]}))
+    >>> len(batch), batch[1], batch[:1].batch.num_rows
+    (2, {'user': 'bob', 'cents': 7}, 1)
+    """
+
+    __slots__ = ("_rows", "batch")
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+        self._rows: list[dict[str, Any]] | None = None
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    @overload
+    def __getitem__(self, at: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, at: slice) -> ColumnBatch: ...
+    def __getitem__(self, at: int | slice) -> dict[str, Any] | ColumnBatch:
+        if isinstance(at, slice):
+            first, end, step = at.indices(len(self))
+            if step != 1:
+                return self.of(range(first, end, step))
+            return ColumnBatch(self.batch.slice(first, max(0, end - first)))
+        return self.rows()[at]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows())
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} rows of {', '.join(self.batch.schema.names)}>"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows as dicts. They are made once."""
+        if self._rows is None:
+            names = self.batch.schema.names
+            columns = [column.to_pylist() for column in self.batch.columns]
+            self._rows = [dict(zip(names, values)) for values in zip(*columns, strict=True)]
+        return self._rows
+
+    def of(self, places: Sequence[int]) -> ColumnBatch:
+        """Some of the rows, by their places."""
+        return ColumnBatch(self.batch.take(pa.array(places, pa.int64())))
+
+    def copy(self) -> ColumnBatch:
+        """The same columns, with rows of its own."""
+        return ColumnBatch(self.batch)
+
+
+@dataclass(frozen=True)
+class ColumnKey:
+    """A key selector that names columns: one, whose values are the keys, or several, whose tuples are.
+
+    >>> ColumnKey(("user",))({"user": "ada"}), ColumnKey(("user", "day"))({"user": "ada", "day": 3})
+    ('ada', ('ada', 3))
+    """
+
+    names: tuple[str, ...]
+
+    def __call__(self, row: Any) -> Any:
+        if len(self.names) == 1:
+            return row[self.names[0]]
+        return tuple(row[name] for name in self.names)
+
+    def __str__(self) -> str:
+        return ", ".join(self.names)

@@ -1,0 +1,183 @@
+"""The keyed state of an operator that works on columns. See ``state/columns/table.py`` for how it lies in memory.
+
+It is stored as any other keyed state: the same rows, chains of increments (``state/heap/chains.py``), the same types.
+So it is rescaled, queried, read as tables and evolved in the same ways, and an operator that goes record by record can
+take it over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from moorline.api.state.descriptors import StateDescriptor
+from moorline.api.state.states import State
+from moorline.model import keys
+from moorline.model.config.thresholds import FOLDING, Folding
+from moorline.model.keys.identity import KeyIdentities
+from moorline.model.manifest import KeyedHandle, NativeHandle
+from moorline.protocol.increments import is_fold_due
+from moorline.state.backend import CurrentKey, KeyedSnapshot, OperatorClock, Restored, RestoredFiles, Rows, TimerStore
+from moorline.state.columns.table import ColumnTable, Copied
+from moorline.state.forms import Form, form_of
+from moorline.state.heap.chains import Chains
+from moorline.state.peeking import Peeked, joined
+from moorline.state.readers import checked_tables, readers_of_handle
+from moorline.state.registration import Registration
+
+
+class ColumnBackend:
+    """The one state, in columns, of one operator in one subtask."""
+
+    def __init__(
+        self,
+        uid: str,
+        max_parallelism: int,
+        moment: OperatorClock | None = None,
+        *,
+        incremental: bool = False,
+        key_type: Any = None,
+        allow_dropped: frozenset[str] | None = frozenset(),
+        folding: Folding = FOLDING,
+    ) -> None:
+        self.current, self.identities = CurrentKey(), KeyIdentities(uid, key_type)
+        self._states = Registration[ColumnTable](uid, moment, allow_dropped)
+        self._max_parallelism, self._folding = max_parallelism, folding
+        self._chains = Chains() if incremental else None
+        #: By checkpoint, the epoch of the table that its snapshot ended.
+        self._epochs: dict[int, int] = {}
+
+    # --- before the first record ----------------------------------------------------------------
+
+    def restore(self, restored: Sequence[Restored]) -> None:
+        for part in restored:
+            if isinstance(part, RestoredFiles):
+                self._states.refuse_files(part, "state in columns, which is rows")
+            self._states.add_rows(part)
+
+    def bind_columns(self, descriptor: StateDescriptor) -> ColumnTable:
+        """The table of a state whose type has fields, with its restored content."""
+        form = form_of(descriptor, f"state {descriptor.name!r} of operator {self._states.uid!r}", False)
+        table = ColumnTable(form, self._max_parallelism)
+        is_altered, chain = False, self._states.take_rows(form.state)
+        for part in chain:
+            readers = readers_of_handle(self._states.uid, form, descriptor, part)
+            is_altered = is_altered or part.handle.type != form.type or part.handle.file is None
+            for rows in checked_tables(self._states.uid, form, readers, part):
+                _take_in(table, form, rows, None if part.handle.type == form.type else readers.value)
+        if self._chains is not None and not is_altered:
+            self._chains.restored(form.state, [part.handle for part in chain])
+        self._states.parts[form.state] = table
+        return table
+
+    def bind(self, descriptor: StateDescriptor, scope: CurrentKey | None = None) -> State:
+        self._refuse("states that are asked for key by key")
+
+    def timers(self, name: str) -> TimerStore:
+        self._refuse("timers")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise NotImplementedError(f"operator {self._states.uid!r} works on columns and has no {what}")
+
+    def check_all_bound(self) -> None:
+        self._states.check_all_bound()
+
+    # --- while records are processed ------------------------------------------------------------
+
+    def prefetch(self, keys_of_batch: Iterable[Any]) -> None:
+        """Nothing: it is all here."""
+
+    def flush(self) -> None:
+        """Nothing: it is all here."""
+
+    def keys(self, state: str) -> Iterator[Any]:
+        return iter(self._states.part(state).all_keys())
+
+    def peek(self, state: str, encoded: bytes) -> Peeked:
+        table = self._states.part(state)
+        slot = table.find(keys.decode_identity(encoded))
+        rows = table.rows(table.copied(None if slot < 0 else np.array([slot]))) if slot >= 0 else iter(())
+        found = joined(rows)
+        return Peeked(table.form.kind, table.form.type, found if found is None else found.drop_columns(["gone"]))
+
+    def entries(self) -> int:
+        return sum(map(len, self._states.of_states()))
+
+    def close(self) -> None:
+        self._states.clear()
+
+    # --- snapshots ------------------------------------------------------------------------------
+
+    def snapshot(self, checkpoint: int, completed: int, *, canonical: bool = False) -> KeyedSnapshot:
+        taken = KeyedSnapshot()
+        if canonical:
+            completed = 0  # built on nothing, so it is all there
+        base = {} if self._chains is None else self._chains.base(completed)
+        for name, table in self._states.parts.items():
+            chain = base.get(name, [])
+            copied = self._copied(table, chain, completed, taken)
+            if copied is None or copied.is_increment:
+                taken.reused += chain
+            if copied is not None:
+                form, tables = table.form, partial(table.rows, copied)
+                taken.parts.append(Rows(form.state, form.kind, form.type, tables, copied.is_increment))
+            self._epochs[checkpoint] = table.epoch
+            table.epoch += 1
+        self._epochs = {n: epoch for n, epoch in self._epochs.items() if n >= completed}
+        if self._chains is not None:
+            self._chains.begin(checkpoint)
+            taken.done = partial(self._done, checkpoint)
+        return taken
+
+    def _copied(self, table: ColumnTable, chain: Sequence[Any], completed: int, taken: KeyedSnapshot) -> Copied | None:
+        """A copy of what the snapshot is to hold; None if what it builds on has it all."""
+        if not chain:
+            return table.copied(None)
+        # Restored values have epoch 0, and no snapshot of ours has it.
+        changed = table.changed_since(self._epochs.get(completed, 0))
+        if not len(changed):
+            return None
+        if is_fold_due(chain, len(changed), self._folding):
+            if len(table) <= self._folding.copied_entries:
+                return table.copied(None)
+            taken.fold, taken.foldable = True, (taken.foldable or frozenset()) | {table.form.state}
+        return table.copied(changed)
+
+    def _done(self, checkpoint: int, handles: list[KeyedHandle] | None) -> None:
+        assert self._chains is not None
+        rows = None if handles is None else [h for h in handles if not isinstance(h, NativeHandle)]
+        self._chains.ended(checkpoint, rows)
+
+    def confirmed(self, checkpoint: int) -> None:
+        """Nothing: what has completed is known by the next barrier."""
+
+
+def _take_in(table: ColumnTable, form: Form, rows: pa.Table, reader: Any) -> None:
+    """Take restored rows in. ``reader``: of values that were stored with another type."""
+    if "gone" in rows.column_names:
+        # Of an operator that goes record by record, and has cleared its state under some keys: they begin anew.
+        is_gone = pc.fill_null(rows["gone"], False)
+        gone = rows.filter(is_gone)
+        if gone.num_rows:
+            table.clear(_keys(gone))
+        rows = rows.filter(pc.invert(is_gone))
+    if not rows.num_rows:
+        return
+    value = rows["value"].combine_chunks()
+    if reader is not None:
+        value = form.value.to_array(reader.from_array(value))
+    table.take_in(_keys(rows), value)
+
+
+def _keys(rows: pa.Table) -> Any:
+    column = rows["key"].combine_chunks()
+    if pa.types.is_int64(column.type):
+        return np.array(column)
+    if pa.types.is_binary(column.type):
+        return [keys.decode_identity(encoded) for encoded in column.to_pylist()]
+    return column.to_pylist()

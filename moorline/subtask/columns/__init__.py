@@ -1,0 +1,1 @@
+"""Operators that take whole batches of columns, and how columns travel."""

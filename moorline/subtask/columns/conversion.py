@@ -1,0 +1,110 @@
+"""From records to columns, and from what users' functions return to a record batch."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from moorline.errors import InvalidOutput, RecordNotOfSchema
+from moorline.model.columns import ColumnBatch
+
+
+def to_batch(records: Sequence[Any], schema: pa.Schema, uid: str) -> pa.RecordBatch:
+    """Records as columns of a schema. Raises :class:`RecordNotOfSchema` for the first that does not fit."""
+    if isinstance(records, ColumnBatch):
+        batch = records.batch
+        return batch if batch.schema.equals(schema) else _cast(batch, schema, uid)
+    try:
+        return _columns(records, schema)
+    except (pa.ArrowException, TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
+        for record in records:
+            try:
+                _columns([record], schema)
+            except (pa.ArrowException, TypeError, ValueError, KeyError, AttributeError, OverflowError) as cause:
+                why = f"there is no {cause}" if isinstance(cause, KeyError) else str(cause)
+                raise RecordNotOfSchema(uid, f"{record!r:.500}", why, _shown(schema)) from None
+        raise RecordNotOfSchema(uid, f"{records[0]!r:.500}", str(error), _shown(schema)) from None
+
+
+def _columns(records: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
+    names = schema.names
+    if isinstance(records[0], dict):
+        columns: list[list[Any]] = [[record[name] for record in records] for name in names]
+        if any(len(record) > len(names) for record in records):
+            extra = next(name for record in records for name in record if name not in names)
+            raise ValueError(f"it has a column {extra!r} more")
+    elif dataclasses.is_dataclass(records[0]) or isinstance(records[0], msgspec.Struct):
+        columns = [[getattr(record, name) for record in records] for name in names]
+    else:
+        raise TypeError("it is neither a dict nor an instance of a dataclass or msgspec.Struct")
+    arrays = []
+    for field, values in zip(schema, columns, strict=True):
+        array = pa.array(values, field.type)
+        if array.null_count and not field.nullable:
+            raise ValueError(f"{field.name!r} is None, and the schema does not allow it")
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema, uid: str) -> pa.RecordBatch:
+    """The columns of ``schema``, by name. Values change their type where nothing is lost."""
+    try:
+        arrays = [batch.column(batch.schema.names.index(f.name)).cast(f.type) for f in schema]
+    except ValueError as error:  # pa.ArrowInvalid is one
+        raise RecordNotOfSchema(uid, f"columns {_shown(batch.schema)}", str(error), _shown(schema)) from None
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _shown(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+def frame_of(batch: pa.RecordBatch, frames: str) -> Any:
+    """A batch as the user's function wants it."""
+    if frames == "pandas":
+        return batch.to_pandas()
+    if frames == "polars":
+        return importlib.import_module("polars").from_arrow(batch)  # an optional library
+    return batch
+
+
+def batch_of(made: Any, uid: str, method: str) -> pa.RecordBatch:
+    """What a user's function has returned, as one batch. Raises :class:`InvalidOutput`."""
+    if isinstance(made, pa.RecordBatch):
+        return made
+    if isinstance(made, pa.Table):
+        return _joined(made)
+    if hasattr(made, "to_arrow"):  # polars
+        return _joined(made.to_arrow())
+    if type(made).__module__.partition(".")[0] == "pandas" and hasattr(made, "columns"):
+        return pa.RecordBatch.from_pandas(made, preserve_index=False).replace_schema_metadata(None)
+    had = "None" if made is None else f"a {type(made).__qualname__}"
+    advice = "Return a pyarrow.RecordBatch or Table, or a frame of pandas or polars."
+    raise InvalidOutput(uid, method, had, advice)
+
+
+def _joined(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+
+
+def mask_of(made: Any, rows: int, uid: str) -> pa.Array:
+    """What the function of a filter has returned, as a column of booleans. Null counts as false."""
+    if hasattr(made, "to_arrow"):
+        made = made.to_arrow()
+    if isinstance(made, pa.ChunkedArray):
+        made = made.combine_chunks()
+    if not isinstance(made, pa.Array):
+        try:
+            made = pa.array(made)
+        except (TypeError, ValueError, pa.ArrowException):
+            made = None
+    if made is None or not pa.types.is_boolean(made.type) or len(made) != rows:
+        had = "something else" if made is None else f"{len(made)} values of {made.type}"
+        raise InvalidOutput(uid, "filter_batches", had, f"Return a column of booleans, one for each of {rows} rows.")
+    return made

@@ -1,0 +1,116 @@
+"""Aggregates over columns by slot: one function for each kind, over NumPy.
+
+Each takes what is kept (``state/columns/table.py``), the slot of each row, and the column of the batch, and does what
+``api/columns/aggregates.py`` does for one record after the other, to the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from moorline.api.columns.aggregates import Aggregate
+from moorline.errors import AggregateTooLarge
+from moorline.state.columns.index import Slots
+from moorline.state.columns.table import Column
+
+_LIMIT = 1 << 63
+
+
+class Kernel:
+    """One aggregate of an operator: the columns of state that it keeps, and how a batch goes into them."""
+
+    def __init__(self, uid: str, name: str, aggregate: Aggregate, columns: dict[str, Column]) -> None:
+        self._uid, self.name, self.aggregate = uid, name, aggregate
+        is_mean = aggregate.kind == "avg"
+        self._kept = columns[f"{name}_sum" if is_mean else name]
+        self._count = columns[f"{name}_count"] if is_mean else None
+        #: No sum of ints is farther from 0 than this.
+        self._bound = 0
+        self._bound_is_known = False
+
+    def add(self, slots: Slots, column: pa.Array | None) -> None:
+        """Take a batch into account: the slot of each row, and its column; None for a count of rows."""
+        if column is not None and column.null_count:
+            is_there = np.asarray(column.is_valid())
+            slots, column = slots[is_there], column.drop_null()
+        if not len(slots):
+            return
+        kept, kind = self._kept, self.aggregate.kind
+        if kind == "count":
+            np.add.at(kept.values, slots, 1)
+        elif kept.values.dtype == object:
+            assert column is not None
+            self._add_objects(slots, column)
+        else:
+            assert column is not None
+            self._add_numbers(slots, column.cast(kept.arrow).to_numpy(zero_copy_only=False))
+        kept.has[slots] = True
+        if self._count is not None:
+            np.add.at(self._count.values, slots, 1)
+            self._count.has[slots] = True
+
+    def _add_numbers(self, slots: Slots, numbers: npt.NDArray[Any]) -> None:
+        kept, kind = self._kept, self.aggregate.kind
+        if kind in ("sum", "avg"):
+            # A slot without a value may hold what a cleared key has left.
+            kept.values[slots[~kept.has[slots]]] = 0
+            if numbers.dtype == np.int64 and self._may_overflow(numbers):
+                self._add_exactly(slots, numbers)
+            else:
+                np.add.at(kept.values, slots, numbers)
+        elif kind == "last":
+            kept.values[slots] = numbers  # of several the last one stays
+        else:
+            is_first = ~kept.has[slots]
+            # Written from the end, so that of several the first one stays.
+            kept.values[slots[is_first][::-1]] = numbers[is_first][::-1]
+            if kind in ("min", "max"):
+                (_LEAST if kind == "min" else _GREATEST)(kept.values, slots, numbers)
+
+    def _may_overflow(self, numbers: npt.NDArray[np.int64]) -> bool:
+        """Could a sum leave 64 bits? A bound of all sums grows with each batch, and is taken anew when it says so."""
+        most = max(abs(int(numbers.min())), abs(int(numbers.max()))) * len(numbers)
+        if not self._bound_is_known or self._bound + most >= _LIMIT:
+            known = self._kept.values[self._kept.has]
+            self._bound = max(abs(int(known.min())), abs(int(known.max()))) if len(known) else 0
+            self._bound_is_known = True
+        self._bound += most
+        return self._bound >= _LIMIT
+
+    def _add_exactly(self, slots: Slots, numbers: npt.NDArray[np.int64]) -> None:
+        values = self._kept.values
+        for slot, number in zip(slots.tolist(), numbers.tolist(), strict=True):
+            total = int(values[slot]) + number
+            if not -_LIMIT <= total < _LIMIT:
+                raise AggregateTooLarge(self._uid, self.name)
+            values[slot] = total
+
+    def _add_objects(self, slots: Slots, column: pa.Array) -> None:
+        kept, name = self._kept, self.aggregate.kind
+        add, values, has = Aggregate("sum" if name == "avg" else name, "x").add, kept.values, kept.has
+        for slot, value in zip(slots.tolist(), column.to_pylist(), strict=True):
+            before = {"x": values[slot]} if has[slot] else {}
+            add("x", before, {"x": value})
+            values[slot], has[slot] = before["x"], True
+
+    def result(self, slots: Slots, arrow: pa.DataType) -> pa.Array:
+        """The results of some slots."""
+        if self.aggregate.kind == "count":
+            return pa.array(np.where(self._kept.has[slots], self._kept.values[slots], 0), arrow)
+        if self._count is None:
+            return self._kept.array(slots).cast(arrow)
+        has = self._kept.has[slots]
+        counts = np.where(has, self._count.values[slots], 1)
+        sums = self._kept.values[slots]
+        if sums.dtype == object:
+            sums = np.array([float(v) if h else 0.0 for v, h in zip(sums, has)], np.float64)
+        return pa.array(sums / counts, arrow, mask=~has)
+
+
+_LEAST: Callable[..., None] = np.fmin.at
+_GREATEST: Callable[..., None] = np.fmax.at
