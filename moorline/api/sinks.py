@@ -182,6 +182,10 @@ class Sink(Generic[T_contra]):
     #: May a commit take its time? Then it runs on a thread beside the subtask, and checkpoints go on.
     commits_in_background: bool = False
 
+    #: Do its writers take columns? Then ``write`` may be given a :class:`moorline.model.columns.ColumnBatch` instead of a
+    #: list: a sequence of dicts that also has them as a ``pyarrow.RecordBatch``.
+    takes_columns: bool = False
+
     #: What becomes of output when the job has to go back past checkpoints that were lost or damaged. ``"undo"``:
     #: :meth:`roll_back` takes it back. A system that keeps what it got can only ``"fail"``, which refuses the start, or
     #: ``"repeat"``: what was written since is written once more, because the user wants it so.

@@ -42,7 +42,7 @@ Neither is part of a snapshot: both are said again in every attempt.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic
 
@@ -176,9 +176,10 @@ class SourceReader(Generic[T_co]):
     #: After :meth:`read`: what the enumerator is to know, as plain data. It gets it whenever this is another value.
     report: Any = None
 
-    def read(self, limit: int, /) -> list[T_co] | None:
+    def read(self, limit: int, /) -> Sequence[T_co] | None:
         """Up to ``limit`` records; an empty list if there are none just now; ``None`` at the end.
 
+        Records that lie in columns may be given as they are: a :class:`moorline.model.columns.ColumnBatch`.
         It must not block: the subtask has checkpoints to take in between.
         """
         raise NotImplementedError

@@ -24,6 +24,7 @@ import msgspec
 import pyarrow as pa
 
 from moorline.errors import MoorlineError
+from moorline.model.columns import ColumnBatch
 from moorline.model.value_kinds import TYPES
 
 #: Raised by Arrow for a value that it cannot take.
@@ -64,6 +65,28 @@ class RowTables:
         table = pa.Table.from_arrays([self._column(rows, field) for field in self.schema], schema=self.schema)
         self._refuse_unknown_columns(rows, self.schema)
         return table
+
+    def columns(self, batch: pa.RecordBatch) -> pa.Table:
+        """The rows of a batch of columns. Raises :class:`UnfitRecord` if a column cannot be written whole."""
+        if self.schema is None:
+            self.schema = batch.schema.remove_metadata()
+        first = ColumnBatch(batch.slice(0, 1))[0]
+        unknown = [name for name in batch.schema.names if name not in self.schema.names]
+        if unknown:
+            raise self.unfit(first, f"the file has no column {', '.join(map(repr, unknown))}")
+        arrays = []
+        for field in self.schema:
+            if field.name in batch.schema.names:
+                array = batch.column(field.name)
+            else:
+                array = pa.nulls(batch.num_rows, field.type)
+            if array.null_count and not field.nullable:
+                raise self.unfit(first, f"its column {field.name!r}, or that of a row with it, must not be null")
+            try:
+                arrays.append(array.cast(field.type))
+            except _REFUSALS as error:
+                raise self.unfit(first, f"its column {field.name!r}, or that of a row with it: {error}") from error
+        return pa.Table.from_arrays(arrays, schema=self.schema)
 
     def _row(self, record: Any) -> Mapping[str, Any]:
         row = as_row(record)

@@ -45,6 +45,11 @@ class ColumnBatch(Sequence[Any]):
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(self.rows())
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, (list, ColumnBatch)) and self.rows() == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # rows can be changed
+
     def __repr__(self) -> str:
         return f"<{len(self)} rows of {', '.join(self.batch.schema.names)}>"
 

@@ -24,11 +24,13 @@ import pyarrow as pa
 from moorline.api.sinks import SinkContext, SinkWriter
 from moorline.connectors.files.formats.contents import Contents
 from moorline.connectors.files.formats.row_files import RowFile
+from moorline.connectors.files.formats.table_files import TableFile
 from moorline.connectors.files.local.place import naming
 from moorline.connectors.files.part_names import Committable, part_name, staging_folder, unique_word
 from moorline.connectors.files.partition_folders import NoPartition, folder_of, without
 from moorline.connectors.files.place import SinkPlace, StagingArea
 from moorline.connectors.row_tables import UnfitRecord, as_row
+from moorline.model.columns import ColumnBatch
 
 #: Files that are open at a time. With more partitions, those that were not written to for longest are cut.
 MOST_OPEN = 64
@@ -85,7 +87,9 @@ class PartsWriter(SinkWriter):
             return
         with self._naming():
             if not self.partition_by:
-                self._part("").rows.write(records)
+                part = self._part("").rows
+                is_table = isinstance(part, TableFile) or not isinstance(records, ColumnBatch)
+                part.write(records if is_table else list(records))
             else:
                 for partition, rows in self._partitioned(records).items():
                     self._part(partition).rows.write(rows)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,12 +74,12 @@ class FilesReader(SourceReader):
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def read(self, limit: int) -> list[Any] | None:
+    def read(self, limit: int) -> Sequence[Any] | None:
         records = self._read(limit)
         self.side_outputs = self._broken.take()
         return records
 
-    def _read(self, limit: int) -> list[Any] | None:
+    def _read(self, limit: int) -> Sequence[Any] | None:
         for _ in range(self.files_per_read):
             if self._file is None and not self._open_next():
                 return self._when_idle()
@@ -128,7 +128,7 @@ class FilesReader(SourceReader):
         except NoPartition as error:
             raise UnreadableRecord(shown(split), "read", str(error)) from None
 
-    def _with_columns(self, records: list[Any] | None) -> list[Any] | None:
+    def _with_columns(self, records: Sequence[Any] | None) -> Sequence[Any] | None:
         if not records or not self._columns:
             return records
         try:

@@ -122,6 +122,8 @@ def _seconds(duration: Duration | None, what: str) -> float | None:
 class FileSink(Sink):
     """See :func:`write_files`."""
 
+    takes_columns = True
+
     def __init__(
         self,
         place: SinkPlace,

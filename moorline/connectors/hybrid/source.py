@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from moorline.api.sources import (
@@ -163,7 +163,7 @@ class _HybridReader(SourceReader):
 
     # --- reading ---
 
-    def read(self, limit: int) -> list[Any] | None:
+    def read(self, limit: int) -> Sequence[Any] | None:
         is_last = self._part == len(self._parts) - 1
         if self._inner is None or self._has_ended:
             return None if self._has_ended and is_last else []

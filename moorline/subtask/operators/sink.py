@@ -11,6 +11,7 @@ from typing import Any
 
 from moorline.api.sinks import Sink, SinkCommitter, SinkContext, SinkWriter
 from moorline.errors import MoorlineError, SnapshotCorrupt
+from moorline.model.columns import ColumnBatch
 from moorline.model.connector_states import COMMITTABLES, GLOBAL_COMMITTABLES, ORDERED_COMMITTABLES, WRITER
 from moorline.subtask.operators.background_commits import BackgroundCommits
 from moorline.subtask.operators.base import ChainedOperator, OperatorContext, user_code_failed
@@ -95,6 +96,8 @@ class SinkOperator(ChainedOperator):
 
     def process(self, records: list[Any], timestamps: list[int] | None = None, side: int = 0) -> None:
         assert self._writer is not None
+        if isinstance(records, ColumnBatch) and not self.operator.function.takes_columns:
+            records = records.rows()
         try:
             self._writer.write(records)
         except MoorlineError:

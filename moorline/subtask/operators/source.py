@@ -48,7 +48,7 @@ class ReadingOperator(ChainedOperator):
         """Read a batch and pass it on. False if there was nothing to read just now."""
         raise NotImplementedError
 
-    def _pass_read(self, records: list[Any], timestamps: list[int] | None = None, split: Any = None) -> None:
+    def _pass_read(self, records: Any, timestamps: list[int] | None = None, split: Any = None) -> None:
         if records:
             if self._time is not None:
                 try:

@@ -91,7 +91,7 @@ class RunningSource:
         assert reader is not None
         records = reader.read(LIMIT)
         self.pass_report(subtask)
-        return [] if records is None else records
+        return [] if records is None else list(records)
 
     def pass_report(self, subtask: int) -> None:
         """Let the enumerator know what a reader reports, if that is news."""

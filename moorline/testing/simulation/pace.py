@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +59,7 @@ class _PacedReader(SourceReader):
         self._reader, self._pace = reader, pace
         self._chance = random.Random(f"{pace.seed} {ctx.uid} {ctx.subtask} {ctx.attempt}")
 
-    def read(self, limit: int) -> list[Any] | None:
+    def read(self, limit: int) -> Sequence[Any] | None:
         if self._pace.pause and self._chance.random() < self._pace.pause:
             return []
         records = self._reader.read(min(limit, self._chance.randint(1, self._pace.batch)))

@@ -28,6 +28,7 @@ UnreadableRecord in every case.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
 from moorline.connectors.broken import BrokenRecords
@@ -74,7 +75,7 @@ class RecordFile(Protocol):
     def is_final(self) -> bool:
         """Once ``read`` has returned ``None``: is the file finished for good, or may it still grow?"""
 
-    def read(self, limit: int) -> list[Any] | None:
+    def read(self, limit: int) -> Sequence[Any] | None:
         """Up to ``limit`` records (maybe none of a chunk of blank lines); ``None`` if there are no more for now."""
 
     def position(self) -> Position:

@@ -1,8 +1,9 @@
-"""Parquet as a source: rows of one row group at a time."""
+"""Parquet as a source: rows of one row group at a time, in columns."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from moorline.connectors.broken import BrokenRecords
 from moorline.connectors.files.identity import replaced, shown
 from moorline.connectors.files.opened import OpenedFile, Position
 from moorline.errors import UnreadableRecord
+from moorline.model.columns import ColumnBatch
 
 _MAGIC = b"PAR1"
 
@@ -43,7 +45,7 @@ class ParquetRecords:
             has = self._file.metadata.num_rows
             raise replaced(file.path, f"it has {has} rows, but {row} were read before")
 
-    def read(self, limit: int) -> list[Any] | None:
+    def read(self, limit: int) -> Sequence[Any] | None:
         if self._file is None:
             return None
         try:
@@ -51,7 +53,7 @@ class ParquetRecords:
                 if self._groups == self._file.metadata.num_row_groups:
                     return None
                 self._next_group(self._file)
-            rows = self._group.slice(self._row - self._first, limit).to_pylist()
+            rows = _columns(self._group.slice(self._row - self._first, limit))
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             if (fault := self._opened.fault(error)) is not None:
                 raise fault from error
@@ -60,7 +62,7 @@ class ParquetRecords:
             self._row = self._end
             return []
         self._row += len(rows)
-        return list(rows)
+        return rows
 
     def _next_group(self, file: pq.ParquetFile) -> None:
         number, self._groups = self._groups, self._groups + 1
@@ -80,6 +82,13 @@ class ParquetRecords:
         if self._file is not None:
             self._file.close()
         self._opened.close()
+
+
+def _columns(table: pa.Table) -> ColumnBatch:
+    """The rows as they lie in the file. Texts that are none are found here, and not by the first that makes rows."""
+    (batch,) = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+    batch.validate(full=True)
+    return ColumnBatch(batch.replace_schema_metadata(None))
 
 
 def _has_footer(file: OpenedFile) -> bool:

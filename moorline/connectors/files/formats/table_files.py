@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from moorline.connectors.files.formats.avro import fastavro
 from moorline.connectors.files.formats.avro_schema import NoAvroType, avro_schema
 from moorline.connectors.row_tables import RowTables, UnfitRecord, as_row
+from moorline.model.columns import ColumnBatch
 
 #: Rows collected before they are written, as a row group.
 _GROUP = 32 * 1024
@@ -52,32 +53,51 @@ class TableFile:
         self._file, self._open_writer = file, open_writer
         self._tables = RowTables(path, schema, "write_files")
         self._rows: list[Any] = []
+        #: Columns that wait, and come after :attr:`_rows`: of the two only one ever waits.
+        self._columns: list[pa.Table] = []
         self._group = _GROUP
         self._writer: TableWriter | None = None
 
-    def write(self, records: list[Any]) -> None:
+    def write(self, records: list[Any] | ColumnBatch) -> None:
         """Append the records."""
+        if isinstance(records, ColumnBatch):
+            self._write_rows()
+            self._columns.append(self._tables.columns(records.batch))
+            if sum(table.num_rows for table in self._columns) >= _GROUP:
+                self._write_columns()
+            return
+        self._write_columns()
         self._rows += records
         if len(self._rows) >= self._group:
-            self._write_group()
+            self._write_rows()
 
     def finish(self) -> None:
         """Write what is left, and the footer."""
-        if self._rows:
-            self._write_group()
+        self._write_rows()
+        self._write_columns()
         if self._writer is not None:
             self._writer.close()
 
-    def _write_group(self) -> None:
+    def _write_rows(self) -> None:
+        if not self._rows:
+            return
         records, self._rows = self._rows, []
         table = self._tables.table(records)
         self._group = max(1, min(_GROUP, _GROUP_BYTES * len(records) // max(table.nbytes, 1)))
+        self._write_table(table, records[0])
+
+    def _write_columns(self) -> None:
+        if self._columns:
+            table, self._columns = pa.concat_tables(self._columns).combine_chunks(), []
+            self._write_table(table, table.slice(0, 1).to_pylist()[0])
+
+    def _write_table(self, table: pa.Table, first: Any) -> None:
         try:
             if self._writer is None:
                 self._writer = self._open_writer(self._file, table.schema)
             self._writer.write_table(table)
         except (pa.ArrowException, NoAvroType) as error:
-            raise self._tables.unfit(records[0], f"it or one of the {len(records)} with it: {error}") from error
+            raise self._tables.unfit(first, f"it or one of the {table.num_rows} with it: {error}") from error
 
 
 class AvroFile:

@@ -28,7 +28,7 @@ import contextlib
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from moorline.api.sources import SourceContext, SplitId
@@ -158,7 +158,7 @@ class LocalReader(FilesReader):
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def _read(self, limit: int) -> list[Any] | None:
+    def _read(self, limit: int) -> Sequence[Any] | None:
         if self._watch is not None:
             now = self._clock()
             if now - self._listed >= self._watch:

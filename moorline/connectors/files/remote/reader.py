@@ -14,7 +14,7 @@ million jobs.)
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -118,7 +118,7 @@ class RemoteReader(FilesReader):
     def no_more_splits(self) -> None:
         self._has_all = True
 
-    def _read(self, limit: int) -> list[Any] | None:
+    def _read(self, limit: int) -> Sequence[Any] | None:
         if not self._outage.is_due():
             return []
         try:
