@@ -182,8 +182,8 @@ class Sink(Generic[T_contra]):
     #: May a commit take its time? Then it runs on a thread beside the subtask, and checkpoints go on.
     commits_in_background: bool = False
 
-    #: Do its writers take columns? Then ``write`` may be given a :class:`moorline.model.columns.ColumnBatch` instead of a
-    #: list: a sequence of dicts that also has them as a ``pyarrow.RecordBatch``.
+    #: Do its writers take columns? Then ``write`` may be given a :class:`moorline.model.columns.ColumnBatch`, which is
+    #: a sequence of dicts and has them as a ``pyarrow.RecordBatch``, and not a list.
     takes_columns: bool = False
 
     #: What becomes of output when the job has to go back past checkpoints that were lost or damaged. ``"undo"``:
