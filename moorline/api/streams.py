@@ -21,6 +21,7 @@ from moorline.api.functions.base import (
     ProcessFunction,
     ReduceFunction,
 )
+from moorline.api.functions.calls import check_call
 from moorline.api.functions.overrides import check_methods
 from moorline.api.functions.reduce import reduction
 from moorline.api.functions.source_function import SinkFunction
@@ -71,14 +72,15 @@ class Stream(AnswersForeignNames, Generic[T_co]):
         :class:`mo.Rekey <moorline.Rekey>`) and ``drop_states`` (names of states that a snapshot has and the function
         no longer wants).
         """
-        return self._step("map", _checked(function, MapFunction), **options)
+        checked = _checked(function, MapFunction, called_with=1, instead="Or use flat_map.")
+        return self._step("map", checked, **options)
 
     @checks_options(also=STEP_OPTIONS)
     def filter(
         self, function: FilterFunction[T_co] | Callable[[T_co], object], **options: Unpack[StepOptions]
     ) -> Stream[T_co]:
         """Keep the records for which the function says true."""
-        return self._step("filter", _checked(function, FilterFunction), **options)
+        return self._step("filter", _checked(function, FilterFunction, called_with=1), **options)
 
     @checks_options(also=STEP_OPTIONS)
     def flat_map(
@@ -87,7 +89,8 @@ class Stream(AnswersForeignNames, Generic[T_co]):
         **options: Unpack[StepOptions],
     ) -> Stream[U]:
         """One record in, any number out."""
-        return self._step("flat_map", _checked(function, FlatMapFunction), **options)
+        checked = _checked(function, FlatMapFunction, called_with=1, may_yield=True)
+        return self._step("flat_map", checked, **options)
 
     @checks_options(also=STEP_OPTIONS)
     def process(
@@ -98,7 +101,8 @@ class Stream(AnswersForeignNames, Generic[T_co]):
         """One record in, any number out, with a context: side outputs, and state on a keyed stream."""
         if isinstance(function, KeyedProcessFunction) and self._key is None:
             raise KeyedStateWithoutKey(options.get("uid") or describe(function), ())
-        return self._step("process", _checked(function, ProcessFunction, KeyedProcessFunction), **options)
+        checked = _checked(function, ProcessFunction, KeyedProcessFunction, called_with=2, may_yield=True)
+        return self._step("process", checked, **options)
 
     @checks_options()
     def key_by(self, key: Callable[[T_co], A], *, key_type: object = None) -> KeyedStream[T_co, A]:
@@ -109,6 +113,7 @@ class Stream(AnswersForeignNames, Generic[T_co]):
         """
         if not callable(key):
             raise InvalidArgument("key_by", key, "Give a function from a record to its key, such as lambda r: r[0].")
+        check_call("key_by", key, 1)
         return KeyedStream(self._job, self._origins, Partitioning.HASH, key, key_type)
 
     @checks_options(also=STEP_OPTIONS)
@@ -301,7 +306,7 @@ class KeyedStream(Stream[T_co], Generic[T_co, K_co]):
         >>> orders = job.source(mo.from_items([("ada", 10), ("ada", 5)])).key_by(lambda order: order[0])
         >>> spent = orders.reduce(lambda a, b: (a[0], a[1] + b[1]), type=tuple[str, int], uid="spent")
         """
-        function = _checked(function, ReduceFunction)
+        function = _checked(function, ReduceFunction, called_with=2)
         check_methods(function, "reduce")
         options.setdefault("name", f"reduce {describe(function)}")
         return self._step("process", reduction(function, type), **options)
@@ -330,12 +335,13 @@ def describe(function: object) -> str:
     return "lambda" if name == "<lambda>" else name.strip("_")
 
 
-def _checked(function: Any, *wanted: type) -> Any:
+def _checked(function: Any, *wanted: type, called_with: int, may_yield: bool = False, instead: str = "") -> Any:
+    """The function, if it is one. A plain callable is looked at here, one of ours by ``check_methods``."""
     if isinstance(function, wanted):
         return function
-    if callable(function) and not isinstance(function, type):
-        return function
-    if isinstance(function, type) and not issubclass(function, Function):
-        return function  # a class used as a callable, such as int or str
-    names = " or ".join(w.__name__ for w in wanted)
-    raise InvalidArgument("function", function, f"Give a callable or an instance of {names}.")
+    # A class may be used as a callable, such as int or str.
+    if not callable(function) or (isinstance(function, type) and issubclass(function, Function)):
+        names = " or ".join(w.__name__ for w in wanted)
+        raise InvalidArgument("function", function, f"Give a callable or an instance of {names}.")
+    check_call("function", function, called_with, may_yield=may_yield, instead=instead)
+    return function

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from moorline.api.functions.calls import check_call
 from moorline.errors import InvalidArgument
 from moorline.model.durations import Duration, milliseconds
 from moorline.model.options import checks_options
@@ -125,6 +126,8 @@ class WatermarkStrategy:
         if self.timestamp is not None and not callable(self.timestamp):
             advice = "Give a function from a record to its time, such as lambda record: record.at."
             raise InvalidArgument("timestamp", self.timestamp, advice)
+        if self.timestamp is not None:
+            check_call("timestamp", self.timestamp, 1)
         if self.idleness is not None:
             milliseconds(self.idleness, "idleness")
         milliseconds(self.interval, "watermark interval")

@@ -77,9 +77,10 @@ class InvalidOutput(StateError):
     method: str
     had: str
     advice: str
+    verb: str = "returned"
 
     def __str__(self) -> str:
-        return f"{self.method} of operator {self.uid!r} returned {self.had}. {self.advice}"
+        return f"{self.method} of operator {self.uid!r} {self.verb} {self.had}. {self.advice}"
 
 
 @dataclass(eq=False)

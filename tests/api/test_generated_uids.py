@@ -61,7 +61,9 @@ class Version:
     def steps(self, stream):
         for _ in range(self.chance.randrange(3)):
             step = self.chance.choice([stream.map, stream.filter, stream.flat_map, stream.process])
-            stream = step(self.chance.choice([lambda n: n, lambda n, ctx=None: [n]]), uid=self.uid(), name=self.name())  # type: ignore[misc]
+            stream = step(
+                self.chance.choice([lambda n, ctx=None: n, lambda n, ctx=None: [n]]), uid=self.uid(), name=self.name()
+            )  # type: ignore[misc]
         return stream
 
     def others(self):

@@ -7,6 +7,7 @@ from typing import Any, Generic, Unpack, overload
 
 from moorline.api import foreign_names
 from moorline.api.functions.base import AggregateFunction, ReduceFunction
+from moorline.api.functions.calls import check_call
 from moorline.api.options import StateOptions
 from moorline.api.state.descriptors import (
     STATE_OPTIONS,
@@ -139,4 +140,5 @@ class FoldingState(AggregatingState[T, V]):
         name: str | None = None,
         **options: Unpack[StateOptions],
     ) -> None:
+        check_call("fold", fold, 2)
         super().__init__(type, Folding(initial, fold), name=name, **options)

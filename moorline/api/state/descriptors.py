@@ -13,6 +13,7 @@ from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Unpack, overload
 
 from moorline.api.functions.base import AggregateFunction, Function, ReduceFunction
+from moorline.api.functions.calls import check_call
 from moorline.api.functions.overrides import check_methods
 from moorline.api.options import StateOptions
 from moorline.api.state.external import ExternalStore
@@ -226,6 +227,8 @@ class ReducingStateDescriptor(StateDescriptor, Generic[T]):
         if isinstance(self.reduce, builtins.type) or not callable(getattr(self.reduce, "reduce", self.reduce)):
             _refuse_function(self, self.reduce, "a function of two values, such as max, or a ReduceFunction()")
         check_methods(self.reduce, f"state {self.name!r}")
+        if not isinstance(self.reduce, ReduceFunction):
+            check_call(f"function of state {self.name!r}", self.reduce, 2)
         super().__post_init__()
 
 
@@ -271,4 +274,5 @@ def FoldingStateDescriptor(
     >>> FoldingStateDescriptor("words", "", lambda text, word: text + word, str).kind
     'aggregating'
     """
+    check_call("fold", fold, 2)
     return AggregatingStateDescriptor(name, Folding(initial, fold), type, **options)

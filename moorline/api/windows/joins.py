@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
 
 from moorline.api.functions.base import Diverted, Function, OutputTag
+from moorline.api.functions.calls import check_call
 from moorline.api.functions.connected import KeyedCoProcessFunction
 from moorline.api.functions.overrides import check_methods
 from moorline.api.options import StepOptions
@@ -155,6 +156,7 @@ class WindowedCoGroup(_WindowedMeeting[T_co, T2_co]):
 def _called(function: Any, wanted: type) -> Any:
     if isinstance(function, (type, Function)) or not callable(function):
         raise InvalidArgument("apply", function, f"Give a callable or an instance of {wanted.__name__}.")
+    check_call("apply", function, 2, may_yield=wanted is CoGroupFunction)
     return function
 
 
@@ -247,6 +249,8 @@ class IntervalJoin(Generic[T_co, T2_co, K_co]):
         is_other = isinstance(function, (type, Function)) and not isinstance(function, ProcessJoinFunction)
         if is_other or not (isinstance(function, ProcessJoinFunction) or callable(function)):
             raise InvalidArgument("process", function, "Give a callable or an instance of ProcessJoinFunction.")
+        if not isinstance(function, ProcessJoinFunction):
+            check_call("process", function, 3, may_yield=True)
         check_methods(function, "interval join")
         spec = self._known("process")
         wrapped = IntervalJoinFunction(function, spec, left_type, right_type)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, overload
 from moorline.api import foreign_names
 from moorline.api.foreign_names import AnswersForeignNames
 from moorline.api.functions.base import AggregateFunction, Diverted, OutputTag, ReduceFunction
+from moorline.api.functions.calls import check_call
 from moorline.api.functions.overrides import check_methods
 from moorline.api.options import StepOptions
 from moorline.api.state.states import declared_states
@@ -127,6 +128,8 @@ class WindowedStream(AnswersForeignNames, Generic[T_co, K_co, W_co]):
         """
         if isinstance(function, type) or not (isinstance(function, ReduceFunction) or callable(function)):
             raise InvalidArgument("reduce", function, "Give a function of two records, or a ReduceFunction.")
+        if not isinstance(function, ReduceFunction):
+            check_call("reduce", function, 2)
         return self._incremental("reduce", function, window_function, element_type, options)
 
     @overload
@@ -250,6 +253,7 @@ def _window_function(function: Any) -> WindowFunction[Any, Any, Any, Any]:
 
 def _called(what: str, function: Any, wanted: str) -> Any:
     if callable(function) and not isinstance(function, type):
+        check_call(what, function, 3, may_yield=True)
         return function
     raise InvalidArgument(what, function, f"Give a callable or an instance of {wanted}.")
 

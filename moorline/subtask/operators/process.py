@@ -35,7 +35,7 @@ from moorline.subtask.operators.base import OperatorContext, take, user_code_fai
 from moorline.subtask.operators.function import FunctionOperator
 from moorline.subtask.operators.runtime_context import RuntimeContext
 from moorline.subtask.operators.timers import Clock, Timers
-from moorline.subtask.operators.yields import has_tags, is_tagged, many, many_of_element
+from moorline.subtask.operators.yields import has_tags, is_tagged, many, many_of_element, no_tag
 
 #: What timers make is passed on when there is so much of it.
 FIRED_RECORDS = 2048
@@ -62,9 +62,13 @@ class ElementContext:
 
     def keep(self, tag: OutputTag, value: Any) -> None:
         """Keep a value that nothing else holds for a side output."""
-        self.side.setdefault(tag.name, []).append(value)
+        try:
+            name = tag.name
+        except AttributeError:
+            raise no_tag(self._operator.operator.uid, tag) from None
+        self.side.setdefault(name, []).append(value)
         if self._moment.timestamp is not None:
-            self.side_stamps.setdefault(tag.name, []).append(self._moment.timestamp)
+            self.side_stamps.setdefault(name, []).append(self._moment.timestamp)
 
     def timestamp(self) -> int | None:
         return self._moment.timestamp

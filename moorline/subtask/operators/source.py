@@ -53,7 +53,8 @@ class ReadingOperator(ChainedOperator):
             if self._time is not None:
                 try:
                     timestamps = self._time.stamp(records, timestamps, split)
-                except MoorlineError:
+                except MoorlineError as error:
+                    error.add_note(f"in operator {self.operator.uid!r} ({self.operator.name}), subtask {self.subtask}")
                     raise
                 except Exception as error:  # the user's timestamp assigner
                     raise user_code_failed(self.operator, self.subtask, error, self.records_in) from error

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
+from numbers import Integral
 from typing import Any
 
-from moorline.errors import TimersNeedKey
+from moorline.errors import InvalidArgument, TimersNeedKey
 from moorline.model.times import MAX_TIME, MIN_TIME
 from moorline.state.backend import NO_KEY, CurrentKey, KeyedBackend, Namespace, OperatorClock
 
@@ -126,11 +128,19 @@ class Timers(Clock):
 
 
 def _checked(time: Any) -> int:
-    if type(time) is not int:
-        # A float would be stored as another time than the one that is deleted later.
-        return int(time) if float(time).is_integer() else _refuse(time)
-    return time
+    if type(time) is int and MIN_TIME <= time <= MAX_TIME:
+        return time
+    # A float would be stored as another time than the one that is deleted later.
+    is_number = isinstance(time, (float, Integral)) and type(time) not in (bool, int)
+    if is_number and MIN_TIME <= time <= MAX_TIME and time == time // 1:
+        return int(time)
+    raise InvalidArgument("time of a timer", time, _advice(time))
 
 
-def _refuse(time: Any) -> int:
-    raise ValueError(f"a timer's time is a whole number of milliseconds since 1970, not {time!r}")
+def _advice(time: Any) -> str:
+    wanted = "Give a whole number of milliseconds since 1970"
+    if time is None:
+        return f"{wanted}. A record has a timestamp behind assign_timestamps_and_watermarks() alone."
+    if isinstance(time, datetime):
+        return f"{wanted}, of a datetime: int(time.timestamp() * 1000)."
+    return f"{wanted}."

@@ -54,7 +54,10 @@ class EventTime:
         if assign is not None:
             assigned: list[Any] = list(map(assign, records))
             if set(map(type, assigned)) - {int}:
-                assigned = [to_ms(moment) for moment in assigned]
+                assigned = [_in_ms(moment, record) for moment, record in zip(assigned, records)]
+            if assigned and not MIN_TIME < min(assigned) <= max(assigned) < MAX_TIME:
+                wrong = next(n for n, time in enumerate(assigned) if not MIN_TIME < time < MAX_TIME)
+                raise _noted(InvalidArgument("timestamp", assigned[wrong], "That is beyond all time."), records[wrong])
             timestamps = assigned
         elif timestamps is None:
             timestamps = [self._wall_ms()] * len(records)
@@ -117,6 +120,18 @@ class EventTime:
         self._announce(MAX_TIME)
 
 
+def _in_ms(moment: Any, record: Any) -> int:
+    try:
+        return to_ms(moment)
+    except InvalidArgument as error:
+        raise _noted(error, record) from None
+
+
+def _noted(error: InvalidArgument, record: Any) -> InvalidArgument:
+    error.add_note(f"the record: {record!r:.500}")
+    return error
+
+
 def _said(generator: WatermarkGenerator) -> int:
     """How far a split has come, by its generator."""
     try:
@@ -138,7 +153,8 @@ class TimestampsOperator(ChainedOperator):
     def process(self, records: list[Any], timestamps: list[int] | None = None, side: int = 0) -> None:
         try:
             stamped = self._time.stamp(records, timestamps)
-        except MoorlineError:
+        except MoorlineError as error:
+            error.add_note(f"in operator {self.operator.uid!r} ({self.operator.name}), subtask {self.subtask}")
             raise
         except Exception as error:
             raise user_code_failed(self.operator, self.subtask, error, self.records_in) from error

@@ -74,6 +74,12 @@ def is_tagged(value: Any, uid: str) -> bool:
     return True
 
 
+def no_tag(uid: str, had: Any) -> InvalidOutput:
+    """The error for something else in the place of a tag."""
+    advice = "The first argument is the tag, the second the value: ctx.output(mo.OutputTag(name), value)."
+    return InvalidOutput(uid, "ctx.output", f"{had!r:.200}, which is no OutputTag", advice, "was given")
+
+
 def has_tags(values: list[Any]) -> bool:
     """Is any of these ``tag, value``? Some 17 ns each, of tuples 34: asked only of a batch in which one can be."""
     try:
