@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from moorline.api.functions.base import AggregateFunction, ReduceFunction
+from moorline.api.functions.reduce import nothing_combined
 from moorline.api.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -28,8 +29,9 @@ from moorline.api.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from moorline.errors import StateTypeMismatch
-from moorline.state.backend import CurrentKey
+from moorline.errors import InvalidArgument, StateTypeMismatch
+from moorline.state.backend import NO_KEY, CurrentKey
+from moorline.state.map_keys import is_plain, one_of_equals
 from moorline.state.types.annotations import UNFIT, stored
 from moorline.state.types.composite import ListType, OptionalType, StructType
 from moorline.state.types.leaf import PLAIN, ConvertedType, LeafType, StoredType
@@ -42,7 +44,7 @@ class Guard:
     """The check of the values of one state, or of the keys of a map. ``current``: None if it has no key."""
 
     def __init__(self, uid: str, state: str, annotation: Any, current: CurrentKey | None, what: str = "value") -> None:
-        self._uid, self._state, self._current, self._what = uid, state, current, what
+        self.uid, self._state, self._current, self._what = uid, state, current, what
         self._type = stored(annotation, f"state {state!r} of operator {uid!r}")
         inner = self._type.inner if isinstance(self._type, OptionalType) else self._type
         self._takes_none = inner is not self._type or inner is PLAIN
@@ -75,9 +77,25 @@ class Guard:
         except UNFIT as error:
             raise self._mismatch(f"{error}") from error
 
+    def map_key(self) -> Callable[[Any], Any]:
+        """A function that checks a key of a map, and gives the one that stands for all that are stored as it is."""
+        if self.is_simple and is_plain(self.kind):
+
+            def checked(key: Any) -> Any:
+                self.check(key)
+                return key
+
+            return checked
+
+        def one(key: Any) -> Any:
+            self.check(key)
+            return one_of_equals(key, self._mismatch)
+
+        return one
+
     def _mismatch(self, cause: str) -> StateTypeMismatch:
-        key = "" if self._current is None else f"{self._current.key!r:.200}"
-        return StateTypeMismatch(self._state, self._type.name, f"{cause}", self._uid, key, self._what)
+        key = "" if self._current is None or self._current.key is NO_KEY else f"{self._current.key!r:.200}"
+        return StateTypeMismatch(self._state, self._type.name, f"{cause}", self.uid, key, self._what)
 
 
 def bound(descriptor: StateDescriptor, uid: str, current: CurrentKey, bind: Callable[[StateDescriptor], Any]) -> Any:
@@ -147,31 +165,52 @@ def _before(write: Callable[..., None], guard: Guard, none_clears: bool = False)
 
 
 def _guard_map(live: Any, keys: Guard, values: Guard) -> None:
-    put, put_all, check_key, check = live.put, live.put_all, keys.check, values.check
+    put, put_all = live.put, live.put_all
+    key_of, check = keys.map_key(), values.check
     #: What is right without a look; whole numbers and values with parts are always looked at.
-    key_kind = keys.kind if keys.is_simple and keys.kind is not int else None
+    key_kind = keys.kind if keys.is_simple and keys.kind in (str, bytes) else None
     kind = values.kind if values.is_simple and values.kind is not int else None
 
     def checked_put(key: Any, value: Any, ttl: Any = None) -> None:
         if type(key) is not key_kind:
-            check_key(key)
+            key = key_of(key)
         if type(value) is not kind:
             check(value)
         put(key, value) if ttl is None else put(key, value, ttl=ttl)
 
     def checked_put_all(entries: dict[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
-        entries = dict(entries)
-        for key, value in entries.items():
-            check_key(key)
+        entries = {key_of(key): value for key, value in dict(entries).items()}
+        for value in entries.values():
             check(value)
         put_all(entries)
 
     live.put, live.put_all = checked_put, checked_put_all
+    _guard_lookups(live, key_of, keys.kind if keys.is_simple and is_plain(keys.kind) else None)
+
+
+def _guard_lookups(live: Any, key_of: Callable[[Any], Any], kind: type | None) -> None:
+    """A key that cannot be there is a mistake, not a miss: '1' in a map of whole numbers.
+
+    What is asked of every key is written out, for whole numbers and for others: it runs for every record.
+    """
+    get, contains, remove = live.get, live.contains, live.remove
+
+    def get_number(key: Any, default: Any = None) -> Any:
+        if type(key) is not int or not -0x8000_0000_0000_0000 <= key <= 0x7FFF_FFFF_FFFF_FFFF:
+            key = key_of(key)
+        return get(key, default)
+
+    def get_other(key: Any, default: Any = None) -> Any:
+        return get(key if type(key) is kind else key_of(key), default)
+
+    live.get = get_number if kind is int else get_other
+    live.contains = lambda key: contains(key_of(key))
+    live.remove = lambda key: remove(key_of(key))
 
 
 def _before_all(write: Callable[[Any], None], check: Callable[[Any], None]) -> Callable[[Iterable[Any]], None]:
     def checked(values: Iterable[Any]) -> None:
-        values = list(values)
+        values = elements(values)
         for value in values:
             check(value)
         write(values)
@@ -179,11 +218,21 @@ def _before_all(write: Callable[[Any], None], check: Callable[[Any], None]) -> C
     return checked
 
 
+def elements(values: Iterable[Any]) -> list[Any]:
+    """The values for a list state. One value that is given in their place is refused: a text is no list of letters."""
+    if isinstance(values, (str, bytes, bytearray, dict)) or not isinstance(values, Iterable):
+        advice = "Give the elements of the list: update([...]) or add_all([...]); add(value) adds one."
+        raise InvalidArgument("elements of a list state", values, advice)
+    return list(values)
+
+
 def _checked_reduce(combine: Callable[[Any, Any], Any], guard: Guard) -> Callable[[Any, Any], Any]:
     check = guard.check
 
     def reduce(value1: Any, value2: Any) -> Any:
         result = combine(value1, value2)
+        if result is None:
+            raise nothing_combined(guard.uid, "reduce")
         check(result)
         return result
 
@@ -194,12 +243,14 @@ class _CheckedAggregate(AggregateFunction[Any, Any, Any]):
     """An aggregate function whose accumulators are looked at."""
 
     def __init__(self, inner: AggregateFunction[Any, Any, Any], guard: Guard) -> None:
-        self._add, self._check = inner.add, guard.check
+        self._add, self._check, self._uid = inner.add, guard.check, guard.uid
         self.create_accumulator, self.get_result = inner.create_accumulator, inner.get_result  # type: ignore[method-assign]
         self.merge = inner.merge  # type: ignore[method-assign]
 
     def add(self, value: Any, accumulator: Any) -> Any:
         result = self._add(value, accumulator)
+        if result is None:
+            raise nothing_combined(self._uid, "add")
         self._check(result)
         return result
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 import moorline as mo
-from moorline.errors import InvalidArgument, MethodMissing, StateMisused
+from moorline.errors import (
+    InvalidArgument,
+    InvalidOutput,
+    MethodMissing,
+    RecordNotCopied,
+    StateMisused,
+    StateTypeMismatch,
+)
+from moorline.testing import SimulationFailed, simulate
 from moorline.testing.harness import OperatorHarness
 
 
@@ -126,6 +134,10 @@ def test_assignments_to_other_attributes_are_no_concern():
         lambda state: state == 3,
         lambda state: state != 3,
         lambda state: not state,
+        lambda state: int(state),
+        lambda state: f"count: {state}",
+        lambda state: str(state),
+        lambda state: {"count": state},
     ],
 )
 def test_a_state_is_not_taken_for_what_is_in_it(use):
@@ -135,7 +147,9 @@ def test_a_state_is_not_taken_for_what_is_in_it(use):
         def process_element(self, value, ctx):
             yield use(self.count)
 
-    with pytest.raises(StateMisused, match=r"state 'count' was used as if it were its content.*value\(\)"):
+    with pytest.raises(
+        (StateMisused, RecordNotCopied), match=r"state 'count' was used as if it were its content.*value\(\)"
+    ):
         OperatorHarness(Uses(), key=abs).process(1)
 
 
@@ -148,3 +162,129 @@ def test_a_map_is_true_if_there_is_something_in_it():
             self.seen[value] = 1
 
     assert OperatorHarness(Uses(), key=abs).process_all([1, 1]) == [False, True]
+
+
+# --- what only shows while records come -------------------------------------------------------
+
+
+def overwrite(function, value):
+    function.count = value
+
+
+class Helped(mo.KeyedProcessFunction):
+    count = mo.ValueState(int, default=0)
+
+    def process_element(self, value, ctx):
+        overwrite(self, value)
+        yield value
+
+
+def test_a_state_that_a_helper_overwrites_is_told_at_the_end_of_the_input():
+    harness = OperatorHarness(Helped(), key=abs, uid="f")
+    harness.process(5)
+    with pytest.raises(StateMisused, match=r"operator 'f': state 'count' was overwritten: self.count is now 5"):
+        harness.finish()
+
+
+def test_a_state_that_a_helper_overwrites_is_told_before_a_checkpoint_is_taken_without_it():
+    with pytest.raises(SimulationFailed, match="state 'count' was overwritten"):
+        simulate(helped_job, seeds=[1])
+
+
+def helped_job() -> mo.Job:
+    job = mo.Job("helped")
+    numbers = job.source(mo.from_items(list(range(30))), uid="numbers")
+    numbers.key_by(abs).process(Helped(), uid="f").sink(mo.collect("out"), uid="out")
+    return job
+
+
+def test_two_declarations_with_one_name_are_refused():
+    class Twice(mo.KeyedProcessFunction):
+        first = mo.ValueState(int, name="n")
+        second = mo.ValueState(int, name="n")
+
+        def process_element(self, value, ctx):
+            yield value
+
+    with pytest.raises(StateMisused, match="'f': state 'second' and 'first' have the same name, 'n'"):
+        OperatorHarness(Twice(), key=abs, uid="f")
+
+
+def test_one_declaration_may_have_two_attributes():
+    class Same(mo.KeyedProcessFunction):
+        first = second = mo.ValueState(int, default=0)
+
+        def process_element(self, value, ctx):
+            self.first.update(value)
+            yield self.second.value()
+
+    assert OperatorHarness(Same(), key=abs).process(3) == [3]
+
+
+@pytest.mark.parametrize(("kind", "default"), [(int, "0"), (tuple[int, int], (0, "a")), (dict[str, int], {"a": "b"})])
+def test_a_default_of_another_type_is_refused_before_the_first_record(kind, default):
+    class Defaults(mo.KeyedProcessFunction):
+        n = mo.ValueState(kind, default=default)
+
+        def process_element(self, value, ctx):
+            yield self.n.value()
+
+    with pytest.raises(StateTypeMismatch, match="operator 'f': a value in state 'n' does not fit"):
+        OperatorHarness(Defaults(), key=abs, uid="f")
+
+
+@pytest.mark.parametrize("write", ["update", "add_all"])
+@pytest.mark.parametrize("one", ["hello", b"raw", {"a": 1}, 5, None])
+def test_one_value_in_the_place_of_the_elements_of_a_list_is_refused(write, one):
+    class Lists(mo.KeyedProcessFunction):
+        seen = mo.ListState(object)
+
+        def process_element(self, value, ctx):
+            getattr(self.seen, write)(one)
+
+    with pytest.raises(InvalidArgument, match="elements of a list state"):
+        OperatorHarness(Lists(), key=abs).process(1)
+
+
+class Gather(mo.AggregateFunction):
+    """As it is often written: without a return."""
+
+    def create_accumulator(self):
+        return []
+
+    def add(self, value, accumulator):
+        accumulator.append(value)
+
+    def get_result(self, accumulator):
+        return accumulator
+
+
+class Reduces(mo.KeyedProcessFunction):
+    total = mo.ReducingState(object, lambda a, b: a.update(b))
+
+    def process_element(self, value, ctx):
+        self.total.add(value)
+
+
+class Aggregates(mo.KeyedProcessFunction):
+    all = mo.AggregatingState(object, Gather())
+
+    def process_element(self, value, ctx):
+        self.all.add(value)
+
+
+@pytest.mark.parametrize(
+    ("build", "method"),
+    [
+        (lambda s: s.reduce(lambda a, b: a.update(b), uid="f"), "reduce"),
+        (lambda s: s.count_window(3).reduce(lambda a, b: a.update(b), uid="f"), "reduce"),
+        (lambda s: s.count_window(3).aggregate(Gather(), uid="f"), "add"),
+        (lambda s: s.process(Reduces(), uid="f"), "reduce"),
+        (lambda s: s.process(Aggregates(), uid="f"), "add"),
+    ],
+)
+def test_a_function_that_changes_its_argument_and_returns_nothing_is_refused(build, method):
+    """The next value would begin anew, without a word."""
+    harness = OperatorHarness.of(lambda s: build(s.key_by(lambda r: 1)))
+    with harness, pytest.raises(InvalidOutput, match=f"{method} of operator 'f' returned None. Return what"):
+        harness.process_batch([{"a": 1}, {"b": 2}, {"c": 3}])

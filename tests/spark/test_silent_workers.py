@@ -15,6 +15,8 @@ from moorline import failpoints
 
 pytestmark = pytest.mark.spark
 
+SEVERAL = mo.FixedDelay(attempts=5, delay="100ms")
+
 
 def job(folder, action) -> mo.Job:
     """One whose function does something in ``open()``, the first time that a subtask gets there."""
@@ -42,32 +44,34 @@ def is_gone(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
+def seconds_to_start(spark, folder) -> float:
+    """How long a job takes here and now, whose workers are alive by then."""
+    folder.mkdir()
+    began = time.monotonic()
+    mo.run(job(folder, lambda: None), spark)
+    return time.monotonic() - began
+
+
 def test_a_worker_that_is_stopped_while_it_opens_is_replaced(spark, tmp_path):
     stop = lambda: os.kill(os.getpid(), signal.SIGSTOP)  # noqa: E731
-    result = mo.run(
-        job(tmp_path, stop), spark, restart=mo.FixedDelay(attempts=1, delay="100ms"), heartbeat_timeout="3s"
-    )
+    # Others may seem silent, too, on a machine that is busy elsewhere: they are replaced in their turn.
+    result = mo.run(job(tmp_path, stop), spark, restart=SEVERAL, heartbeat_timeout="5s")
     assert sorted(result.collected("out")) == list(range(100))
-    (failure,) = result.failures
-    assert "has not been heard of for " in failure
+    assert "has not been heard of for " in result.failures[0]
     stopped = int((tmp_path / "pid").read_text())
     eventually(lambda: is_gone(stopped), "the stopped worker is gone")
 
 
 def test_a_worker_that_is_stopped_before_it_has_called_in_is_replaced(spark, tmp_path):
+    # Long enough for all the others, whatever machine this is, and for nobody to wait for a worker that is stopped.
+    patience = max(10, round(5 * seconds_to_start(spark, tmp_path / "trial")))
     failpoints.arm(failpoints.Plan("task.start:stop", str(tmp_path)))
     try:
-        result = mo.run(
-            job(tmp_path, lambda: None),
-            spark,
-            restart=mo.FixedDelay(attempts=1, delay="100ms"),
-            start_timeout="20s",
-        )
+        result = mo.run(job(tmp_path, lambda: None), spark, restart=SEVERAL, start_timeout=f"{patience}s")
     finally:
         failpoints.arm(failpoints.Plan())
     assert sorted(result.collected("out")) == list(range(100))
-    (failure,) = result.failures
-    assert "has not called in within 20" in failure
+    assert f"has not called in within {patience}" in result.failures[0]
     stopped = int((tmp_path / "task.start").read_text())
     eventually(lambda: is_gone(stopped), "the stopped worker is gone")
 

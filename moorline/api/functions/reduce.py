@@ -8,6 +8,16 @@ from typing import Any
 
 from moorline.api.functions.base import KeyedProcessFunction, ReduceFunction
 from moorline.api.state.states import ValueState
+from moorline.errors import InvalidOutput
+
+
+def nothing_combined(uid: str, method: str) -> InvalidOutput:
+    """The error for a function that returned nothing, as ``dict.update`` and ``list.append`` do.
+
+    None is what there is before the first value, so the next one would begin anew.
+    """
+    advice = "Return what the two are together. A function that changes its argument returns it, too."
+    return InvalidOutput(uid, method, "None", advice)
 
 
 class Reduction(KeyedProcessFunction):
@@ -21,6 +31,7 @@ class Reduction(KeyedProcessFunction):
         self._function = function
 
     def open(self, runtime_context: Any) -> None:
+        self._uid = runtime_context.operator_uid
         if isinstance(self._function, ReduceFunction):
             self._function.open(runtime_context)
             self._reduce: Callable[[Any, Any], Any] = self._function.reduce
@@ -29,7 +40,10 @@ class Reduction(KeyedProcessFunction):
 
     def process_element(self, value: Any, ctx: Any) -> Iterable[Any] | None:
         before = self.reduced.value()
-        value = value if before is None else self._reduce(before, value)
+        if before is not None:
+            value = self._reduce(before, value)
+            if value is None:
+                raise nothing_combined(self._uid, "reduce")
         self.reduced.update(value)
         return [value] if self.emits_each else None
 

@@ -1,4 +1,6 @@
-"""Are the states of a function declared where they are found, and never assigned to? Asked when a job is built.
+"""Are the states of a function declared where they are found, once each, and never assigned to?
+
+Asked when a job is built.
 
 A state is declared on the class, or asked for in ``open``. One that is made in ``__init__`` belongs to no operator,
 and an assignment to a declared one (``self.count = 5``, ``self.count += 1``) puts a number in the place of the state,
@@ -22,7 +24,12 @@ def check_states(function: object, where: str) -> None:
             kind = type(value).__name__
             advice = f"Declare it on the class ({attribute} = mo.{kind}(...)), or ask for it in open()."
             raise StateMisused(where, attribute, "was made in __init__, where no operator finds it", advice)
+    named: dict[str, tuple[str, State]] = {}
     for attribute, declared in declared_states(function).items():
+        other, same = named.setdefault(declared.descriptor.name, (attribute, declared))
+        if same is not declared:
+            cause = f"and {other!r} have the same name, {declared.descriptor.name!r}: they would be one state"
+            raise StateMisused(where, attribute, cause, "Give each its own name.")
         for method in _methods(type(function)):
             if attribute in _assigned(method):
                 change = f"self.{attribute}.update(...)" if isinstance(declared, ValueState) else "the state's methods"

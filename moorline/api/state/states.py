@@ -63,7 +63,17 @@ class State(AnswersForeignNames):
     # An expression with a state in it would be true, or unequal, whatever is in the state.
     __bool__ = __eq__ = __lt__ = __le__ = __gt__ = __ge__ = _taken_for_its_content
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __or__ = _taken_for_its_content
+    __int__ = __float__ = __index__ = __str__ = _taken_for_its_content
     __hash__ = object.__hash__
+
+    def __format__(self, spec: str) -> str:
+        return self._taken_for_its_content()  # type: ignore[no-any-return]
+
+    def __deepcopy__(self, memo: object) -> Any:
+        return self._taken_for_its_content()  # of a record that holds it: its content is meant
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name!r}>"
 
     def _unbound(self) -> StateNotBound:
         return StateNotBound(self._name or "?")

@@ -41,7 +41,11 @@ class FunctionOperator(ChainedOperator):
         except Exception as error:
             raise user_code_failed(self.operator, self.subtask, error) from error
 
+    def before_barrier(self) -> None:
+        self._runtime_context.check_declared(self.function)
+
     def finish(self) -> None:
+        self._runtime_context.check_declared(self.function)
         if isinstance(self.function, Function):
             try:
                 out: list[Any] = []

@@ -30,7 +30,7 @@ from moorline.model.connector_states import CONNECTOR_STATES
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.type_tree.tree import BYTES, Type
 from moorline.state.evolution import plan as evolution
-from moorline.state.guards import Guard
+from moorline.state.guards import Guard, elements
 from moorline.state.types.annotations import StoredType, stored
 
 #: The name of the state behind ListCheckpointed, and of raw operator state. No name of a user's begins like these.
@@ -63,7 +63,7 @@ class OperatorList(ListState[Any]):
         self._values = self._checked(values)
 
     def _checked(self, values: Iterable[Any]) -> list[Any]:
-        values = list(values)
+        values = elements(values)
         for value in values:
             self._check(value)
         return values
@@ -77,28 +77,27 @@ class BroadcastMap(MapState[Any, Any]):
 
     def __init__(self, descriptor: MapStateDescriptor, entries: dict[Any, Any], keys: Guard, values: Guard) -> None:
         super().__init__(descriptor.key_type, descriptor.type, name=descriptor.name)
-        self._entries, self._check_key, self._check = entries, keys.check, values.check
+        self._entries, self._key, self._check = entries, keys.map_key(), values.check
 
     def get(self, key: Any, default: Any = None) -> Any:
-        return self._entries.get(key, default)
+        return self._entries.get(self._key(key), default)
 
     def put(self, key: Any, value: Any, *, ttl: Any = None) -> None:
-        self._check_key(key)
+        key = self._key(key)
         self._check(value)
         self._entries[key] = value
 
     def put_all(self, entries: dict[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
-        entries = dict(entries)
-        for key, value in entries.items():
-            self._check_key(key)
+        entries = {self._key(key): value for key, value in dict(entries).items()}
+        for value in entries.values():
             self._check(value)
         self._entries.update(entries)
 
     def contains(self, key: Any) -> bool:
-        return key in self._entries
+        return self._key(key) in self._entries
 
     def remove(self, key: Any) -> None:
-        self._entries.pop(key, None)
+        self._entries.pop(self._key(key), None)
 
     def keys(self) -> list[Any]:
         return list(self._entries)

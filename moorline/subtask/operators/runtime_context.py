@@ -7,7 +7,7 @@ from typing import Any
 from moorline.api.state import descriptors
 from moorline.api.state.descriptors import StateDescriptor
 from moorline.api.state.states import State, declared_states
-from moorline.errors import KeyedStateWithoutKey, MoorlineError, SnapshotCorrupt, StateRegisteredLate
+from moorline.errors import KeyedStateWithoutKey, MoorlineError, SnapshotCorrupt, StateMisused, StateRegisteredLate
 from moorline.model.graph import Operator
 from moorline.model.manifest import RowsHandle
 from moorline.model.wire.deployment import Deployment, OperatorRestore
@@ -35,6 +35,8 @@ class RuntimeContext:
         #: Every keyed state that was asked for, by name.
         self.descriptors: dict[str, StateDescriptor] = {}
         self.live: dict[str, State] = {}
+        #: Those that are declared on the function's class, by attribute.
+        self._declared: dict[str, State] = {}
         self.is_open = False
 
     def get_index_of_this_subtask(self) -> int:
@@ -46,7 +48,20 @@ class RuntimeContext:
     def bind_declared(self, function: object) -> None:
         """Give the states declared on the function's class their life."""
         for attribute, declared in declared_states(function).items():
-            setattr(function, attribute, self.bind(declared.descriptor))
+            self._declared[attribute] = self.bind(declared.descriptor)
+            setattr(function, attribute, self._declared[attribute])
+
+    def check_declared(self, function: object) -> None:
+        """Raises :class:`StateMisused` if something else stands in the place of a state: no snapshot would see it.
+
+        Most assignments are found in the code (``api/state/declarations.py``), but not those of a helper function.
+        """
+        for attribute, live in self._declared.items():
+            found = getattr(function, attribute, None)
+            if found is not live:
+                cause = f"was overwritten: self.{attribute} is now {found!r:.100}"
+                advice = "Change what is in it with the state's own methods."
+                raise StateMisused(f"operator {self.operator_uid!r}", attribute, cause, advice)
 
     def bind(self, descriptor: StateDescriptor) -> Any:
         """The live state of a descriptor."""
@@ -57,7 +72,10 @@ class RuntimeContext:
         self.descriptors[descriptor.name] = descriptor
         current, guard = self._backend.current, None
         if descriptor.name not in self.live:  # asked for twice, it has its guard
+            default = getattr(descriptor, "default", None)
             descriptor, guard = guarded(descriptor, self.operator_uid, current)
+            if default is not None:
+                guard.look(default)
         if self._restore.changes_keys:
             descriptor = mergeable(descriptor)
         try:

@@ -121,9 +121,12 @@ def gathered(parts: WindowParts, records: Iterator[Any], timestamps: Iterable[An
                 scope.key = ident
                 gathered = value()  # type: ignore[misc]
             if is_aggregate:
-                pending[ident] = combine(record, create() if gathered is None else gathered)  # type: ignore[misc]
+                made = combine(record, create() if gathered is None else gathered)  # type: ignore[misc]
             else:
-                pending[ident] = record if gathered is None else combine(gathered, record)  # type: ignore[misc]
+                made = record if gathered is None else combine(gathered, record)  # type: ignore[misc]
+            if made is None:
+                raise contents.nothing()  # type: ignore[attr-defined]
+            pending[ident] = made
     _write(parts, pending, side)
 
 

@@ -14,11 +14,13 @@ from functools import reduce
 from typing import Any, Protocol
 
 from moorline.api.functions.base import AggregateFunction, ReduceFunction
+from moorline.api.functions.reduce import nothing_combined
 from moorline.api.state.descriptors import ListStateDescriptor, StateDescriptor, ValueStateDescriptor
 from moorline.api.state.states import ListState, ValueState
 from moorline.api.windows.assigners import Window
 from moorline.api.windows.evictors import Evictor
 from moorline.api.windows.streams import WindowSpec
+from moorline.errors import InvalidOutput
 from moorline.model.copying.copies import copies_of, copy_of
 from moorline.model.times import MIN_TIME
 
@@ -78,13 +80,20 @@ class Reduced:
 
     is_aggregate = False
 
-    def __init__(self, bind: Bind, kind: Any, function: Any) -> None:
+    def __init__(self, bind: Bind, kind: Any, function: Any, uid: str) -> None:
         self.state: ValueState[Any] = bind(ValueStateDescriptor(CONTENTS, kind))
         self.combine = function.reduce if isinstance(function, ReduceFunction) else function
+        self._uid = uid
 
     def add(self, record: Any, timestamp: int | None, side: int) -> None:
         before = self.state.value()
-        self.state.update(record if before is None else self.combine(before, record))
+        made = record if before is None else self.combine(before, record)
+        if made is None:
+            raise self.nothing()
+        self.state.update(made)
+
+    def nothing(self) -> InvalidOutput:
+        return nothing_combined(self._uid, "reduce")
 
     def elements(self, window: Window) -> Any:
         value = self.state.value()
@@ -108,7 +117,8 @@ class Aggregated:
 
     is_aggregate = True
 
-    def __init__(self, bind: Bind, kind: Any, function: AggregateFunction[Any, Any, Any]) -> None:
+    def __init__(self, bind: Bind, kind: Any, function: AggregateFunction[Any, Any, Any], uid: str) -> None:
+        self._uid = uid
         self.state: ValueState[Any] = bind(ValueStateDescriptor(CONTENTS, kind))
         self.combine, self._create = function.add, function.create_accumulator
         self._result, self._merge = function.get_result, function.merge
@@ -118,7 +128,13 @@ class Aggregated:
 
     def add(self, record: Any, timestamp: int | None, side: int) -> None:
         before = self.state.value()
-        self.state.update(self.combine(record, self.create() if before is None else before))
+        made = self.combine(record, self.create() if before is None else before)
+        if made is None:
+            raise self.nothing()
+        self.state.update(made)
+
+    def nothing(self) -> InvalidOutput:
+        return nothing_combined(self._uid, "add")
 
     def elements(self, window: Window) -> Any:
         accumulator = self.state.value()
@@ -185,7 +201,7 @@ class Evicted(Collected):
         return self._combine(copies_of([value for _, value in passed])) if passed else None
 
 
-def contents_of(spec: WindowSpec, function: Any, bind: Bind) -> Contents:
+def contents_of(spec: WindowSpec, function: Any, bind: Bind, uid: str) -> Contents:
     """The contents that an operator with this function keeps of its windows."""
     combine = function if spec.combine is None else spec.combine
     if spec.contents == "sides":
@@ -194,9 +210,9 @@ def contents_of(spec: WindowSpec, function: Any, bind: Bind) -> Contents:
         return Evicted(bind, spec.types[0], spec.evictor, _combining(spec.contents, combine))
     match spec.contents:
         case "reduce":
-            return Reduced(bind, spec.types[0], combine)
+            return Reduced(bind, spec.types[0], combine, uid)
         case "aggregate":
-            return Aggregated(bind, spec.types[0], combine)
+            return Aggregated(bind, spec.types[0], combine, uid)
         case _:
             return Collected(bind, spec.types[0])
 

@@ -80,7 +80,7 @@ class WindowOperator(FunctionOperator):
         is_merging = spec.assigner.is_merging
         scope = CurrentKey()
         contents_scope = CurrentKey() if is_merging else scope
-        contents = contents_of(spec, self.function, self._binding(contents_scope))
+        contents = contents_of(spec, self.function, self._binding(contents_scope), self.operator.uid)
         self._sets = WindowSets(backend) if is_merging else None
         trigger_scope = self._trigger_scope(scope)
         at_end = EventTimeTrigger if self._lifetimes.is_event_time else ProcessingTimeTrigger
