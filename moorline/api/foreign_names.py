@@ -53,6 +53,14 @@ MODULE = {
     "StatefulProcessor": "mo.KeyedProcessFunction",
     "applyInPandasWithState": "mo.KeyedProcessFunction",
     "transformWithState": "mo.KeyedProcessFunction",
+    "Row": "a dict, a tuple or a dataclass: records are Python's own objects",
+    "col": "a function of the record, such as lambda r: r['name']",
+    "lit": "the value itself, in a function of the record",
+    "udf": "the function itself: .map(function)",
+    "writeStream": "stream.sink(mo.write_files(...))",
+    "read_csv": "job.source(mo.read_files(path, format='csv'))",
+    "read_json": "job.source(mo.read_files(path))",
+    "read_parquet": "job.source(mo.read_files(path, format='parquet'))",
 }
 
 JOB = {
@@ -76,7 +84,16 @@ JOB = {
     "get_execution_plan": "print(job)",
 }
 
+#: Of the environment or the session, which is a job and its options here.
+MODULE |= {
+    name: ours for name, ours in JOB.items() if name not in MODULE and name not in ("run", "start", "from_items")
+}
+
 STREAM = {
+    "execute": "mo.run(job)",
+    "start": "mo.start(job)",
+    "write": ".sink(mo.write_files(...))",
+    "toPandas": '.sink(mo.collect("out")), then mo.run(job).collected("out")',
     "add_sink": ".sink(sink, uid=...)",
     "sink_to": ".sink(sink, uid=...)",
     "print": ".sink(mo.print())",

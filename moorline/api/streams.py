@@ -35,12 +35,16 @@ from moorline.api.windows.assigners import GlobalWindow, WindowAssigner
 from moorline.api.windows.joins import CoGroupedStreams, IntervalJoin, JoinedStreams
 from moorline.api.windows.streams import WindowedStream, counted, windowed
 from moorline.errors import InvalidArgument, KeyedStateWithoutKey
-from moorline.model.graph import Input, Partitioning
+from moorline.model.graph import Input, OperatorKind, Partitioning
 from moorline.model.options import STEP_OPTIONS, checks_options
 
 if TYPE_CHECKING:
     from moorline.api.columns.streams import ColumnStream
     from moorline.api.job import Job
+
+
+#: Nothing that their functions make goes to a side output.
+_WITHOUT_SIDE_OUTPUTS = (OperatorKind.MAP, OperatorKind.FILTER, OperatorKind.FLAT_MAP, OperatorKind.TIMESTAMPS)
 
 
 class Stream(AnswersForeignNames, Generic[T_co]):
@@ -218,6 +222,18 @@ class Stream(AnswersForeignNames, Generic[T_co]):
         """The records that the operator before sent to ``tag``."""
         if not isinstance(tag, OutputTag):
             raise InvalidArgument("side_output", tag, 'Give the OutputTag that the function uses: OutputTag("late").')
+        for uid, _ in self._origins:
+            operator = self._job._operators.get(uid)
+            if operator is None:  # the beginning of a loop, which says so itself
+                continue
+            has_finish = (
+                isinstance(operator.function, Function) and type(operator.function).finish is not Function.finish
+            )
+            if operator.kind in _WITHOUT_SIDE_OUTPUTS and not has_finish:
+                advice = (
+                    f"{uid!r} is a {operator.kind}, which has none: process() has, whose function yields tag, value."
+                )
+                raise InvalidArgument("side_output", tag, advice)
         return Stream(self._job, tuple((uid, tag.name) for uid, _ in self._origins))
 
     get_side_output = side_output

@@ -45,6 +45,8 @@ class Items(Source[T_co]):
     is_bounded = True
 
     def __init__(self, items: Iterable[T_co]) -> None:
+        if isinstance(items, dict):
+            raise InvalidArgument("items", items, "Its keys would be the records. Give d.items(), d.values() or [d].")
         try:
             self.items = list(items)
         except TypeError:

@@ -1,6 +1,7 @@
 """Misspelt options: one way to refuse them, with the name that was probably meant, wherever options are taken.
 
 Python's own error for a keyword that a function does not take says neither what it takes nor what may have been meant.
+And an option that is True or False takes nothing else: the text "false" would be true.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, TypeVar
 
-from moorline.errors import UnknownOption
+from moorline.errors import InvalidArgument, UnknownOption
 from moorline.model.spelling import nearest
+
+#: How the annotation of an option reads that is on or off, or not said. Ours are not evaluated.
+_SWITCHES = ("bool", "bool | None")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,11 +58,15 @@ def _checked(function: Any, name: str, also: Iterable[str]) -> Any:
     parameters = inspect.signature(function).parameters.values()
     known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name != "self"]
     known += also
+    switches = {p.name: str(p.annotation) != "bool" for p in parameters if str(p.annotation) in _SWITCHES}
 
     @wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
         if not options.keys() <= accepted:
             check_options(f"{name}()", options, known)
+        for option in switches.keys() & options.keys():
+            if type(options[option]) is not bool and not (options[option] is None and switches[option]):
+                raise InvalidArgument(option, options[option], "It is True or False.")
         return function(*arguments, **options)
 
     accepted = frozenset(known)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,11 @@ import moorline as mo
 from moorline.errors import InvalidArgument
 from moorline.testing import OperatorHarness
 
+#: Without types: what a checker would say is said at run time, too.
+anything: Any = mo
 
-def numbers() -> mo.Stream:
+
+def numbers() -> Any:
     return mo.Job("test").source(mo.from_items([1]))
 
 
@@ -34,17 +38,17 @@ class Called:
 
 
 class AsyncFilter(mo.FilterFunction):
-    async def filter(self, value):
+    async def filter(self, value):  # type: ignore[override]
         return False
 
 
 class YieldingFilter(mo.FilterFunction):
-    def filter(self, value):
+    def filter(self, value):  # type: ignore[override]
         yield False
 
 
 class YieldingOpen(mo.MapFunction):
-    def open(self, runtime_context):
+    def open(self, runtime_context):  # type: ignore[override]
         yield
 
     def map(self, value):
@@ -52,7 +56,7 @@ class YieldingOpen(mo.MapFunction):
 
 
 class NoContext(mo.KeyedProcessFunction):
-    def process_element(self, value):
+    def process_element(self, value):  # type: ignore[override]
         yield value
 
 
@@ -60,7 +64,7 @@ class NoTimestamp(mo.KeyedProcessFunction):
     def process_element(self, value, ctx):
         yield value
 
-    def on_timer(self, ctx):
+    def on_timer(self, ctx):  # type: ignore[override]
         yield 1
 
 
@@ -88,9 +92,9 @@ def test_a_generator_where_one_value_is_wanted_is_refused(step, function):
         (lambda s: s.key_by(abs).count_window(2).reduce(lambda a: a), "called with 2 arguments"),
         (lambda s: s.key_by(abs).count_window(2).apply(lambda key, window: []), "called with 3 arguments"),
         (lambda s: s.key_by(abs).count_window(2).process(lambda key, window: []), "called with 3 arguments"),
-        (lambda s: mo.ReducingState(int, lambda a: a), "function of state '.': .* called with 2 arguments"),
-        (lambda s: mo.FoldingState(0, lambda a: a), "fold: .* called with 2 arguments"),
-        (lambda s: mo.WatermarkStrategy.monotonous(lambda value, at: at), "called with 1 argument: missing"),
+        (lambda s: anything.ReducingState(int, lambda a: a), "function of state '.': .* called with 2 arguments"),
+        (lambda s: anything.FoldingState(0, lambda a: a), "fold: .* called with 2 arguments"),
+        (lambda s: anything.WatermarkStrategy.monotonous(lambda value, at: at), "called with 1 argument: missing"),
         (lambda s: s.filter(AsyncFilter(), uid="f"), "filter of operator 'f': .* It is asynchronous"),
         (lambda s: s.filter(YieldingFilter(), uid="f"), "filter of operator 'f': .* It yields"),
         (lambda s: s.map(YieldingOpen(), uid="f"), "open of operator 'f': .* It yields"),
@@ -104,7 +108,7 @@ def test_a_function_with_other_arguments_than_it_is_called_with_is_refused(build
 
 
 class Static(mo.MapFunction):
-    map = staticmethod(lambda value: -value)
+    map = staticmethod(lambda value: -value)  # type: ignore[assignment]
 
 
 class More(mo.MapFunction):
@@ -113,7 +117,7 @@ class More(mo.MapFunction):
 
 
 class Open(mo.MapFunction):
-    def map(self, *values):
+    def map(self, *values):  # type: ignore[override]
         return len(values)
 
 

@@ -167,7 +167,7 @@ def test_streams_say_what_they_are_when_they_are_printed():
     stream = keyed()
     assert repr(stream) == "<KeyedStream of job 'test' from 'numbers' (hash)>"
     assert (
-        repr(stream.map(abs, uid="abs").side_output(mo.OutputTag("late")))
+        repr(stream.process(lambda n, ctx: [n], uid="abs").side_output(mo.OutputTag("late")))
         == "<Stream of job 'test' from 'late' of 'abs'>"
     )
     assert repr(stream.count_window(2)) == f"<WindowedStream {stream!r} in GlobalWindows>"

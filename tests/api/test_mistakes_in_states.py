@@ -260,7 +260,7 @@ class Gather(mo.AggregateFunction):
 
 
 class Reduces(mo.KeyedProcessFunction):
-    total = mo.ReducingState(object, lambda a, b: a.update(b))
+    total = mo.ReducingState(dict, lambda a, b: a.update(b))  # type: ignore[func-returns-value]
 
     def process_element(self, value, ctx):
         self.total.add(value)

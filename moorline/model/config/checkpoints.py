@@ -60,8 +60,9 @@ class Checkpoints:
         if self.interval_ms < 10:
             raise InvalidArgument("checkpoint interval", self.interval, "The shortest interval is 10 ms.")
         for name, low in (("tolerable_failures", 0), ("max_concurrent", 1), ("retained", 1)):
-            if getattr(self, name) < low:
-                raise InvalidArgument(name, getattr(self, name), f"It is at least {low}.")
+            number = getattr(self, name)
+            if type(number) is not int or number < low:
+                raise InvalidArgument(name, number, f"It is at least {low}, and a whole number.")
         if self.full_every is not None and (type(self.full_every) is not int or self.full_every < 2):
             advice = "It is at least 2: for a full one each time say incremental=False."
             raise InvalidArgument("full_every", self.full_every, advice)

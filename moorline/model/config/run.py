@@ -13,6 +13,7 @@ from moorline.model.config.state import RocksDb, StateConfig
 from moorline.model.config.thresholds import THRESHOLDS, Thresholds
 from moorline.model.durations import Duration, milliseconds
 from moorline.model.options import checks_options
+from moorline.model.spelling import nearest
 
 
 @checks_options()
@@ -90,6 +91,12 @@ class RunConfig:
     def __post_init__(self) -> None:
         if self.restore is not None and (not isinstance(self.restore, str) or not self.restore):
             raise InvalidArgument("restore", self.restore, "Write 'latest' or the path of a savepoint.")
+        if self.restore is not None and _is_misspelt(self.restore):
+            advice = "Is 'latest' meant? A folder of that name is './" + self.restore + "'."
+            raise InvalidArgument("restore", self.restore, advice)
+        if self.restart is not None and not isinstance(self.restart, RestartStrategy):
+            advice = "Give a strategy, such as mo.FixedDelay(attempts=3, delay='1s') or mo.NoRestart()."
+            raise InvalidArgument("restart", self.restart, advice)
         if self.restore_mode not in ("no_claim", "claim"):
             raise InvalidArgument("restore_mode", self.restore_mode, "Write 'no_claim' or 'claim'.")
         if self.autoscale is not None and (not isinstance(self.autoscale, Autoscale) or self.checkpoints is None):
@@ -141,3 +148,8 @@ class RunConfig:
         if self.restart is not None:
             return self.restart
         return ExponentialDelay() if self.checkpoints else NoRestart()
+
+
+def _is_misspelt(restore: str) -> bool:
+    """Is it nearly "latest", and no path?"""
+    return restore != "latest" and "/" not in restore and nearest(restore, ["latest"]) is not None

@@ -14,6 +14,7 @@ again by location: a savepoint in the bucket of the checkpoints needs nothing sa
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import threading
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from moorline.errors import InvalidArgument
+from moorline.model.locations import meant
 from moorline.storage.blobs import BlobStore
 from moorline.storage.stores.local import LocalStore
 from moorline.storage.stores.memory import MemoryStore
@@ -146,8 +148,11 @@ def _folder(url: str) -> Path:
             # file://data/x is nearly always a slash too few, and would be a machine called "data".
             path = f"/{rest}" if host in ("", "localhost") else ""
         path = unquote(path) if path.startswith("/") else ""
-    elif "://" in url:
+    elif "://" in url and meant(url) is None:
         path = ""
     if not path or "\0" in path:
         raise InvalidArgument("storage location", url, _SUPPORTED)
+    if (url_meant := meant(path)) is not None:
+        raise InvalidArgument("storage location", url, f"Is {url_meant} meant? {_SUPPORTED}")
+    path = os.path.expanduser(path)
     return Path(path)

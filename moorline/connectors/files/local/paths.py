@@ -7,6 +7,7 @@ import os
 from urllib.parse import unquote
 
 from moorline.errors import InvalidArgument
+from moorline.model.locations import meant
 
 
 def local_path(path: str | os.PathLike[str], what: str) -> str:
@@ -27,6 +28,8 @@ def local_path(path: str | os.PathLike[str], what: str) -> str:
         text = unquote("/" + rest)
     elif "://" in text:
         raise InvalidArgument(what, path, "Give a local path such as /data/in or file:///data/in.")
+    elif (url := meant(text)) is not None:
+        raise InvalidArgument(what, path, f"Is {url} meant?")
     return os.path.abspath(os.path.expanduser(text))
 
 
