@@ -40,6 +40,7 @@ from moorline.protocol.recovery import (
     line,
     lineage,
     own_lineages,
+    unneeded_damage,
 )
 from moorline.protocol.redistribution import DEALT_OUT_ANEW, key_groups_of, redistribute, stored_key_groups
 from moorline.snapshots.compatibility import check_keys, check_types, with_key_kinds
@@ -218,6 +219,10 @@ def _start(
     url = history.store.url
     for path, why in decision.passed_over:
         log.error("%s CANNOT BE USED: %s", _full(url, path), why)
+    for record in unneeded_damage(records, decision):
+        log.warning(
+            "%s: %s. What is restored does not need it; `moorline fsck %s` says more", record.path, record.damage, url
+        )
     if isinstance(decision, Refuse):
         path, why = decision.passed_over[0]
         raise HistoryBroken(_full(url, path), f"{why}; and no older checkpoint is whole")

@@ -179,3 +179,16 @@ def _checkpoints_before(records: Sequence[HistoryRecord]) -> int:
         if first.attempt == second.attempt and not second.given_up and not second.process
     ]
     return next_checkpoint([*entries[: start + 1], *emptied]) - 1
+
+
+def unneeded_damage(records: Sequence[HistoryRecord], decision: Decision) -> list[HistoryRecord]:
+    """What is damaged or missing though the decision does not need it: somebody was there, and nobody has said so yet.
+
+    Entries before the last beginning are nobody's concern, nor are those that were given up.
+    """
+    claims = [(r.seq, r.entry) for r in records if isinstance(r.entry, Claim)]
+    begun = max((number for number, claim in claims if claim.fresh), default=0)
+    known = {number for _, claim in claims for number in claim.given_up_entries}
+    told = {path for path, _ in decision.passed_over}
+    damaged = [r for r in records if r.damage is not None and r.seq > begun]
+    return [r for r in damaged if r.seq not in known and r.path not in told]

@@ -34,6 +34,10 @@ class Place(msgspec.Struct, frozen=True):
     stays: dict[int, str] = {}
     goes: dict[int, str] = {}
 
+    def is_possible(self) -> bool:
+        """Are all that it names below it? The checksum is over the entry alone, and not over its envelope."""
+        return all(1 <= number < self.number for number in (*self.stays, *self.goes))
+
     def digest_of(self, number: int) -> str | None:
         """The digest of an entry below; None if this place does not name it."""
         return self.stays.get(number, self.goes.get(number))
@@ -95,6 +99,8 @@ def decode(data: bytes, job: str | None, number: int) -> Entry:
         body = bytes(envelope.entry)
         if digest(body) != envelope.xxh3:
             raise SnapshotCorrupt("", "it is not what was written (checksum)")
+        if envelope.place is not None and not envelope.place.is_possible():
+            raise SnapshotCorrupt("", "it is not what was written: it names entries that cannot be below it")
         # The head first: a newer format may differ in everything else.
         head = _heads.decode(body)
         if head.format > FORMAT:

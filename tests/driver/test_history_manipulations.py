@@ -324,3 +324,29 @@ def test_checkpoints_that_were_deleted_at_the_end_of_a_job_are_not_missed(memory
 def _loud(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     with caplog.at_level("INFO", logger="moorline"):
         yield
+
+
+@pytest.mark.parametrize("which", ["oldest", "claim"])
+def test_a_missing_entry_that_is_not_needed_is_told_when_the_job_starts(which, memory, caplog):
+    three_retained(memory)
+    files = Files(memory)
+    gone = files.oldest if which == "oldest" else files.claims[0]
+    memory.delete([gone])
+    world = World(store=memory, checkpoints=config(3), restore="latest").run()
+    assert world.supervision.restored_from == [3]
+    (told,) = [r.message for r in caplog.records if r.levelname == "WARNING" and gone in r.message]
+    assert "it is missing" in told and "`moorline fsck" in told
+
+
+def test_an_entry_that_names_impossible_ones_is_damaged_and_ends_no_driver(memory, caplog):
+    """The envelope of the newest has no other witness than the head."""
+    three_retained(memory)
+    files = Files(memory)
+    data = memory.get(files.newest)
+    assert b'"stays": {"1": ' in data
+    files.write(files.newest, data.replace(b'"stays": {"1": ', b'"stays": {"0": '))
+    memory.delete([blob.path for blob in memory.list(HEAD)])
+    report = fsck.check(memory, 0)
+    assert report.verdict is Verdict.DAMAGED
+    world = World(store=memory, checkpoints=config(3), restore="latest").run()
+    assert world.supervision.restored_from == [2] and "names entries that cannot be below it" in caplog.text
