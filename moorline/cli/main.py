@@ -18,6 +18,7 @@ import click
 import moorline
 from moorline.cli import commands
 from moorline.errors import MoorlineError
+from moorline.model.spelling import did_you_mean
 
 
 class Commands(click.Group):
@@ -31,6 +32,15 @@ class Commands(click.Group):
             return None
         command: click.Command = importlib.import_module(f"{commands.__name__}.{cmd_name}").command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            meant = did_you_mean(args[0], self.list_commands(ctx))
+            raise click.UsageError(error.message + meant, ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

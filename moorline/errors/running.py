@@ -240,8 +240,18 @@ class StateTypeMismatch(StateError):
         where = f"operator {self.uid!r}{key}: " if self.uid else ""
         return (
             f"{where}a {self.what} in state {self.state!r} does not fit its declared type {self.type}: {self.cause}. "
-            f"Store values of that type, or declare the type that is stored."
+            f"{self._advice}"
         )
+
+    @property
+    def _advice(self) -> str:
+        if self.type == "plain":
+            # Of a state without a declared type, also that of a reduction or a window.
+            return (
+                "Without a declared type it holds plain data. Give the class where the state is declared, such as "
+                "mo.ValueState(Order); type=Order to reduce(); element_type= or accumulator_type= to a window."
+            )
+        return "Store values of that type, or declare the type that is stored."
 
 
 @dataclass(eq=False)

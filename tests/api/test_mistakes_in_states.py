@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
 import moorline as mo
@@ -288,3 +290,23 @@ def test_a_function_that_changes_its_argument_and_returns_nothing_is_refused(bui
     harness = OperatorHarness.of(lambda s: build(s.key_by(lambda r: 1)))
     with harness, pytest.raises(InvalidOutput, match=f"{method} of operator 'f' returned None. Return what"):
         harness.process_batch([{"a": 1}, {"b": 2}, {"c": 3}])
+
+
+@dataclass
+class Order:
+    user: str
+    cents: int
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda s: s.reduce(lambda a, b: Order(a.user, a.cents + b.cents), uid="f"),
+        lambda s: s.count_window(3).reduce(lambda a, b: Order(a.user, a.cents + b.cents), uid="f"),
+    ],
+)
+def test_a_class_without_a_declared_type_is_refused_with_where_to_declare_it(build):
+    harness = OperatorHarness.of(lambda s: build(s.key_by(lambda order: order.user)))
+    with harness, pytest.raises(StateTypeMismatch, match=r"type=Order to reduce\(\); element_type= or"):
+        harness.process_batch([Order("ada", 1), Order("ada", 2)])
+        harness.snapshot()

@@ -30,6 +30,12 @@ COMMANDS = (
 # --- all of them --------------------------------------------------------------------------------
 
 
+def test_a_misspelt_command_is_answered_with_the_one_that_is_meant():
+    done = call("inspekt", "/data")
+    assert done.exit_code == 2
+    assert "No such command 'inspekt'. Did you mean 'inspect'?" in done.output
+
+
 def test_the_installed_command_is_the_module():
     done = subprocess.run(
         [sys.executable, "-m", "moorline.cli.main", "--help"], capture_output=True, text=True, timeout=120
