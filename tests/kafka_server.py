@@ -15,13 +15,14 @@ import fcntl
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -38,6 +39,8 @@ from confluent_kafka.admin import (
 from real_servers import Server, free_port
 from waiting import eventually
 
+T = TypeVar("T")
+
 VERSION = "4.3.1"
 #: The word that must never turn up in a log, and whose word it is.
 USER, PASSWORD = "moorline", "s3cret-kafka-word"
@@ -52,6 +55,22 @@ _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 </project>
 """
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+#: What an answer says while the only broker has been too slow to say that it is alive, and is fenced for a moment.
+_PASSING = frozenset(
+    {
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._TRANSPORT,
+    }
+)
 #: On two cores a compiler that optimises for hours to come costs more than it brings.
 _JVM = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
 
@@ -110,7 +129,8 @@ class KafkaServer(Server):
             "num.io.threads": 2,
             # A broker that was killed is there again in the eyes of the controller as soon as it is.
             "broker.heartbeat.interval.ms": 200,
-            "broker.session.timeout.ms": 2000,
+            # So long a start after a kill takes, too; and a busy machine keeps it from its heartbeats for seconds.
+            "broker.session.timeout.ms": 6000,
             "initial.broker.registration.timeout.ms": 60000,
         }
         properties = folder / "server.properties"
@@ -141,39 +161,32 @@ class KafkaServer(Server):
         """
         topic = exact or f"{name or 'topic'}-{uuid.uuid4().hex[:12]}"
         config = {setting.replace("_", "."): str(value) for setting, value in settings.items()}
-        self._done(self.admin.create_topics([NewTopic(topic, partitions, 1, config=config)]))
-        eventually(lambda: topic in self.admin.list_topics(timeout=10).topics, f"the topic {topic}")
+        new = NewTopic(topic, partitions, 1, config=config)
+        self._done(lambda: self.admin.create_topics([new]), KafkaError.TOPIC_ALREADY_EXISTS)
+        self._has_leaders(topic, partitions)
         return topic
 
     def delete_topic(self, topic: str) -> None:
-        self._done(self.admin.delete_topics([topic], operation_timeout=30))
+        self._done(lambda: self.admin.delete_topics([topic], operation_timeout=30), KafkaError.UNKNOWN_TOPIC_OR_PART)
 
     def recreate_topic(self, topic: str, partitions: int) -> None:
         """Delete a topic, and create one of the same name as soon as the broker lets us."""
         self.delete_topic(topic)
         self._producer = None  # it counts its messages, and the new topic knows of none
-
-        def is_created() -> bool:
-            try:
-                self._done(self.admin.create_topics([NewTopic(topic, partitions, 1)]))
-                return True
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise
-                return False
-
-        eventually(is_created, f"a new topic {topic}")
+        known = lambda: topic in self._metadata().topics  # noqa: E731
+        eventually(lambda: not known(), f"the topic {topic} is gone")
+        self.new_topic(partitions, exact=topic)
 
     def grow_topic(self, topic: str, partitions: int) -> None:
         """Have a topic this many partitions, which are more than it has."""
-        self._done(self.admin.create_partitions([NewPartitions(topic, partitions)]))
-        known = lambda: self.admin.list_topics(topic, timeout=30).topics[topic].partitions  # noqa: E731
-        eventually(lambda: len(known()) == partitions, "the broker knows the new partitions")
+        more = [NewPartitions(topic, partitions)]
+        self._done(lambda: self.admin.create_partitions(more), KafkaError.INVALID_PARTITIONS)
+        self._has_leaders(topic, partitions)
         self._producer = None  # it asks for the partitions of a topic every few minutes
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
         """Delete the records below an offset, as retention does."""
-        self._done(self.admin.delete_records([TopicPartition(topic, partition, before)]))
+        self._done(lambda: self.admin.delete_records([TopicPartition(topic, partition, before)]))
 
     def produce(
         self,
@@ -215,7 +228,7 @@ class KafkaServer(Server):
         }
         consumer = Consumer(settings)
         try:
-            partitions = sorted(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
+            partitions = sorted(self._metadata().topics[topic].partitions)
             consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
             found: list[Message] = []
             ends: set[int | None] = set()
@@ -239,22 +252,41 @@ class KafkaServer(Server):
     def forbid(self, kind: ResourceType, name: str) -> None:
         """Forbid a topic or a group to the user of the secure port."""
         acl = (f"User:{USER}", "*", AclOperation.ALL, AclPermissionType.DENY)
-        self._done(self.admin.create_acls([AclBinding(kind, name, ResourcePatternType.LITERAL, *acl)]))
+        rule = AclBinding(kind, name, ResourcePatternType.LITERAL, *acl)
+        self._done(lambda: self.admin.create_acls([rule]))
 
     def group_offsets(self, group: str, topic: str) -> dict[int, int]:
         """The offsets that were committed to a group, by partition."""
         consumer = Consumer({"bootstrap.servers": self.brokers, "group.id": group, "log_level": 0})
         try:
-            partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-            committed = consumer.committed([TopicPartition(topic, partition) for partition in partitions], timeout=30)
+            places = [TopicPartition(topic, partition) for partition in self._metadata().topics[topic].partitions]
+            committed = _in_the_end(lambda: consumer.committed(places, timeout=30), f"the offsets of {group}")
             return {place.partition: place.offset for place in committed if place.offset >= 0}
         finally:
             consumer.close()
 
     def _answers(self) -> None:
+        """Both ports answer, and the broker is one in the eyes of the controller."""
         socket.create_connection(("127.0.0.1", self.port), timeout=2).close()
         if not self.admin.list_topics(timeout=2).brokers:
             raise ConnectionError("it has no broker yet")
+        trusting = ssl.create_default_context(cafile=self.secure_options["ssl.ca.location"])
+        host, _, port = self.secure_brokers.partition(":")
+        with socket.create_connection((host, int(port)), timeout=10) as line:
+            trusting.wrap_socket(line, server_hostname=host).close()
+
+    def _metadata(self) -> Any:
+        """Topics and brokers, however long it takes."""
+        return _in_the_end(lambda: self.admin.list_topics(timeout=30), "an answer of the broker")
+
+    def _has_leaders(self, topic: str, partitions: int) -> None:
+        """Wait until a topic can be written to and read."""
+
+        def has_leaders() -> bool:
+            found = self._metadata().topics.get(topic)
+            return found is not None and [p.leader for p in found.partitions.values()] == [1] * partitions
+
+        eventually(has_leaders, f"{partitions} partitions of {topic}")
 
     def _java(self, *arguments: str) -> None:
         done = subprocess.run(
@@ -263,9 +295,36 @@ class KafkaServer(Server):
         if done.returncode:
             pytest.fail(f"{' '.join(arguments)}: {done.stdout}{done.stderr}")
 
-    def _done(self, futures: Mapping[Any, Any]) -> None:
-        for future in futures.values():
-            future.result(30)
+    def _done(self, ask: Callable[[], Mapping[Any, Any]], done_before: int | None = None) -> None:
+        """Ask for a change. ``done_before``: what one is told who asks again after it was done without a word."""
+        asked = 0
+
+        def obey() -> bool:
+            nonlocal asked
+            asked += 1
+            try:
+                for future in ask().values():
+                    future.result(60)
+            except KafkaException as error:
+                if asked == 1 or error.args[0].code() != done_before:
+                    raise
+            return True
+
+        _in_the_end(obey, "the broker obeys")
+
+
+def _in_the_end(ask: Callable[[], T], what: str) -> T:
+    """An answer of a broker that may have no time just now."""
+
+    def answer() -> list[T]:
+        try:
+            return [ask()]
+        except KafkaException as error:
+            if error.args[0].code() not in _PASSING:
+                raise
+            return []
+
+    return eventually(answer, what)[0]
 
 
 @pytest.fixture(scope="session")

@@ -82,7 +82,6 @@ _LASTING = frozenset(
         KafkaError.INVALID_RECORD,
         KafkaError.INVALID_CONFIG,
         KafkaError.INVALID_PARTITIONS,
-        KafkaError.INVALID_REPLICATION_FACTOR,
         KafkaError.POLICY_VIOLATION,
         KafkaError.UNSUPPORTED_VERSION,
         KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,

@@ -17,7 +17,8 @@ import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from moorline.connectors.kafka.client import KafkaCluster, kafka_error
+from moorline.connectors import retry
+from moorline.connectors.kafka.client import KafkaCluster, is_transient, kafka_error
 from moorline.errors import StorageError
 
 #: Slots share partitions. One that is being written to keeps readers of the others waiting for some milliseconds.
@@ -52,13 +53,21 @@ class Markers:
         if self.topic in self._cluster.metadata(seconds).topics:
             return
         admin = AdminClient(self._cluster.settings({}))
-        made = admin.create_topics([NewTopic(self.topic, PARTITIONS, -1, config=SETTINGS)], operation_timeout=seconds)
+        new = NewTopic(self.topic, PARTITIONS, -1, config=SETTINGS)
+
+        def make() -> None:
+            try:
+                admin.create_topics([new], operation_timeout=seconds)[self.topic].result(seconds)
+            except KafkaException as error:
+                found = kafka_error(error)
+                if found is None or found.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+
         try:
-            made[self.topic].result(seconds)
+            # Also while too few brokers are there for its replicas.
+            retry.call(make, is_transient, seconds)
         except KafkaException as error:
-            found = kafka_error(error)
-            if found is None or found.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise self._cluster.failure(f"make the topic {self.topic!r} for markers in", error) from None
+            raise self._cluster.failure(f"make the topic {self.topic!r} for markers in", error) from None
 
     def partition(self, marker: Marker) -> int:
         """The partition that a marker is in."""

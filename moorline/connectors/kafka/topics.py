@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 #: How long one question may take, unless patience is shorter.
 ANSWER_SECONDS = 10.0
+#: How long the first line to a cluster may take at a start, with its certificate and password.
+REACH_SECONDS = 30.0
 #: The id of a topic in a cluster that gives none.
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
@@ -79,7 +81,7 @@ class TopicQueries:
 
     def check(self) -> dict[str, Topic]:
         """The topics, at a start: a name that is not among those of the cluster is refused at once."""
-        known = self._cluster.metadata(self._seconds).topics
+        known = self._cluster.metadata(min(REACH_SECONDS, self._patience)).topics
         try:
             return self._answer("find the topics of", self._find, is_transient)
         except _NotThere as error:
