@@ -5,10 +5,11 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from kafka_server import PASSWORD, KafkaServer
 
 from moorline.connectors.kafka.client import BrokerErrors, KafkaCluster, is_lasting, is_transient
+from moorline.connectors.kafka.topics import known_offset
 from moorline.errors import InvalidArgument, StorageError
 
 
@@ -72,6 +73,14 @@ def test_errors_that_pass_are_told_from_those_that_do_not():
     assert is_lasting(KafkaError(KafkaError._SSL, "certificate verify failed"))
     assert not is_lasting(KafkaError(KafkaError._SSL, "Disconnected while handshaking"))
     assert not is_transient(OSError("no error of the client"))
+
+
+def test_a_number_that_stands_for_no_offset_is_asked_for_again():
+    """The client gives it without an error while a partition has no leader."""
+    assert [known_offset(offset) for offset in (0, 7, -1)] == [0, 7, -1]
+    with pytest.raises(KafkaException, match="no broker has told the offset") as error:
+        known_offset(OFFSET_INVALID)
+    assert is_transient(error.value)
 
 
 def test_that_all_brokers_are_down_does_not_hide_why():

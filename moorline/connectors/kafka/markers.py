@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from moorline.connectors import retry
 from moorline.connectors.kafka.client import KafkaCluster, is_transient, kafka_error
+from moorline.connectors.kafka.topics import known_offset
 from moorline.errors import StorageError
 
 #: Slots share partitions. One that is being written to keeps readers of the others waiting for some milliseconds.
@@ -125,7 +126,7 @@ class Markers:
         # A client of its own: an older one asks with an epoch from before the broker was started again, for minutes.
         admin = AdminClient(self._cluster.settings({}))
         (answer,) = admin.list_offsets({place: OffsetSpec.latest()}, request_timeout=READ_SECONDS).values()
-        return int(answer.result().offset)
+        return known_offset(int(answer.result().offset))
 
     def _value(self, value: bytes | None) -> int:
         try:

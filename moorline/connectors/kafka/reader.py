@@ -27,7 +27,7 @@ from moorline.connectors.kafka.decoding import MessageDecoder, Undecoded
 from moorline.connectors.kafka.enumerator import partition_of
 from moorline.connectors.kafka.group import GroupOffsets
 from moorline.connectors.kafka.places import Partition
-from moorline.connectors.kafka.topics import LEVELS
+from moorline.connectors.kafka.topics import LEVELS, known_offset
 from moorline.connectors.kafka.watch import BrokerWatch
 from moorline.connectors.retry import Outage
 from moorline.errors import OffsetsLost, SnapshotCorrupt
@@ -267,7 +267,7 @@ class KafkaReader(SourceReader[Any]):
             admin.list_offsets({place: spec}, isolation_level=level, request_timeout=_ANSWER_SECONDS)[place]
             for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
         ]
-        first, end = (answer.result().offset for answer in both)
+        first, end = (known_offset(answer.result().offset) for answer in both)
         return first, end
 
     # --- the rest ----------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ class TopicQueries:
 
         def ask() -> dict[Partition, int]:
             answers = self._admin.list_offsets(places, isolation_level=self._isolation, request_timeout=self._seconds)
-            return {(at.topic, at.partition): _result(answer).offset for at, answer in answers.items()}
+            return {(at.topic, at.partition): known_offset(_result(answer).offset) for at, answer in answers.items()}
 
         return self._answer("find offsets in", ask, is_transient)
 
@@ -158,6 +158,19 @@ class TopicQueries:
             return retry.call(attempt, is_transient, self._patience)
         except KafkaException as error:
             raise self._cluster.failure(operation, self._errors.latest or error) from None
+
+
+def known_offset(offset: int) -> int:
+    """An offset as the client gives it; -1 is a time after the last message. Raises if it says that it has none.
+
+    While a partition has no leader the client may answer without an error, and with a number that stands for none.
+
+    >>> known_offset(7), known_offset(-1)
+    (7, -1)
+    """
+    if offset < -1:
+        raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, "no broker has told the offset"))
+    return offset
 
 
 def _result(answer: Future[Any]) -> Any:
