@@ -6,6 +6,7 @@ import base64
 from typing import Any
 
 import cloudpickle
+import msgspec
 import pytest
 from google.protobuf import descriptor_pb2, type_pb2, wrappers_pb2
 from registry_server import RegistryServer, registry_server
@@ -138,6 +139,61 @@ def test_a_path_that_leads_nowhere_is_broken(registry, path):
     registry.register("v", base64.b64encode(wrappers_pb2.DESCRIPTOR.serialized_pb).decode(), "PROTOBUF")
     with pytest.raises(ValueError):
         mo.protobuf_format(wrappers_pb2.Int64Value, registry=client(registry)).decode(b"\x00\x00\x00\x00\x01" + path)
+
+
+# --- JSON ---------------------------------------------------------------------------------------
+
+
+class Order(msgspec.Struct, frozen=True):
+    customer: str
+    cents: int
+
+
+JSON = b'\x00\x00\x00\x00\x01{"customer":"ada","cents":500}'
+
+
+def test_json_as_others_write_it(registry):
+    registry.register("orders-value", {"type": "object"}, "JSON")
+    plain = mo.json_format(registry=client(registry), schema={"type": "object"}, subject="orders-value")
+    plain.check()
+    assert [plain.decode(JSON) for _ in range(3)] == [{"customer": "ada", "cents": 500}] * 3
+    assert registry.asked.count("GET /schemas/ids/1") == 1
+    assert plain.encode({"customer": "ada", "cents": 500}) == JSON
+    typed = cloudpickle.loads(cloudpickle.dumps(mo.json_format(Order, registry=client(registry))))
+    assert typed.decode(JSON) == Order("ada", 500)
+    with pytest.raises(ValueError, match=r"Expected `int`, got `str` - at `\$\.cents`"):
+        typed.decode(JSON.replace(b"500", b'"many"'))
+
+
+def test_the_schema_of_a_type_is_registered_only_if_that_is_said(registry):
+    with pytest.raises(InvalidArgument, match="register=True"):
+        mo.json_format(Order, registry=client(registry), subject="orders-value").check()
+    orders = mo.json_format(Order, registry=client(registry), subject="orders-value", register=True)
+    orders.check()
+    assert registry.schemas == {}, "a check changes nothing"
+    assert orders.encode(Order("ada", 500)) == JSON
+    assert registry.schemas[1]["schemaType"] == "JSON" and "cents" in registry.schemas[1]["schema"]
+    mo.json_format(Order, registry=client(registry), subject="orders-value").check()
+
+
+@pytest.mark.parametrize(
+    "data, cause",
+    [(b'{"a": 1}', "leave out registry="), (AVRO, "one of AVRO, and not of JSON"), (b"\0" * 5, "not found")],
+)
+def test_messages_that_name_no_schema_of_json_are_broken(registry, data, cause):
+    registry.register("orders-value", OLD)
+    with pytest.raises(ValueError, match=cause):
+        mo.json_format(registry=client(registry)).decode(data)
+
+
+def test_to_write_json_it_takes_a_subject_and_a_schema(registry):
+    for options in ({"schema": {}}, {"subject": "orders-value"}):
+        with pytest.raises(InvalidArgument, match="under subject="):
+            mo.json_format(registry=client(registry), **options).encode({})
+    with pytest.raises(InvalidArgument, match="give registry= as well"):
+        mo.json_format(Order, subject="orders-value")
+    with pytest.raises(InvalidArgument, match=r"mo\.schema_registry"):
+        mo.json_format(Order, registry="http://registry.example")  # type: ignore[call-overload]
 
 
 # --- the registry itself ------------------------------------------------------------------------

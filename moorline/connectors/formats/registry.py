@@ -173,7 +173,7 @@ def schema_registry(
     ca_file: str | None = None,
     timeout: Duration = "5s",
 ) -> SchemaRegistry:
-    """A schema registry with Confluent's HTTP interface, for :func:`avro_format` and :func:`protobuf_format`.
+    """A schema registry with Confluent's HTTP interface, for the formats of JSON, Avro and Protobuf.
 
     ``username`` and ``password``, or a bearer ``token``, are sent with each request and shown nowhere. ``ca_file``: the
     certificate of who has signed the registry's, if the system does not know them. ``timeout``: of one request.
