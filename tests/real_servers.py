@@ -21,6 +21,8 @@ import time
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,6 +33,9 @@ T = TypeVar("T")
 #: The word that must never turn up in a log.
 SECRET = "s3cret-access-word"
 _SERVERS = Path(sys.prefix) / "servers"
+#: The thread that starts servers. It lives as long as the tests do: a server that a thread of one test has brought back
+#: after a kill would be stopped with that thread.
+_PARENT = ThreadPoolExecutor(1)
 
 
 class Server:
@@ -53,7 +58,8 @@ class Server:
         with open(self.folder / "log", "ab") as log:
             # With the tests gone, however they went, it stops too. After the change of user, which would undo it.
             command = [*self._user, "setpriv", "--pdeathsig", "INT", *self.command]
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, cwd="/")
+            begin = partial(subprocess.Popen, command, stdout=log, stderr=log, start_new_session=True, cwd="/")
+            self.process = _PARENT.submit(begin).result()
         give_up = time.monotonic() + self.start_seconds
         while True:
             try:

@@ -1,11 +1,13 @@
-"""Servers that tests have started do not outlive them."""
+"""Servers that tests have started do not outlive them, and outlive the thread that has started them."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -40,3 +42,17 @@ def test_a_server_goes_when_the_tests_are_killed(kind, request):
         started = subprocess.run(script, env=environment, capture_output=True, text=True, check=False)
         pid = int(started.stdout or pytest.fail(started.stderr))
         eventually(lambda: not is_there(pid), f"{kind} goes with whoever started it")
+
+
+def test_a_server_that_a_thread_has_brought_back_stays_when_the_thread_is_over(redis_server):  # noqa: F811
+    """The kernel tells a server that its parent is gone when the thread is that has made it."""
+
+    def bring_back() -> None:
+        redis_server.stop(signal.SIGKILL)
+        redis_server.start()
+
+    thread = threading.Thread(target=bring_back)
+    thread.start()
+    thread.join()
+    with pytest.raises(subprocess.TimeoutExpired):
+        redis_server.process.wait(1)
