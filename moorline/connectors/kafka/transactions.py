@@ -175,8 +175,8 @@ class Outbox:
                 headers = [(name, value) for name, value in message.get("headers", ())]
                 self._producer.produce(topic, **{**message, "headers": headers})
             return
-        for batch in _batches(messages):
-            self._make_room(sum(map(_size, batch)))
+        for batch, size in _batches(messages):
+            self._make_room(size)
             self._producer.produce_batch(topic, batch)
             for message in batch:
                 if "_error" in message:
@@ -191,17 +191,23 @@ class Outbox:
         self._bytes += size
 
 
-def _batches(messages: list[Message]) -> Iterator[list[Message]]:
-    """Runs of messages that are small enough to be handed over together."""
-    batch, size = list[Message](), 0
-    for message in messages:
-        batch.append(message)
-        size += _size(message)
-        if size >= BATCH_BYTES or len(batch) == BATCH:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+def _batches(messages: list[Message]) -> Iterator[tuple[list[Message], int]]:
+    """Runs of messages that are small enough to be handed over together, and their sizes."""
+    for first in range(0, len(messages), BATCH):
+        batch = messages[first : first + BATCH]
+        sizes = list(map(_size, batch))
+        if sum(sizes) <= BATCH_BYTES:
+            yield batch, sum(sizes)
+            continue
+        some, size = list[Message](), 0
+        for message, own in zip(batch, sizes):
+            some.append(message)
+            size += own
+            if size >= BATCH_BYTES:
+                yield some, size
+                some, size = [], 0
+        if some:
+            yield some, size
 
 
 def _size(message: Message) -> int:
