@@ -8,13 +8,13 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import chaos_job
 import psutil
+from chaos_ends import ENDS, rows
 from chaos_job import Cell
 from waiting import eventually
 
@@ -107,23 +107,22 @@ def _runs(process: psutil.Process) -> bool:
 
 
 @cache
-def expected() -> Counter[Any]:
-    return chaos_job.plain_loop()
+def expected(ends: str, records: int) -> Counter[Any]:
+    """What a plain loop finds."""
+    return ENDS[ends].flow.loop(records)
 
 
 def faults_of(report: dict[str, Any], folder: Path) -> list[str]:
     """What is wrong with a cell that has run to its end."""
     if "error" in report:
         return [report["error"], report["traceback"]]
-    cell = folder / report["cell"]
+    cell = Cell(**{field.name: report[field.name] for field in fields(Cell)})
     wrong = []
-    for where, found in {
-        "files": chaos_job.published(str(cell / "out")),
-        "table": chaos_job.in_table(str(cell / "table")),
-    }.items():
-        missing, doubled = expected() - found, found - expected()
+    for where, found in ENDS[cell.ends].found(cell.place(folder)).items():
+        there, wanted = Counter(rows(found)), expected(cell.ends, cell.records)
+        missing, doubled = wanted - there, there - wanted
         if missing or doubled:
-            wrong.append(f"{where}: {sum(missing.values())} rows missing, {sum(doubled.values())} too many")
+            wrong.append(f"{where}: {missing.total()} rows missing, {doubled.total()} too many")
     if report["leftovers"]:
         wrong.append(f"left behind: {report['leftovers']}")
     return wrong

@@ -1,9 +1,10 @@
-"""The job that chaos tests kill, the plain loop it is compared with, and a driver process for it.
+"""The job that chaos tests kill, and a driver process for it.
 
     python chaos_job.py FOLDER --master M [--executor-timeout 20s]
 
 Reads cells from its input, a JSON object per line, runs one after the other in one Spark session and prints one JSON
-line for each. A cell is a failpoint plan, a backend, and something that is asked of the running job.
+line for each. A cell is a failpoint plan, a backend, the systems that it reads and writes (``chaos_ends.py``), and
+something that is asked of the running job.
 """
 
 from __future__ import annotations
@@ -15,32 +16,23 @@ import sys
 import threading
 import time
 import traceback
-from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import psutil
-import pyarrow as pa
-from deltalake import DeltaTable
+from chaos_ends import ENDS, End, Place
 from pyspark.sql import SparkSession
 
 import moorline as mo
 from moorline import failpoints
 from moorline.errors import MoorlineError
 
-RECORDS, RATE, KEYS, SPLITS, EVERY = 120_000, 60_000, 1000, 4, 10
-ROW = pa.schema([(name, pa.int64()) for name in ("key", "count", "sum", "last")])
+RECORDS = 120_000
 #: So long the job waits for its kill in the middle of its input. Then it goes on, and the test says that nothing came.
 PATIENCE = 90
 #: Three JVMs start on two cores, for a minute: a compiler that optimises for hours to come only delays them.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
-
-def reading(number: int) -> tuple[int, int]:
-    # KEYS is a multiple of SPLITS, so all records of a key come from one split, in order.
-    return number % KEYS, number * 7 % 101
 
 
 class Gated(mo.Source):
@@ -49,8 +41,8 @@ class Gated(mo.Source):
     So on a slow machine too there is something to commit once the job is steady, and the kill comes in time.
     """
 
-    def __init__(self, source: mo.Source, points: str) -> None:
-        self._source, self._points = source, points
+    def __init__(self, source: mo.Source, cell: Cell, points: str) -> None:
+        self._source, self._cell, self._points = source, cell, points
 
     @property
     def enumerates(self):
@@ -64,35 +56,37 @@ class Gated(mo.Source):
         self._source.check()
 
     def open(self, ctx):
-        return GatedReader(self._source.open(ctx), self._points)
+        return GatedReader(self._source.open(ctx), self._cell, self._points)
 
     def open_enumerator(self, ctx):
         return self._source.open_enumerator(ctx)
 
 
 class GatedReader(mo.SourceReader):
-    def __init__(self, reader: mo.SourceReader, points: str) -> None:
+    def __init__(self, reader: mo.SourceReader, cell: Cell, points: str) -> None:
         self._reader, self._points, self._until = reader, points, time.monotonic() + PATIENCE
+        self._number, self._records = ENDS[cell.ends].number, cell.records
         self._is_open = False
+        #: The number of the last record: about so many have all subtasks read.
+        self._at = 0
 
     def read(self, limit):
         if not self._is_open and self._waits():
             time.sleep(0.002)
+            self.split = self.timestamps = None
             return []
-        return self._reader.read(min(limit, 500))
+        records = self._reader.read(min(limit, 500))
+        self.split, self.timestamps = self._reader.split, self._reader.timestamps
+        if records:
+            self._at = self._number(records[-1])
+        return records
 
     def _waits(self) -> bool:
-        at, points = self._at(), Path(self._points)
-        if at > RECORDS // 2 or time.monotonic() > self._until:
+        points = Path(self._points)
+        if self._at > self._records // 2 or time.monotonic() > self._until:
             self._is_open = bool(marks(points)) or time.monotonic() > self._until
             return not self._is_open
-        return at > RECORDS // 4 and not (points / "steady").exists()
-
-    def _at(self) -> int:
-        """About how many records all subtasks have read."""
-        # A partition of Kafka has an offset and an end; a split of the generator has the number of its next record.
-        places = self._reader.positions().values()
-        return max((place[0] * SPLITS if isinstance(place, list) else place for place in places), default=0)
+        return self._at > self._records // 4 and not (points / "steady").exists()
 
     def positions(self):
         return self._reader.positions()
@@ -118,69 +112,18 @@ def marks(points: Path) -> list[str]:
     return sorted(p.name for p in points.iterdir() if not p.name.endswith((".pid", ".tmp", "asked", "steady")))
 
 
-class Totals(mo.KeyedProcessFunction):
-    """Every tenth record of a key: how many there were and their sum, kept in two states that must agree."""
-
-    total = mo.ValueState(tuple[int, int], default=(0, 0))
-    last = mo.ListState(int)
-
-    def process_element(self, value, ctx):
-        count, total = self.total.value()
-        count, total = count + 1, total + value[1]
-        self.total.update((count, total))
-        self.last.add(value[1])
-        if count % EVERY == 0:
-            yield {"key": value[0], "count": count, "sum": total, "last": sum(self.last)}
-            self.last.clear()
-
-
-def build(folder: Path, kafka: str = "") -> mo.Job:
-    if kafka:
-        return from_kafka_to_kafka(folder, kafka)
-    job = mo.Job("chaos", parallelism=2)
-    generated = mo.generate(reading, count=RECORDS, splits=SPLITS, rate=RATE)
-    readings = job.source(Gated(generated, str(folder / "points")), uid="readings")
-    totals = readings.key_by(lambda r: r[0]).process(Totals(), uid="totals").rebalance()
-    # The same twice: committed by workers, and by the driver in one step.
-    totals.sink(mo.write_files(str(folder / "out"), format="jsonl"), uid="files", parallelism=2)
-    totals.sink(mo.write_delta(folder / "table", schema=ROW), uid="table", parallelism=2)
+def build(place: Place, end: End, cell: Cell) -> mo.Job:
+    job, number = mo.Job("chaos", parallelism=2), end.number
+    source = end.source(place)
+    # Where the input comes while the job runs, it is held back by whoever brings it.
+    gated = source if end.is_endless else Gated(source, cell, str(place.folder / "points"))
+    watermarks = end.flow.watermarks
+    readings = job.source(gated, uid="readings", watermarks=None if watermarks is None else watermarks(number))
+    second = None if end.second is None else end.second(place)
+    totals = end.flow.build(job, readings, number, second).rebalance()
+    for uid, sink in end.sinks(place).items():
+        totals.sink(sink, uid=uid, parallelism=2)
     return job
-
-
-def from_kafka_to_kafka(folder: Path, brokers: str) -> mo.Job:
-    """The same job between two topics, which are called after the folders that it runs in."""
-    job = mo.Job("chaos", parallelism=2)
-    source = mo.read_kafka(brokers, f"{folder.parent.name}-in", end="latest", interval="500ms")
-    readings = job.source(Gated(source, str(folder / "points")), uid="readings")
-    totals = readings.key_by(lambda r: r[0]).process(Totals(), uid="totals").rebalance()
-    out = mo.write_kafka(brokers, f"{folder.parent.name}-{folder.name}", key=lambda r: str(r["key"]))
-    totals.sink(out, uid="topic", parallelism=2)
-    return job
-
-
-def plain_loop() -> Counter:
-    found, state, last = Counter(), {}, {}
-    for number in range(RECORDS):
-        key, value = reading(number)
-        count, total = state.get(key, (0, 0))
-        state[key] = count, total = count + 1, total + value
-        last[key] = last.get(key, 0) + value
-        if count % EVERY == 0:
-            found[key, count, total, last.pop(key)] += 1
-    return found
-
-
-def in_table(folder: str) -> Counter:
-    rows = DeltaTable(folder).to_pyarrow_table().to_pylist()
-    return Counter((row["key"], row["count"], row["sum"], row["last"]) for row in rows)
-
-
-def published(out: str) -> Counter:
-    found = Counter()
-    for path in Path(out).glob("part-*.jsonl"):
-        for row in msgspec.json.decode(b"[" + path.read_bytes().strip().replace(b"\n", b",") + b"]"):
-            found[row["key"], row["count"], row["sum"], row["last"]] += 1
-    return found
 
 
 @dataclass
@@ -195,8 +138,15 @@ class Cell:
     restore: str | None = None
     heartbeat: str = "50s"
     start_timeout: str = "10min"
-    #: Brokers, for a job that goes from Kafka to Kafka.
-    kafka: str = ""
+    #: What it reads and writes: one of chaos_ends.ENDS, with the addresses of its servers.
+    ends: str = "files"
+    source: str = ""
+    sink: str = ""
+    records: int = RECORDS
+
+    def place(self, folder: Path) -> Place:
+        """Where it reads and writes, in the folder of its test."""
+        return Place(folder / self.name, self.records, self.source, self.sink)
 
 
 def note(handle: mo.Handle, folder: Path) -> None:
@@ -223,7 +173,7 @@ def note(handle: mo.Handle, folder: Path) -> None:
 
 def start(spark: SparkSession, folder: Path, cell: Cell, restore: str | None) -> mo.Handle:
     handle = mo.start(
-        build(folder, cell.kafka),
+        build(cell.place(folder.parent), ENDS[cell.ends], cell),
         spark,
         checkpoints=mo.Checkpoints(str(folder / "checkpoints"), interval="250ms", timeout="60s", tolerable_failures=5),
         restart=mo.FixedDelay(attempts=8, delay="100ms"),
@@ -254,6 +204,20 @@ def ask(handle: mo.Handle, folder: Path, action: str) -> str:
     return "done"
 
 
+def ended(handle: mo.Handle, folder: Path, cell: Cell) -> Any:
+    """What a job has come to. One without an end is stopped when as many rows are there as a plain loop makes."""
+    end = ENDS[cell.ends]
+    wanted = end.flow.loop(cell.records).total()
+    while end.is_endless and handle.is_active:
+        try:
+            if all(len(rows) >= wanted for rows in end.found(cell.place(folder.parent)).values()):
+                handle.stop()
+        except Exception:  # the server was killed, or the job is over
+            traceback.print_exc()
+        time.sleep(0.5)
+    return handle.wait()
+
+
 def run_cell(spark: SparkSession, folder: Path, cell: Cell) -> dict[str, Any]:
     out, points = folder / "out", folder / "points"
     points.mkdir(parents=True, exist_ok=True)
@@ -262,8 +226,7 @@ def run_cell(spark: SparkSession, folder: Path, cell: Cell) -> dict[str, Any]:
     began = time.monotonic()
     handle = start(spark, folder, cell, cell.restore)
     became = ask(handle, folder, cell.action) if cell.action else ""
-    result = handle.wait()
-    runs = [result]
+    runs = [ended(handle, folder, cell)]
     if cell.action == "stop" and became == "done":
         # It has ended at the savepoint, and goes on from there.
         runs.append(start(spark, folder, cell, str(folder / "savepoint")).wait())
@@ -306,7 +269,7 @@ def main() -> None:
             report = run_cell(spark, options.folder / cell.name, cell)
         except Exception as error:
             report = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
-        print(json.dumps({"cell": cell.name, "plan": cell.plan, **report}), flush=True)
+        print(json.dumps({**asdict(cell), "cell": cell.name, **report}), flush=True)
     spark.stop()
     sys.exit(0)
 

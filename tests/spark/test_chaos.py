@@ -11,102 +11,23 @@ from __future__ import annotations
 import signal
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from chaos_drivers import CLUSTER, LOCAL, Driver, faults_of
 from chaos_job import Cell
-
-#: Phase and failpoint, which fires once there are two checkpoints; and the side it is on.
-WORKER_PHASES = {
-    "P1-steady": "frame?steady",
-    "P2-barrier-emitted": "ckpt.barrier?steady",
-    "P3-aligning": "ckpt.aligning?steady",
-    "P4-sync": "ckpt.sync?steady",
-    "P5-mid-upload": "ckpt.mid_upload?steady",
-    "P6-uploaded": "ckpt.uploaded?steady",
-    "P10-before-commit": "sink.commit.before?steady",
-    "P10-amid-commit": "sink.commit.middle?steady",
-    "P10-after-commit": "sink.commit.after?steady",
-}
-DRIVER_PHASES = {
-    "P7-before-publish": "publish.before?steady",
-    "P8-after-publish": "publish.after?steady",
-    "P9-before-table": "committer.before?steady",
-    "P9-after-table": "committer.after?steady",
-    "P9-amid-notify": "ckpt.notifying?steady",
-    "P13-amid-retention": "retention.between?steady",
-}
-ALL_PHASES = [*WORKER_PHASES, *DRIVER_PHASES]
-#: A second fault while the first is being recovered from.
-DOUBLE_FAULTS = {
-    "P11-restore-read": "ckpt.sync?steady:{kill},restore.read:{kill}",
-    "P11-restore-open": "ckpt.sync?steady:{kill},restore.open:{kill}",
-}
-#: A fault in what was asked for: a savepoint, a rescale with the restore that follows, a stop with a savepoint.
-ASKED = {
-    "savepoint": ["ckpt.sync?asked", "ckpt.uploaded?asked"],
-    "rescale": ["ckpt.uploaded?asked", "restore.read?asked", "restore.open?asked"],
-    "stop": ["ckpt.sync?asked", "ckpt.uploaded?asked", "sink.commit.middle?asked"],
-}
-#: What kills or stops the victim, from a worker and from the driver.
-FROM_A_WORKER = {"worker": "{kill}", "executor": "{kill}_parent", "driver": "{kill}_file(driver)"}
-FROM_THE_DRIVER = {"worker": "{kill}_file(worker)", "executor": "{kill}_file(executor)", "driver": "{kill}"}
+from chaos_matrix import (
+    ALL_PHASES,
+    ASKED,
+    DOUBLE_FAULTS,
+    FROM_A_WORKER,
+    check,
+    check_driver_deaths,
+    check_survivors,
+    plan,
+)
 
 #: A cell for each victim, in the phases that have most to lose.
 SHORT = {"worker": "P10-amid-commit", "executor": "P5-mid-upload", "driver": "P9-before-table"}
-
-
-def plan(victim: str, phase: str, kill: str = "kill") -> str:
-    if phase in WORKER_PHASES:
-        return f"{WORKER_PHASES[phase]}:{FROM_A_WORKER[victim].format(kill=kill)}"
-    return f"{DRIVER_PHASES[phase]}:{FROM_THE_DRIVER[victim].format(kill=kill)}"
-
-
-def check(folder: Path, reports: list[dict[str, Any]], tally: Counter, what: str, *, faults: int = 1) -> None:
-    """All cells, then the verdict: one that goes wrong does not hide the others."""
-    wrong = []
-    for report in reports:
-        mistakes = faults_of(report, folder)
-        if "error" not in report:
-            restored = [n for n in report["restored_from"] if n > 0]
-            if len(report["fired"]) < faults:
-                mistakes.append("not everything was killed that should have been")
-            if not report["failures"]:
-                mistakes.append("the job has not noticed")
-            if not restored:
-                mistakes.append("no checkpoint above 0 was restored")
-            tally[what] += len(report["fired"])
-            tally["checkpoints above 0 restored"] += len(restored)
-        wrong += [f"{report['cell']}: {'; '.join(mistakes)}: {report}"] if mistakes else []
-    assert not wrong, "\n".join(wrong)
-
-
-def check_survivors(
-    folder: Path, cells: list[Cell], tally: Counter, what: str, *, faults: int = 1, **options: Any
-) -> None:
-    """Cells in which the driver lives on: one after the other in one Spark."""
-    with Driver(folder, **options) as driver:
-        reports = [driver.run(cell) for cell in cells]
-        assert all(reports), f"the driver has died: {driver.log()}"
-    check(folder, [r for r in reports if r], tally, what, faults=faults)
-
-
-def check_driver_deaths(folder: Path, cells: list[Cell], tally: Counter, what: str) -> None:
-    """Every cell kills its driver. One that lives on takes over all of the jobs, one after the other."""
-    reports = []
-    with Driver(folder, LOCAL) as successor:
-        for cell in cells:
-            with Driver(folder, LOCAL) as victim:
-                report = victim.run(cell)
-            assert report is None, f"the driver was not killed: {report}"
-            assert victim.process.returncode == -signal.SIGKILL, victim.log()
-            report = successor.run(Cell(cell.name, backend=cell.backend, restore="latest"))
-            assert report is not None, successor.log()
-            # The fault was in the first driver, and has left its mark; the second has had none.
-            reports.append({**report, "failures": ["the driver was killed"]})
-    check(folder, reports, tally, what)
-    assert all(r["restored_from"][0] > 0 for r in reports), reports
 
 
 @pytest.mark.spark

@@ -45,6 +45,7 @@ from moorline.connectors.tables import declared
 from moorline.connectors.tables.staging import mark_name, refusal, shown_in_history, sink_tag, staged_file
 from moorline.connectors.tables.writer import TableWriter
 from moorline.errors import InvalidArgument, MoorlineError, StorageError
+from moorline.failpoints import failpoint
 
 __all__ = ["IcebergSink", "TableAddress", "parse_partition"]
 
@@ -216,6 +217,7 @@ class _IcebergCommitter(GlobalCommitter):
             for file in added:
                 append.append_data_file(file)
         transaction.set_properties({mark_name(ctx.job, ctx.uid, lineage): str(checkpoint)})
+        failpoint("committer.middle")
         transaction.commit_transaction()
 
     def _data_files(self, table: Table, files: list[_Committable]) -> list[DataFile]:

@@ -36,6 +36,7 @@ from moorline.connectors.nats.connection import (
 from moorline.connectors.nats.cursors import StreamState
 from moorline.connectors.nats.records import MARK_HEADER
 from moorline.errors import SnapshotCorrupt, StorageError
+from moorline.failpoints import failpoint
 
 if TYPE_CHECKING:
     from moorline.connectors.nats.stream_sink import NatsSink
@@ -214,6 +215,7 @@ class NatsCommitter(SinkCommitter):
         if self._rolls_up[chunk.stream]:
             last["Nats-Rollup"] = "sub"
         mark = {"checkpoint": chunk.checkpoint, "chunk": chunk.number}
+        failpoint("sink.commit.middle")
         answer = json.loads((await connection.request(chunk.mark, json.dumps(mark).encode(), last)).data)
         raise_error(answer)
         sequence: int = answer["seq"]

@@ -31,6 +31,7 @@ from moorline.connectors.postgres.staging import Staged
 from moorline.connectors.postgres.table import TableShape, quoted, read_shape
 from moorline.connectors.watchdog import Watchdog
 from moorline.errors import MoorlineError, SnapshotCorrupt, StorageError
+from moorline.failpoints import failpoint
 
 _HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _TRAILER = b"\xff\xff"
@@ -215,6 +216,7 @@ class PostgresCommitter(SinkCommitter):
                         transaction.write(part)
             for job, uid in {(s.job, s.uid) for s in staged if s.is_batch}:
                 markers.forget_batches(self._connection, job, uid)
+            failpoint("sink.commit.middle")
 
     def _can_pass(self, error: Exception) -> bool:
         return is_transient(error) and not self._is_closed

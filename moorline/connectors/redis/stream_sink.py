@@ -30,6 +30,7 @@ from moorline.connectors.redis.connection import Connection, evicts, has_append_
 from moorline.connectors.redis.records import encoder
 from moorline.connectors.row_tables import UnfitRecord
 from moorline.errors import InvalidArgument, MoorlineError, SnapshotCorrupt, StorageError
+from moorline.failpoints import failpoint
 
 log = logging.getLogger("moorline")
 
@@ -330,6 +331,7 @@ class _StreamCommitter(SinkCommitter):
             f"commit checkpoint {chunk.checkpoint} to {self._sink.where} with",
             lambda client: client.eval(_ADD, 1 + len(keys), *arguments),
         )
+        failpoint("sink.commit.middle")
         if outcome == b"behind":
             raise self._lost(chunk.marks, chunk.name, least, text.decode())
         if outcome == b"strange":

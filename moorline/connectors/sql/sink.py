@@ -23,6 +23,7 @@ from moorline.connectors.sql import statements
 from moorline.connectors.sql.staging import SqlWriter, StagedRows
 from moorline.connectors.sql.table import SqlTable, check_unique, described, reflect
 from moorline.errors import InvalidArgument, MoorlineError, SnapshotCorrupt, StorageError
+from moorline.failpoints import failpoint
 
 ERRORS = (sa.exc.SQLAlchemyError, OSError)
 
@@ -215,6 +216,7 @@ class _SqlCommitter(SinkCommitter):
                 self._step(connection, self._table, step)
         if markers is not None and any(one.is_batch for one in staged):
             _forget_batches(connection, markers, staged[0])
+        failpoint("sink.commit.middle")
 
     def _step(self, connection: sa.Connection, table: sa.Table, step: Any) -> None:
         unknown = [name for name in step.columns if name not in table.columns]
