@@ -43,6 +43,8 @@ class Server:
 
     #: By then something must be wrong with it.
     start_seconds = 60.0
+    #: What it is told when the tests are gone.
+    farewell = "INT"
 
     def __init__(
         self, command: list[str], port: int, folder: Path, is_ready: Callable[[], object], user: Sequence[str] = ()
@@ -57,7 +59,7 @@ class Server:
     def start(self) -> None:
         with open(self.folder / "log", "ab") as log:
             # With the tests gone, however they went, it stops too. After the change of user, which would undo it.
-            command = [*self._user, "setpriv", "--pdeathsig", "INT", *self.command]
+            command = [*self._user, "setpriv", "--pdeathsig", self.farewell, *self.command]
             begin = partial(subprocess.Popen, command, stdout=log, stderr=log, start_new_session=True, cwd="/")
             self.process = _PARENT.submit(begin).result()
         give_up = time.monotonic() + self.start_seconds

@@ -78,6 +78,9 @@ class PostgresServer(Server):
 
 
 class MariaDbServer(Server):
+    #: It passes over SIGINT.
+    farewell = "TERM"
+
     def __init__(self, folder: Path) -> None:
         user = _unprivileged(folder)
         data, port = folder / "data", free_port()

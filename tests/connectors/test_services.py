@@ -11,15 +11,20 @@ import threading
 from pathlib import Path
 
 import pytest
-from services import postgres_server, redis_server  # noqa: F401
+from services import mariadb_server, postgres_server, redis_server  # noqa: F401
 from waiting import eventually
 
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
-from services import PostgresServer, RedisServer
+from services import MariaDbServer, PostgresServer, RedisServer
 kind, folder, where = sys.argv[1:]
-made = PostgresServer(Path(where), Path(folder)) if kind == "postgres" else RedisServer(where, Path(folder))
+make = {
+    "postgres": lambda: PostgresServer(Path(where), Path(folder)),
+    "mariadb": lambda: MariaDbServer(Path(folder)),
+    "redis": lambda: RedisServer(where, Path(folder)),
+}
+made = make[kind]()
 print(made.process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -32,7 +37,7 @@ def is_there(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("kind", ["postgres", "redis"])
+@pytest.mark.parametrize("kind", ["postgres", "mariadb", "redis"])
 def test_a_server_goes_when_the_tests_are_killed(kind, request):
     command = request.getfixturevalue(f"{kind}_server").command
     where = str(Path(command[0]).parent) if kind == "postgres" else command[0]
