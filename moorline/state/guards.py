@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from moorline.api.functions.base import AggregateFunction, ReduceFunction
@@ -127,6 +128,8 @@ def guard_writes(live: Any, descriptor: StateDescriptor, guard: Guard, uid: str,
     match descriptor:
         case ValueStateDescriptor():
             live.update = _before(live.update, guard, none_clears=True)
+            if hasattr(live, "put_all"):
+                live.put_all = _before_many(live.put_all, live.update, guard, current)
         case ListStateDescriptor():
             live.add = _before(live.add, guard)
             live.add_all, live.update = (_before_all(write, check) for write in (live.add_all, live.update))
@@ -162,6 +165,38 @@ def _before(write: Callable[..., None], guard: Guard, none_clears: bool = False)
         write(value) if ttl is None else write(value, ttl=ttl)
 
     return with_parts if not guard.is_simple else whole_number if kind is int else simple
+
+
+def _before_many(
+    put_all: Callable[[dict[Any, Any]], None],
+    update: Callable[[Any], None],
+    guard: Guard,
+    current: CurrentKey | None,
+) -> Callable[[dict[Any, Any]], None]:
+    """``put_all`` after the same look at the values that ``update`` has at each of them."""
+    seen = 0
+
+    def checked(values: dict[Any, Any]) -> None:
+        nonlocal seen
+        fits = set(map(type, values.values())) == {guard.kind}
+        if fits and guard.kind is int:
+            fits = min(values.values()) >= -0x8000_0000_0000_0000 and max(values.values()) <= 0x7FFF_FFFF_FFFF_FFFF
+        if not fits:
+            for current.key, value in values.items():  # type: ignore[union-attr]
+                update(value)
+            return
+        if not guard.is_simple:
+            # The first ones of all, and from then on one of so many.
+            first = 0 if seen < SAMPLED else SAMPLED - 1 - seen % SAMPLED
+            step = 1 if seen < SAMPLED else SAMPLED
+            for ident, value in islice(values.items(), first, None, step):
+                if current is not None:
+                    current.key = ident
+                guard.look(value)
+        seen += len(values)
+        put_all(values)
+
+    return checked
 
 
 def _guard_map(live: Any, keys: Guard, values: Guard) -> None:

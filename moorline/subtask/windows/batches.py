@@ -10,14 +10,18 @@ the records stands at the one that is being processed, which is how an error fin
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 
 from moorline.api.windows.assigners import AlignedWindows, Span, WindowAssigner
 from moorline.model.copying.copies import copy_of
 from moorline.protocol.merging import merge
 from moorline.state.backend import CurrentKey
+from moorline.state.heap.states import HeapValueState
+from moorline.state.heap.timers import HeapTimers
 from moorline.subtask.operators.base import ChainedOperator
 from moorline.subtask.windows.contents import Aggregated, Collected, Contents, Reduced, Sides
 from moorline.subtask.windows.firing import Firing
@@ -68,34 +72,69 @@ def one_by_one(
             parts.late(record, timestamp)
 
 
+class _Panes:
+    """The windows that the times of a batch fall into, each found once."""
+
+    def __init__(self, parts: WindowParts, now: int | None) -> None:
+        assert isinstance(parts.assigner, AlignedWindows)
+        self._pane_of, self._live_of, self._now = parts.assigner.pane, parts.lifetimes.live, now
+        self._watermark = parts.operator.moment.watermark
+        #: In the order of time, and where each begins. Records out of order go back and forth between a few.
+        self._known: list[tuple[int, Sequence[Span], bool]] = []
+        self._firsts: list[int] = []
+
+    def of(self, time: int) -> tuple[int, int, Sequence[Span], bool]:
+        """From when to when there are the same windows, which of them are live, and whether one has ended."""
+        at = bisect_right(self._firsts, time) - 1
+        if at >= 0 and time < self._known[at][0]:
+            return self._firsts[at], *self._known[at]
+        first, end, spans = self._pane_of(time)
+        live = self._live_of(spans)
+        is_over = self._now is None and any(span[1] <= self._watermark + 1 for span in live)
+        self._firsts.insert(at + 1, first)
+        self._known.insert(at + 1, (end, live, is_over))
+        return first, end, live, is_over
+
+
 def gathered(parts: WindowParts, records: Iterator[Any], timestamps: Iterable[Any], keys: list[Any], side: int) -> None:
-    """Gather records by key and window, for windows that follow from the time alone and fire at their end."""
-    assert isinstance(parts.assigner, AlignedWindows)
-    current, scope, pane_of = parts.current, parts.firing.scope, parts.assigner.pane
-    moment = parts.operator.moment
-    now = None if parts.lifetimes.is_event_time else moment.processing_ms
-    watermark = moment.watermark
+    """Gather records by window and key, for windows that follow from the time alone and fire at their end."""
+    current, scope = parts.current, parts.firing.scope
+    now = None if parts.lifetimes.is_event_time else parts.operator.moment.processing_ms
+    panes_of = _Panes(parts, now).of
     contents = parts.contents
     folds, is_aggregate = isinstance(contents, (Reduced, Aggregated)), isinstance(contents, Aggregated)
-    combine, create, value = (
-        getattr(contents, "combine", None),
-        getattr(contents, "create", None),
-        contents.state.value if isinstance(contents, (Reduced, Aggregated)) else None,
-    )
-    #: Per key and window: what its contents will be, or the records that will be added to them.
-    pending: dict[tuple[Any, Span], Any] = {}
-    pending_of = pending.get
+    combine, create = getattr(contents, "combine", None), getattr(contents, "create", None)
+    value = _reading(contents, scope) if isinstance(contents, (Reduced, Aggregated)) else None
+    #: Per window and key: what its contents will be, or the records that will be added to them.
+    pending: dict[Span, dict[Any, Any]] = {}
     first = end = 0
     live: Sequence[Span] = ()
     is_over = False
+    #: What is pending of the only live window there is.
+    only: dict[Any, Any] | None = None
+    span: Span = (0, 0)
     #: Is each of several windows to have a copy of a record that can change?
     copies = parts.operator.own is not None
     for key, record, timestamp in zip(keys, records, timestamps):
         time = timestamp if now is None else now
         if not first <= time < end:
-            first, end, spans = pane_of(time)
-            live = parts.lifetimes.live(spans)
-            is_over = now is None and any(span[1] <= watermark + 1 for span in live)
+            first, end, live, is_over = panes_of(time)
+            only = None
+            if len(live) == 1 and folds and not is_over:
+                (span,) = live
+                only = pending.get(span)
+                if only is None:
+                    only = pending[span] = {}
+        if only is not None:
+            # What follows below, written out for the most frequent case.
+            before = only.get(key)
+            if before is None:
+                before = value((key, span))  # type: ignore[misc]
+            if is_aggregate:
+                only[key] = combine(record, create() if before is None else before)  # type: ignore[misc]
+            else:
+                only[key] = record if before is None else combine(before, record)  # type: ignore[misc]
+            continue
         if not live:
             parts.late(record, timestamp)
             continue
@@ -109,44 +148,68 @@ def gathered(parts: WindowParts, records: Iterator[Any], timestamps: Iterable[An
         for span in live:
             if is_shared:
                 record = copy_of(whole)
-            ident = (key, span)
-            gathered = pending_of(ident)
+            of_window = pending.get(span)
+            if of_window is None:
+                of_window = pending[span] = {}
+            before = of_window.get(key)
             if not folds:
-                if gathered is None:
-                    pending[ident] = [record]
+                if before is None:
+                    of_window[key] = [record]
                 else:
-                    gathered.append(record)
+                    before.append(record)
                 continue
-            if gathered is None:
-                scope.key = ident
-                gathered = value()  # type: ignore[misc]
+            if before is None:
+                before = value((key, span))  # type: ignore[misc]
             if is_aggregate:
-                made = combine(record, create() if gathered is None else gathered)  # type: ignore[misc]
+                made = combine(record, create() if before is None else before)  # type: ignore[misc]
             else:
-                made = record if gathered is None else combine(gathered, record)  # type: ignore[misc]
+                made = record if before is None else combine(before, record)  # type: ignore[misc]
             if made is None:
                 raise contents.nothing()  # type: ignore[attr-defined]
-            pending[ident] = made
+            of_window[key] = made
     _write(parts, pending, side)
 
 
-def _write(parts: WindowParts, pending: dict[tuple[Any, Span], Any], side: int) -> None:
+def _reading(contents: Reduced | Aggregated, scope: CurrentKey) -> Callable[[tuple[Any, Span]], Any]:
+    """How the contents of a window are read, before more is folded into them."""
+    state = contents.state
+    if isinstance(state, HeapValueState):
+        return state.table.entries.get  # what cannot change in place needs nothing more
+
+    def read(ident: tuple[Any, Span]) -> Any:
+        scope.key = ident
+        return state.value()
+
+    return read
+
+
+def _write(parts: WindowParts, pending: dict[Span, dict[Any, Any]], side: int) -> None:
     """Put what was gathered into state, and set the timers."""
     contents, scope = parts.contents, parts.firing.scope
     put: Any
+    put_all: Any = None
     if isinstance(contents, (Reduced, Aggregated)):
-        put = contents.state.update
+        put, put_all = contents.state.update, getattr(contents.state, "put_all", None)
     else:
         assert isinstance(contents, (Collected, Sides))
         put = (contents.sides[side] if isinstance(contents, Sides) else contents).state.add_all
-    register = parts.lifetimes.timers.register
-    for ident, gathered in pending.items():
-        scope.key = ident
-        put(gathered)
-        key, span = ident
-        # The timer for clean-up time, if that is later, follows from this one.
-        register(span[1] - 1, key, span)
-    pending.clear()
+    timers = parts.lifetimes.timers
+    for span, of_window in pending.items():
+        if not of_window:
+            continue
+        whole = {(key, span): gathered for key, gathered in of_window.items()}
+        if put_all is not None and NoneType not in set(map(type, of_window.values())):
+            put_all(whole)
+        else:
+            for scope.key, gathered in whole.items():
+                put(gathered)
+        # The timers for clean-up time, if that is later, follow from these.
+        if isinstance(timers, HeapTimers):
+            timers.register_all(span[1] - 1, whole)
+        else:
+            for key in of_window:
+                timers.register(span[1] - 1, key, span)
+        of_window.clear()  # not forgotten: the loop holds on to it
 
 
 def merging(parts: WindowParts, records: Iterator[Any], timestamps: Iterable[Any], keys: list[Any], side: int) -> None:

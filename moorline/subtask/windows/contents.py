@@ -121,7 +121,7 @@ class Aggregated:
         self._uid = uid
         self.state: ValueState[Any] = bind(ValueStateDescriptor(CONTENTS, kind))
         self.combine, self._create = function.add, function.create_accumulator
-        self._result, self._merge = function.get_result, function.merge
+        self.result, self._merge = function.get_result, function.merge
 
     def create(self) -> Any:
         return copy_of(self._create())  # it may be one for all
@@ -138,7 +138,7 @@ class Aggregated:
 
     def elements(self, window: Window) -> Any:
         accumulator = self.state.value()
-        result = None if accumulator is None else self._result(accumulator)
+        result = None if accumulator is None else self.result(accumulator)
         return None if result is None else [result]
 
     def clear(self) -> None:

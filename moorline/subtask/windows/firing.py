@@ -101,6 +101,19 @@ class Firing:
             else:
                 self._lifetimes.clean_up_later(key, span)
 
+    def at_end(self, key: Any, span: Span, is_last: bool) -> None:
+        """The end of a window that fires then without being asked. ``is_last``: nothing of it is kept."""
+        self.scope.key = self.contents_scope.key = (key, span)
+        asked = self._trigger_scope
+        asked.key, asked.span = key, span
+        window = self._window_of(span)
+        elements = self._contents.elements(window)
+        if elements is not None:
+            self._function.fire(key, window, elements, is_kept=True)
+        if is_last:
+            self._contents.clear()
+            self._function.clear(window)
+
     def leave(self) -> None:
         """No window is current any more."""
         self.scope.key = self.contents_scope.key = NO_KEY

@@ -14,6 +14,7 @@ counted.
 
     batches.py    ways to go through the records of a batch
     firing.py     one window: its trigger, firing, merging, clean-up
+    at_end.py     windows that fire at their end, those that end together at once
     lifetimes.py  when a window is late, and when it is cleaned up
     merging.py    the windows of a key, where windows merge
     contents.py   the records of a window until it fires
@@ -31,19 +32,21 @@ from typing import Any
 from moorline.api.functions.base import Function
 from moorline.api.state.descriptors import StateDescriptor
 from moorline.api.state.states import State
-from moorline.api.windows.assigners import AlignedWindows
+from moorline.api.windows.assigners import AlignedWindows, Span
 from moorline.api.windows.joins import IntervalSpec
 from moorline.api.windows.streams import WindowSpec
 from moorline.api.windows.triggers import EventTimeTrigger, ProcessingTimeTrigger
 from moorline.errors import MoorlineError, TimestampMissing
 from moorline.state.backend import NO_KEY, CurrentKey, Namespace
 from moorline.state.guards import bound
+from moorline.state.heap.timers import HeapTimers
 from moorline.subtask.operators.base import ChainedOperator, OperatorContext, user_code_failed
 from moorline.subtask.operators.function import FunctionOperator
 from moorline.subtask.operators.interval_join import IntervalJoinOperator
 from moorline.subtask.operators.process import FIRED_RECORDS
 from moorline.subtask.operators.runtime_context import RuntimeContext
 from moorline.subtask.operators.timers import Timers
+from moorline.subtask.windows.at_end import EndingWindows
 from moorline.subtask.windows.batches import WindowParts, gathered, merging, one_by_one
 from moorline.subtask.windows.contents import Contents, Evicted, contents_of
 from moorline.subtask.windows.contexts import FunctionScope, StateStore, TriggerScope
@@ -107,6 +110,12 @@ class WindowOperator(FunctionOperator):
             self._sets,
         )
         self._run = partial(self._way(fires_at_end), parts)
+        self._ending: EndingWindows | None = None
+        if fires_at_end and self._sets is None and isinstance(self._lifetimes.timers, HeapTimers):
+            is_result = spec.combine is None and spec.evictor is None
+            self._ending = EndingWindows(
+                self._firing, self._lifetimes, contents, self._results, backend.current, is_result
+            )
 
     def _binding(self, scope: CurrentKey, prefix: str = "") -> Callable[[StateDescriptor], State]:
         """Binds a state to the window that ``scope`` points at, and checks what is put there."""
@@ -187,6 +196,8 @@ class WindowOperator(FunctionOperator):
     def watermark(self, time: int) -> None:
         self.moment.watermark = time  # before the timers, which may ask for it
         self.moment.processing_ms = max(self.moment.processing_ms, self.wall_ms())
+        if self._ending is not None and self._lifetimes.is_event_time:
+            self._end_windows(self._ending, time)
         self._timers.advance(time)
         self._pass_on()
         self.moment.passed = time
@@ -201,8 +212,30 @@ class WindowOperator(FunctionOperator):
 
     def tick(self, now_ms: int) -> None:
         self.moment.processing_ms = max(self.moment.processing_ms, now_ms)
+        if self._ending is not None and not self._lifetimes.is_event_time:
+            self._end_windows(self._ending, now_ms)
         self._timers.advance_clock(now_ms)
         self._pass_on()
+
+    def _end_windows(self, ending: EndingWindows, up_to: int) -> None:
+        """Fire the timers of windows up to a time, those of each time together."""
+        is_event, timers = self._lifetimes.is_event_time, self._lifetimes.timers
+        assert isinstance(timers, HeapTimers)
+        while (due := timers.pop_due_all(up_to, FIRED_RECORDS)) is not None:
+            time, items = due
+            # As for any timer: what a clock of processing time makes has no place in event time.
+            self.moment.timestamp = time if is_event else None
+            try:
+                ending.on_timers(time, items)
+            except MoorlineError:
+                raise
+            except Exception as error:
+                where = _place(self._firing.scope.key)
+                raise user_code_failed(self.operator, self.subtask, error, -1, where) from error
+            finally:
+                self._leave()
+            if len(self._results) >= FIRED_RECORDS:
+                self._pass_on()
 
     def _fire(self, domain: str, time: int, key: Any, namespace: Namespace) -> None:
         assert namespace is not None
@@ -214,7 +247,7 @@ class WindowOperator(FunctionOperator):
         except MoorlineError:
             raise
         except Exception as error:
-            where = f"window [{namespace[0]},{namespace[1]}) of key {key!r:.200}"
+            where = _place((key, namespace))
             raise user_code_failed(self.operator, self.subtask, error, -1, where) from error
         finally:
             self._leave()
@@ -239,3 +272,8 @@ class WindowOperator(FunctionOperator):
         self.emit(out, stamps or None)
         for tag, (values, times) in side.items():
             self._give(self.side_targets.get(tag, []), values, times)
+
+
+def _place(ident: tuple[Any, Span]) -> str:
+    key, (start, end) = ident
+    return f"window [{start},{end}) of key {key!r:.200}"
