@@ -79,6 +79,31 @@ class OperatorClock:
         self.timestamp: int | None = None
 
 
+class Slices(Protocol):
+    """The slices in which state is encoded beside the stream: ask how many rows to do, do them, and say so."""
+
+    @property
+    def rows(self) -> int:
+        """About how many rows to encode before :meth:`done` is called."""
+        ...
+
+    def done(self, rows: int) -> None:
+        """So many rows were looked at or encoded. May take a while: others have the interpreter meanwhile."""
+        ...
+
+
+class _Whole:
+    """No slices: nothing else is going on."""
+
+    rows = 65_536
+
+    def done(self, rows: int) -> None:
+        pass
+
+
+WHOLE: Slices = _Whole()
+
+
 @dataclass(frozen=True)
 class Rows:
     """Rows of one state, to be written as Parquet.
@@ -94,6 +119,17 @@ class Rows:
     tables: Callable[[], Iterator[pa.Table]]
     #: Only what has changed: a key that occurs here replaces all there was under it before.
     increment: bool = False
+    #: The same as ``tables``, for a backend that can do it in slices.
+    sliced: Callable[[Slices], Iterator[pa.Table]] | None = None
+
+    def tables_in(self, slices: Slices) -> Iterator[pa.Table]:
+        """The tables, encoded in slices if the backend can. Called once, in place of ``tables``."""
+        if self.sliced is not None:
+            yield from self.sliced(slices)
+            return
+        for table in self.tables():
+            yield table
+            slices.done(table.num_rows)
 
 
 @dataclass(frozen=True)

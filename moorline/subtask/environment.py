@@ -14,6 +14,7 @@ from moorline.model.ids import SubtaskId
 from moorline.model.wire.messages import Report
 from moorline.storage.blobs import BlobStore
 from moorline.storage.stores.counted import Reads
+from moorline.subtask.snapshot.pace import Pace
 
 #: What is called with the result of slow work, or with its error.
 Done = Callable[[Any, BaseException | None], None]
@@ -62,3 +63,5 @@ class Environment:
     outages: dict[str, str] = field(default_factory=dict)
     #: Commits of sinks: one that waits for a server must not keep files of a snapshot waiting.
     commits: Background = at_once
+    #: How much of the interpreter its snapshots take while they are encoded.
+    pace: Pace = field(default_factory=Pace)

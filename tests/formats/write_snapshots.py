@@ -25,7 +25,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "scenarios"))
 #: The module of each job. One that needs newer names is not imported in an older checkout.
 MODULES = {"keyed": "keyed_job", "timed": "timed_job", "typed": "typed_job"}
 #: Increments of small tables are folded at once; here they are to stay.
-LONG_CHAINS = Thresholds(folding=Folding(growth=None, max_increments=20, max_files=20, copied_entries=0))
+LONG_CHAINS = Thresholds(
+    folding=Folding(growth=None, max_increments=20, max_files=20, copied_entries=0, copied_share=2)
+)
 BACKENDS = {
     "heap": ("heap", False),
     "heap-increments": ("heap", True),

@@ -15,6 +15,9 @@ from moorline.driver.checkpoints.coordinator import AttemptCheckpoints
 from moorline.model.keys.identity import KeyIdentities
 from moorline.protocol import redistribution
 from moorline.protocol.watermarks import Watermarks
+from moorline.state.heap.rows import Content
+from moorline.state.heap.states import Table
+from moorline.state.heap.table import StoredTable
 from moorline.state.ttl import rules as stamps
 from moorline.storage import history
 from moorline.subtask.operators import base as operators
@@ -161,6 +164,23 @@ def test_it_notices_when_a_record_removes_what_an_older_one_would_still_see(monk
 def test_it_notices_when_keys_are_compared_as_python_does(monkeypatch):
     monkeypatch.setattr(KeyIdentities, "of", lambda self, key: key)
     assert notices(seed_of(monkeypatch, ttl_job))
+
+
+# --- state that is encoded in slices --------------------------------------------------------------
+
+
+def test_it_notices_when_a_value_changes_between_two_slices_of_a_snapshot(monkeypatch):
+    monkeypatch.setattr(Table, "_unshared", lambda self, key, value, deep: value)
+    assert notices(seed_of(monkeypatch, timers_job, incremental=False))
+
+
+def test_it_notices_when_records_that_come_between_two_slices_are_in_the_snapshot(monkeypatch):
+    # As if the snapshot looked at the table itself, and not at what it was at the barrier.
+    def live(self, expired_at):
+        return Content(self.table.entries, None, expired_at)
+
+    monkeypatch.setattr(StoredTable, "everything", live)
+    assert notices(seed_of(monkeypatch, counting_job, incremental=False))
 
 
 # --- records that change --------------------------------------------------------------------------

@@ -38,7 +38,7 @@ class HeapTests(BackendTests):
 class TestHeapBackendThatFolds(HeapTests, KeyedBackendContract):
     """The whole contract again, as if every state were large."""
 
-    folding = Folding(copied_entries=-1)
+    folding = Folding(copied_entries=-1, copied_share=2)
 
 
 class TestIncrements(HeapTests):
@@ -164,7 +164,7 @@ class TestIncrements(HeapTests):
         assert (snapshot.fold, snapshot.reused, [p.increment for p in snapshot.parts]) == (False, [], [False])
 
     def test_a_large_state_is_folded_off_the_thread(self):
-        self.folding = Folding(copied_entries=10)
+        self.folding = Folding(copied_entries=10, copied_share=2)
         subtask = self.filled(VALUE)
         subtask.checkpoint()
         for n in range(MAX_INCREMENTS):
@@ -183,7 +183,7 @@ class TestIncrements(HeapTests):
         assert [len(p.tables) for p in subtask.checkpoint()] == [1, 1]
 
     def test_only_the_states_whose_chains_are_long_are_folded(self):
-        self.folding = Folding(copied_entries=10)
+        self.folding = Folding(copied_entries=10, copied_share=2)
         quiet = ValueStateDescriptor("quiet", int)
         subtask = self.filled(VALUE, quiet)
         for key in range(100):

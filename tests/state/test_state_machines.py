@@ -22,7 +22,7 @@ def test_a_state_is_what_a_dict_says_it_is(machine):
 
 
 #: As if every state were large.
-folding = partial(HeapBackend, folding=Folding(copied_entries=-1))
+folding = partial(HeapBackend, folding=Folding(copied_entries=-1, copied_share=2))
 
 
 @pytest.mark.parametrize("machine", machines(folding)[::3], ids=lambda m: m.__name__)

@@ -131,7 +131,7 @@ class ColumnBackend:
         self._epochs = {n: epoch for n, epoch in self._epochs.items() if n >= completed}
         if self._chains is not None:
             self._chains.begin(checkpoint)
-            taken.done = partial(self._done, checkpoint)
+            taken.done = partial(self._done, checkpoint, taken.foldable or frozenset())
         return taken
 
     def _copied(self, table: ColumnTable, chain: Sequence[Any], completed: int, taken: KeyedSnapshot) -> Copied | None:
@@ -148,10 +148,10 @@ class ColumnBackend:
             taken.fold, taken.foldable = True, (taken.foldable or frozenset()) | {table.form.state}
         return table.copied(changed)
 
-    def _done(self, checkpoint: int, handles: list[KeyedHandle] | None) -> None:
+    def _done(self, checkpoint: int, foldable: frozenset[str], handles: list[KeyedHandle] | None) -> None:
         assert self._chains is not None
         rows = None if handles is None else [h for h in handles if not isinstance(h, NativeHandle)]
-        self._chains.ended(checkpoint, rows)
+        self._chains.ended(checkpoint, rows, foldable)
 
     def confirmed(self, checkpoint: int) -> None:
         """Nothing: what has completed is known by the next barrier."""

@@ -147,14 +147,14 @@ class HeapBackend:
             form, is_increment = stored.form, content.gone is not None
             tables = partial(stored.tables, content, self._max_parallelism)
             taken.reused += chain if is_increment else []
-            taken.parts.append(Rows(form.state, form.kind, form.type, tables, is_increment))
+            taken.parts.append(Rows(form.state, form.kind, form.type, tables, is_increment, tables))
             stored.table.pending_snapshots.append(content.entries)
             held.append((stored, content.entries))
         if self._chains is not None:
             for name, stored in self._states.parts.items():
                 stored.cut(checkpoint, completed, is_first=not self._chains.may_be_built_on(name))
             self._chains.begin(checkpoint)
-        taken.done = partial(self._done, checkpoint, held)
+        taken.done = partial(self._done, checkpoint, held, taken.foldable or frozenset())
         return taken
 
     def _content(
@@ -166,21 +166,28 @@ class HeapBackend:
         changed = stored.changed_since(completed)
         if not changed:
             return None
+        state = stored.form.state
         if is_fold_due(chain, stored.rows_of(changed), self._folding):
-            if len(stored) <= self._folding.copied_entries:
+            rule, entries = self._folding, len(stored)
+            is_quick = entries <= rule.copied_entries or len(changed) >= rule.copied_share * entries
+            if is_quick:
                 return stored.everything(self._states.left_out_at(stored.form))
-            taken.fold, taken.foldable = True, (taken.foldable or frozenset()) | {stored.form.state}
+            taken.fold, taken.foldable = True, (taken.foldable or frozenset()) | {state}
         return stored.changes(changed)
 
     def _done(
-        self, checkpoint: int, held: list[tuple[StoredTable, dict[Any, Any]]], handles: list[KeyedHandle] | None
+        self,
+        checkpoint: int,
+        held: list[tuple[StoredTable, dict[Any, Any]]],
+        foldable: frozenset[str],
+        handles: list[KeyedHandle] | None,
     ) -> None:
         """The files are durable, or never will be: stop sharing values with the snapshot."""
         for stored, entries in held:
             stored.table.pending_snapshots = [other for other in stored.table.pending_snapshots if other is not entries]
         if self._chains is not None:
             rows = None if handles is None else [h for h in handles if not isinstance(h, NativeHandle)]
-            self._chains.ended(checkpoint, rows)
+            self._chains.ended(checkpoint, rows, foldable)
 
     def confirmed(self, checkpoint: int) -> None:
         """Nothing: what has completed is known by the next barrier."""

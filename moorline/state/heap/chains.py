@@ -6,9 +6,12 @@ one can be an increment on top only of what will still be there when it complete
     completed is a snapshot of ours, its files are durable      its chain
     completed is older than all of ours                         what was restored: nothing newer has completed
     anything else; completed is 0                               nothing: a full base
+    a state whose chain was to be folded, and was not           nothing: a full base of that state
 
 The files of a checkpoint that was given up are deleted, so a snapshot that was only written is nothing to build on:
-``completed``, which comes with the barrier, is the one thing that counts. Used by ``state/heap/backend.py``.
+``completed``, which comes with the barrier, is the one thing that counts. A chain that could not be folded may be one
+that storage has lost a file of; that is no loss while the state is here. Used by ``state/heap/backend.py`` and
+``state/columns/backend.py``.
 """
 
 from __future__ import annotations
@@ -37,6 +40,8 @@ class Chains:
         #: None: its files are not durable yet.
         self._taken: dict[int, Chain | None] = {}
         self._first: int | None = None
+        #: States whose chain should have been folded by now.
+        self._unfolded: set[str] = set()
 
     def restored(self, state: str, handles: Iterable[FileHandle]) -> None:
         """Note the handles that a state was restored from, and still is row by row."""
@@ -48,8 +53,11 @@ class Chains:
         if self._first is None:
             self._first = checkpoint
 
-    def ended(self, checkpoint: int, handles: Iterable[FileHandle] | None) -> None:
-        """A snapshot is durable, or (None) never will be."""
+    def ended(
+        self, checkpoint: int, handles: Iterable[FileHandle] | None, folded: frozenset[str] = frozenset()
+    ) -> None:
+        """A snapshot is durable, or (None) never will be. ``folded``: the states whose chains it was to fold."""
+        self._unfolded |= folded
         if checkpoint not in self._taken:
             return
         if handles is None:
@@ -58,6 +66,7 @@ class Chains:
         chain: Chain = {}
         for handle in handles:
             chain.setdefault(handle.state, []).append(handle)
+        self._unfolded &= {state for state, parts in chain.items() if any(part.increment for part in parts)}
         self._taken[checkpoint] = chain
 
     def may_be_built_on(self, state: str) -> bool:
@@ -71,6 +80,8 @@ class Chains:
         for checkpoint in [c for c in self._taken if c < completed]:
             del self._taken[checkpoint]  # given up: a newer one has completed
         if self._first is None or completed < self._first:
-            return self._restored
-        self._restored = {}
-        return self._taken.get(completed) or {}
+            chain = self._restored
+        else:
+            self._restored = {}
+            chain = self._taken.get(completed) or {}
+        return {state: handles for state, handles in chain.items() if state not in self._unfolded}

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ import pyarrow.compute as pc
 
 from moorline.model import keys
 from moorline.protocol.expiry import is_expired
-from moorline.state.backend import Namespace
+from moorline.state.backend import WHOLE, Namespace, Slices
 from moorline.state.forms import Form
 from moorline.state.readers import RowReaders
 from moorline.state.types.annotations import to_column
@@ -52,29 +53,46 @@ class Content:
 # --- writing ----------------------------------------------------------------------------------
 
 
-def tables_of(form: Form, content: Content, max_parallelism: int) -> Iterator[pa.Table]:
-    """The rows of ``content``, sorted, in tables of bounded size. None if there are no rows."""
-    index = _index(form, content, max_parallelism)
-    order = index.order.tolist()
-    values = list(content.entries.values())
-    values += [None] * (len(order) - len(values))
-    ends, upto = _key_groups(form, index, values)
+def tables_of(form: Form, content: Content, max_parallelism: int, slices: Slices = WHOLE) -> Iterator[pa.Table]:
+    """The rows of ``content``, sorted, in tables of bounded size. None if there are no rows.
+
+    Nothing goes through all entries in one call of Python's or Arrow's that keeps the interpreter: it is done in
+    ``slices``, between which records have their turn. How they are cut makes no difference to the tables.
+    """
+    index = _index(form, content, max_parallelism, slices)
+    order, count = index.order, len(index.order)
+    values: list[Any] = []
+    for part in _parts(content.entries.values(), slices):
+        values += part
+    values += [None] * (count - len(values))
+    upto = _rows_upto(form, order, values, slices)
     waiting: list[pa.Table] = []
-    first = done = rows = size = 0
-    piece_rows = FIRST_PIECE_ROWS
-    while first < len(order):
-        last = min(int(np.searchsorted(upto, done + piece_rows)), len(ends) - 1)
-        stop = int(ends[last])
-        piece = _piece(form, content, index, first, stop, [values[n] for n in order[first:stop]])
+    first = rows = size = 0
+    most = FIRST_PIECE_ROWS
+    while first < count:
+        done = int(upto[first - 1]) if first else 0
+        stop = min(max(int(np.searchsorted(upto, done + min(most, slices.rows), "right")), first + 1), count)
+        piece = _piece(form, content, index, first, stop, [values[n] for n in order[first:stop].tolist()])
         waiting.append(piece)
-        first, done, rows, size = stop, int(upto[last]), rows + piece.num_rows, size + piece.nbytes
+        rows, size = rows + piece.num_rows, size + piece.nbytes
+        is_end_of_group = stop == count or index.groups[stop] != index.groups[stop - 1]
         if piece.num_rows:
-            piece_rows = min(PIECE_ROWS, PIECE_BYTES * piece.num_rows // piece.nbytes + 1)
-        if rows >= TABLE_ROWS or size >= TABLE_BYTES:
-            yield pa.concat_tables(waiting)
+            most = min(PIECE_ROWS, PIECE_BYTES * piece.num_rows // piece.nbytes + 1)
+        slices.done(int(upto[stop - 1]) - done)
+        first = stop
+        if is_end_of_group and (rows >= TABLE_ROWS or size >= TABLE_BYTES):
+            yield pa.concat_tables(waiting).combine_chunks()
             waiting, rows, size = [], 0, 0
     if rows:
-        yield pa.concat_tables(waiting)
+        yield pa.concat_tables(waiting).combine_chunks()
+
+
+def _parts(whole: Iterable[Any], slices: Slices) -> Iterator[list[Any]]:
+    """All of it, in lists as long as a slice."""
+    iterator = iter(whole)
+    while part := list(islice(iterator, slices.rows)):
+        yield part
+        slices.done(len(part))
 
 
 @dataclass(frozen=True)
@@ -88,14 +106,20 @@ class _Index:
     gone: npt.NDArray[np.bool_] | None
 
 
-def _index(form: Form, content: Content, max_parallelism: int) -> _Index:
-    idents = [*content.entries, *(content.gone or ())]
-    column, groups = _keys([i[0] for i in idents] if form.is_windowed else idents, max_parallelism)
+def _index(form: Form, content: Content, max_parallelism: int, slices: Slices) -> _Index:
+    key_parts: list[list[Any]] = []
+    spans: dict[str, list[pa.Array]] = {"start": [], "end": []}
+    for part in _parts(chain(content.entries, content.gone or ()), slices):
+        if form.is_windowed:
+            for n, parts in enumerate(spans.values()):
+                parts.append(pa.array([None if space is None else space[n] for _, space in part], pa.int64()))
+            part = [ident[0] for ident in part]
+        key_parts.append(part)
+    column, groups = _keys(key_parts, max_parallelism, slices)
     sort_by = {"group": pa.array(groups), "key": column}
     namespace = None
     if form.is_windowed:
-        for n, name in enumerate(("start", "end")):
-            sort_by[name] = pa.array([None if space is None else space[n] for _, space in idents], pa.int64())
+        sort_by |= {name: pa.concat_arrays(parts or [pa.array([], pa.int64())]) for name, parts in spans.items()}
         parts = [sort_by["start"], sort_by["end"]]
         namespace = pa.StructArray.from_arrays(parts, fields=list(NAMESPACE), mask=parts[0].is_null())
     order = pc.sort_indices(pa.table(sort_by), [(name, "ascending") for name in sort_by])
@@ -109,27 +133,44 @@ def _index(form: Form, content: Content, max_parallelism: int) -> _Index:
     )
 
 
-def _keys(key_objects: list[Any], max_parallelism: int) -> tuple[pa.Array, Places]:
+def _keys(key_parts: list[list[Any]], max_parallelism: int, slices: Slices) -> tuple[pa.Array, Places]:
     """A column of keys and their key groups."""
-    kinds = set(map(type, key_objects))
+    kinds: set[type] = set()
+    for part in key_parts:
+        kinds.update(map(type, part))
+    columns: list[pa.Array] = []
+    groups: list[Places] = []
     if kinds == {int}:
         try:
-            numbers = np.array(key_objects, np.int64)
-            return pa.array(numbers), keys.int_key_groups(numbers, max_parallelism)
+            for part in key_parts:
+                numbers = np.array(part, np.int64)
+                columns.append(pa.array(numbers))
+                groups.append(keys.int_key_groups(numbers, max_parallelism))
+                slices.done(len(part))
+            return pa.concat_arrays(columns), np.concatenate(groups)
         except OverflowError:
-            pass
-    encoded = list(map(keys.encode, key_objects))
-    groups = np.fromiter((keys.encoded_key_group(e, max_parallelism) for e in encoded), np.int64, len(encoded))
-    return pa.array(key_objects, pa.string()) if kinds == {str} else pa.array(encoded, pa.binary()), groups
+            columns, groups = [], []
+    for part in key_parts:
+        encoded = list(map(keys.encode, part))
+        of_part = (keys.encoded_key_group(e, max_parallelism) for e in encoded)
+        groups.append(np.fromiter(of_part, np.int64, len(encoded)))
+        columns.append(pa.array(part, pa.string()) if kinds == {str} else pa.array(encoded, pa.binary()))
+        slices.done(len(part))
+    if not columns:
+        return pa.array([], pa.binary()), np.array([], np.int64)
+    return pa.concat_arrays(columns), np.concatenate(groups)
 
 
-def _key_groups(form: Form, index: _Index, values: list[Any]) -> tuple[Places, Places]:
-    """The end of each key group: the place after its last entry, and how many rows there are up to it."""
-    ends = np.flatnonzero(np.diff(index.groups, append=-1)) + 1
+def _rows_upto(form: Form, order: Places, values: list[Any], slices: Slices) -> Places:
+    """How many rows there are up to each place and with it."""
     if not form.has_elements:
-        return ends, ends
-    lengths = np.fromiter((1 if (v := values[n]) is None else len(v) for n in index.order), np.int64, len(values))
-    return ends, np.cumsum(lengths)[ends - 1]
+        return np.arange(1, len(order) + 1)
+    lengths = np.empty(len(order), np.int64)
+    for first in range(0, len(order), step := slices.rows):
+        places = order[first : first + step].tolist()
+        lengths[first : first + len(places)] = [1 if (v := values[n]) is None else len(v) for n in places]
+        slices.done(len(places))
+    return np.cumsum(lengths)
 
 
 def _piece(form: Form, content: Content, index: _Index, first: int, stop: int, values: list[Any]) -> pa.Table:

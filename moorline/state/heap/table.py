@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from moorline.api.state.descriptors import StateDescriptor
 from moorline.model import keys
-from moorline.state.backend import RestoredRows
+from moorline.state.backend import WHOLE, RestoredRows, Slices
 from moorline.state.forms import Form
 from moorline.state.heap.rows import Content, entries_of, tables_of
 from moorline.state.heap.states import Table, TrackedTable
@@ -106,5 +106,5 @@ class StoredTable:
             self.table.forget(completed)
             self.table.cut(checkpoint)
 
-    def tables(self, content: Content, max_parallelism: int) -> Iterator[pa.Table]:
-        return tables_of(self.form, content, max_parallelism)
+    def tables(self, content: Content, max_parallelism: int, slices: Slices = WHOLE) -> Iterator[pa.Table]:
+        return tables_of(self.form, content, max_parallelism, slices)

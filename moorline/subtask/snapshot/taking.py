@@ -22,7 +22,7 @@ from moorline.model.key_groups import owned
 from moorline.model.manifest import OperatorHandles
 from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.elements import Barrier
-from moorline.model.wire.messages import Acknowledged, Declined
+from moorline.model.wire.messages import Acknowledged, Declined, Noticed
 from moorline.storage.blobs import BlobStore
 from moorline.storage.stores.open import open_store
 from moorline.subtask.environment import Environment
@@ -115,9 +115,21 @@ class Snapshot:
             self.deployment.attempt,
             owned(index, parallelism, plan.graph.max_parallelism),
             in_flight.waiting(frames),
+            self.environment.pace,
+            self._notice,
         )
         began = time.perf_counter()
+        if self._is_awaited:
+            self.environment.pace.await_one()
         self.environment.background(lambda: self._acknowledge(writer, began), self._done)
+
+    def _notice(self, uid: str, kind: str, text: str) -> None:
+        self.environment.report(Noticed(uid=uid, kind=kind, text=text))
+
+    @property
+    def _is_awaited(self) -> bool:
+        """Does the job stand still until it is written?"""
+        return self.barrier.final or self.barrier.pause or self.barrier.drain
 
     def abandon(self) -> None:
         """Give it up before it was written."""
@@ -148,6 +160,8 @@ class Snapshot:
         return handles
 
     def _done(self, handles: list[OperatorHandles] | None, error: BaseException | None) -> None:
+        if self._is_awaited:
+            self.environment.pace.awaited_one_ended()
         # Nothing is ever built on a savepoint.
         done(self.captured, None if error is not None or self.barrier.savepoint else handles)
         if isinstance(error, StateError):

@@ -7,11 +7,13 @@ increments that has grown too long is folded into a new base.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from moorline.errors import SnapshotCorrupt
 from moorline.failpoints import failpoint
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import (
@@ -26,22 +28,27 @@ from moorline.model.manifest import (
 )
 from moorline.model.type_tree.tree import BYTES, StateType, Type
 from moorline.snapshots.rows import file_rows
-from moorline.state.backend import Files, KeyedSnapshot, Rows
+from moorline.state.backend import WHOLE, Files, KeyedSnapshot, Rows
 from moorline.state.folding import fold
 from moorline.storage import layout
 from moorline.storage import segments as snapshots
 from moorline.storage.blobs import BlobStore
 from moorline.subtask.snapshot.capture import Captured
 from moorline.subtask.snapshot.in_flight import Waiting
+from moorline.subtask.snapshot.pace import Pace
 
 #: Operator states up to this size need no file.
 INLINE_BYTES = 16 << 10
+_CHAIN_LOST = (
+    "A file of an earlier checkpoint cannot be read, and no checkpoint that builds on it can be restored. The next one "
+    "is written whole; until it is complete, do not stop the job. Find out what happens to files in your storage."
+)
 #: A chain is folded piece by piece, in key-group ranges of about so many rows.
 FOLD_ROWS = 500_000
 
 
 class Writer:
-    """The asynchronous part, to be called off the subtask's thread."""
+    """The asynchronous part, to be called off the subtask's thread. ``pace``: None if nothing else is going on."""
 
     def __init__(
         self,
@@ -52,11 +59,20 @@ class Writer:
         attempt: int,
         key_groups: KeyGroupRange,
         waiting: Sequence[Waiting] = (),
+        pace: Pace | None = None,
+        notice: Callable[[str, str, str], None] = lambda uid, kind, text: None,
     ) -> None:
         self._store, self._captured, self._key_groups, self._waiting = store, captured, key_groups, waiting
         self._checkpoint, self._subtask, self._attempt = checkpoint, subtask, attempt
+        self._pace, self._slices, self._notice = pace, WHOLE, notice
 
     def __call__(self) -> list[OperatorHandles]:
+        if self._pace is None:
+            return self._write()
+        with self._pace.of_a_snapshot() as self._slices:
+            return self._write()
+
+    def _write(self) -> list[OperatorHandles]:
         handles = []
         for operator in self._captured:
             keyed = [] if operator.keyed is None else self._keyed(operator.uid, operator.keyed)
@@ -122,7 +138,7 @@ class Writer:
             elif not folds(part.state):
                 handles += [
                     self._rows(uid, part.state, part.kind, part.type, table, part.increment)
-                    for table in part.tables()
+                    for table in part.tables_in(self._slices)
                     if table.num_rows
                 ]
         reused = [h for h in snapshot.reused if not isinstance(h, NativeHandle) and folds(h.state)]
@@ -157,12 +173,25 @@ class Writer:
         for state in {**chains, **fresh}:
             chain, part = chains.get(state, []), fresh.get(state)
             # What is new is as much as has changed, and in memory anyway.
-            new = [(t, part.increment) for t in part.tables()] if part is not None else []
+            new = [] if part is None else [t for t in part.tables_in(self._slices) if t.num_rows]
             kind, stored_type = (part.kind, part.type) if part is not None else (chain[-1].kind, chain[-1].type)
-            for groups in self._pieces(chain, sum(t.num_rows for t, _ in new)):
-                table = fold([*self._read(chain, groups), *((_cut(t, groups), i) for t, i in new)])
-                if table is not None and table.num_rows:
-                    yield self._rows(uid, state, kind, stored_type, table, False)
+            is_increment = part is not None and part.increment
+            write = partial(self._rows, uid, state, kind, stored_type)
+            try:
+                yield from [write(table, False) for table in self._fold(chain, [(t, is_increment) for t in new])]
+            except SnapshotCorrupt as error:
+                # The state itself is well: go on without a fold, and the backend writes all of it the next time.
+                self._notice(uid, "chain_lost", f"{_CHAIN_LOST} State {state!r}: {error}")
+                yield from chain
+                yield from (write(table, is_increment) for table in new)
+
+    def _fold(self, chain: list[FileHandle], new: list[tuple[pa.Table, bool]]) -> Iterator[pa.Table]:
+        """What a chain and what is new on top of it amount to, in tables of bounded size."""
+        for groups in self._pieces(chain, sum(t.num_rows for t, _ in new)):
+            table = fold([*self._read(chain, groups), *((_cut(t, groups), i) for t, i in new)])
+            self._slices.done(0)
+            if table is not None and table.num_rows:
+                yield table
 
     def _pieces(self, chain: list[FileHandle], fresh_rows: int) -> Iterable[KeyGroupRange]:
         count = 1 + (sum(h.rows for h in chain) + fresh_rows) // FOLD_ROWS

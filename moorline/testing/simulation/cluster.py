@@ -14,14 +14,19 @@ from typing import Any, Protocol
 
 import cloudpickle
 
+from moorline.model.config.thresholds import SliceRule
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.messages import Order, Progress, Report
 from moorline.storage.stores.memory import MemoryStore
 from moorline.subtask.environment import Done, Environment
+from moorline.subtask.snapshot.pace import Pace
 from moorline.subtask.task import Subtask
 from moorline.testing.simulation.faults.injection import Injection, UnsureStore
 from moorline.testing.simulation.jobs.loads import Loads
+
+#: State is so small here that it would be one slice.
+SLICES_OF_TWO = SliceRule(slice_ms=0, first_rows=2, least_rows=2, most_rows=2)
 
 
 class World(Protocol):
@@ -56,6 +61,8 @@ class Worker:
     is_hanging: bool = False
     #: It has raised, and does nothing more.
     has_failed: bool = False
+    #: What it has raised while another of its threads was at work.
+    failed_meanwhile: BaseException | None = None
 
 
 class Attempt:
@@ -99,6 +106,7 @@ class Attempt:
             has_urgent_work=lambda: self.world.chance.random() < 0.2,
             slice_records=2,
             commits=commits,
+            pace=Pace(rest=lambda seconds: self._between_slices(worker), rule=SLICES_OF_TWO),
         )
         worker = Worker(subtask, Subtask(deployment, subtask, environment))
         return worker
@@ -143,6 +151,16 @@ class Attempt:
             worker.finished.append(lambda: done(None, failure))
         else:
             worker.finished.append(lambda: done(result, None))
+        if worker.failed_meanwhile is not None:
+            raise worker.failed_meanwhile
+
+    def _between_slices(self, worker: Worker) -> None:
+        """The thread that encodes state rests: the other has its turn, and may change what is not encoded yet."""
+        if self.world.chance.random() < 0.3 and worker.failed_meanwhile is None:
+            try:
+                self._input_or_work(worker)
+            except BaseException as error:  # what the worker dies of is not the business of the one who writes
+                worker.failed_meanwhile = error
 
     def _input_or_work(self, worker: Worker) -> None:
         stage, slot = self.plan.slot(worker.id)

@@ -41,5 +41,5 @@ def _thresholds(settings: random.Random) -> Thresholds:
     usual rule they would be written anew at almost every checkpoint. Sources are held when little has been put aside.
     """
     length = settings.choice([2, 5, 20])
-    folding = Folding(growth=None, max_increments=length, max_files=length, copied_entries=0)
+    folding = Folding(growth=None, max_increments=length, max_files=length, copied_entries=0, copied_share=2)
     return Thresholds(put_aside_bytes=settings.choice([300, 3000]), folding=folding)
