@@ -201,7 +201,8 @@ def test_numbers_of_checkpoints_are_not_used_again_after_they_were_deleted(spark
 
 
 def test_a_checkpoint_is_plain_parquet_that_any_tool_reads(spark, tmp_path):
-    result = run_until(spark, totals(tmp_path / "out", parallelism=2, max_parallelism=32), checkpoints(tmp_path), 1)
+    config = checkpoints(tmp_path, incremental=False)  # else its rows may be in files of several checkpoints
+    result = run_until(spark, totals(tmp_path / "out", parallelism=2, max_parallelism=32), config, 1)
     newest = result.checkpoints[-1].checkpoint
     total: dict[int, tuple[int, int]] = {}
     parity: dict[tuple[int, int], int] = {}
@@ -248,7 +249,9 @@ def stopped(spark, tmp_path_factory) -> Path:
     """A job that was stopped, with three checkpoints. Tests work on copies."""
     folder = tmp_path_factory.mktemp("stopped")
     for completed in (3, 1, 1, 1, 1, 1):
-        job, config = totals(folder / "out", parallelism=2), checkpoints(folder / "chk", interval="300ms", retained=3)
+        job = totals(folder / "out", parallelism=2)
+        # Each with files of its own: it is these that are damaged.
+        config = checkpoints(folder / "chk", interval="300ms", retained=3, incremental=False)
         result = run_until(spark, job, config, completed, restore="latest")
         newest = result.checkpoints[-1].checkpoint
         rows = sum(len(p.read_text().splitlines()) for p in (folder / "out").glob(f"part-*-{newest:010}-*"))

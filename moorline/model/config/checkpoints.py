@@ -32,10 +32,10 @@ class Checkpoints:
     tolerable_failures: int = 0
     max_concurrent: int = 1
     retained: int = 1
-    #: Write only what has changed since the last one. None: yes on RocksDB, no on the heap.
-    incremental: bool | None = None
-    #: Every so many checkpoints one is written whole, so that retained ones do not all rest on the same files. None:
-    #: incremental ones build on each other without end.
+    #: Write only what has changed since the last one, and name its files for the rest. False: each one is whole.
+    incremental: bool = True
+    #: Every so many checkpoints one is written whole, so that retained ones do not all rest on the same files. None: as
+    #: it comes. On the heap that is after 16 increments at the latest, in RocksDB whenever it has rewritten its files.
     full_every: int | None = None
     #: What becomes of them when the job has finished or was cancelled. After a failure they are always kept.
     at_end: Literal["keep", "delete"] = "keep"
@@ -66,7 +66,7 @@ class Checkpoints:
         if self.full_every is not None and (type(self.full_every) is not int or self.full_every < 2):
             advice = "It is at least 2: for a full one each time say incremental=False."
             raise InvalidArgument("full_every", self.full_every, advice)
-        if self.full_every is not None and self.incremental is False:
+        if self.full_every is not None and not self.incremental:
             advice = "With incremental=False every checkpoint is a full one: leave it out."
             raise InvalidArgument("full_every", self.full_every, advice)
         if self.at_end not in ("keep", "delete"):

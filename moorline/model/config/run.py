@@ -133,10 +133,10 @@ class RunConfig:
             RocksDb() if self.backend == "rocksdb" else self.backend if isinstance(self.backend, RocksDb) else None
         )
         checkpoints = self.checkpoints
-        wanted = checkpoints.incremental if checkpoints else None
         return StateConfig(
             rocksdb,
-            rocksdb is not None if wanted is None else wanted,
+            # Without checkpoints there is nothing to note changes for.
+            incremental=checkpoints is not None and checkpoints.incremental is not False,
             at_least_once=checkpoints is not None and checkpoints.mode == "at_least_once",
             unaligned=checkpoints is not None and checkpoints.overtake_ms is not None,
             object_reuse=self.object_reuse,
