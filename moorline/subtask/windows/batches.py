@@ -131,9 +131,12 @@ def gathered(parts: WindowParts, records: Iterator[Any], timestamps: Iterable[An
             if before is None:
                 before = value((key, span))  # type: ignore[misc]
             if is_aggregate:
-                only[key] = combine(record, create() if before is None else before)  # type: ignore[misc]
+                made = combine(record, create() if before is None else before)  # type: ignore[misc]
             else:
-                only[key] = record if before is None else combine(before, record)  # type: ignore[misc]
+                made = record if before is None else combine(before, record)  # type: ignore[misc]
+            if made is None:
+                raise contents.nothing()  # type: ignore[attr-defined]
+            only[key] = made
             continue
         if not live:
             parts.late(record, timestamp)
