@@ -1,5 +1,6 @@
-"""What state costs: an access, a checkpoint, a restore; on the heap and in RocksDB.
+"""What state costs: a codec, an access, a checkpoint, a restore; on the heap and in RocksDB.
 
+    codecs       a value of each of some types to bytes and back, beside msgspec alone; to a column and back
     access       each kind of state, one read and one write per record, beside a dict in a bare loop
     checkpoints  full and incremental (1 % of the keys changed), at several numbers of keys: how long the stream waits
                  (sync), how long the upload takes (async), how many bytes are uploaded
@@ -8,8 +9,9 @@
 
     python bench/state.py [--quick]
 
-In one process, without Spark: the same backends, snapshot and restore code that a worker runs. The last line is one
-JSON object.
+In one process, without Spark: the same backends, snapshot and restore code that a worker runs. Times are CPU time of
+the process, its background threads among them, so other work on the machine does not count. The last line is one JSON
+object.
 """
 
 from __future__ import annotations
@@ -20,8 +22,11 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from moorline.api.functions.base import AggregateFunction
 from moorline.api.state.descriptors import (
@@ -37,6 +42,7 @@ from moorline.model.manifest import KeyedHandle, OperatorHandles
 from moorline.state.backend import NO_KEY, KeyedBackend, OperatorClock
 from moorline.state.heap.backend import HeapBackend
 from moorline.state.rocksdb.backend import RocksDbBackend
+from moorline.state.types.annotations import stored
 from moorline.storage.stores.local import LocalStore
 from moorline.subtask.restore.state import as_stored
 from moorline.subtask.snapshot.capture import Captured
@@ -86,6 +92,68 @@ def batches(records: int, keys: int) -> Iterator[list[int]]:
         yield batch
 
 
+# --- codecs -------------------------------------------------------------------------------------
+
+
+@dataclass
+class Basket:
+    owner: str
+    items: int
+    total: float
+
+
+class Pair(NamedTuple):
+    count: int
+    total: float
+
+
+#: Annotation, and a value made of a number.
+TYPES: dict[str, tuple[Any, Callable[[int], Any]]] = {
+    "int": (int, lambda n: n),
+    "tuple[int, int]": (tuple[int, int], lambda n: (n, n * 7)),
+    "tuple[str, int, float]": (tuple[str, int, float], lambda n: (f"k{n}", n, n / 7)),
+    "NamedTuple": (Pair, lambda n: Pair(n, n / 7)),
+    "dataclass": (Basket, lambda n: Basket(f"k{n}", n, n / 7)),
+    "list[int]": (list[int], lambda n: [n, n + 1, n + 2]),
+    "dict[str, int]": (dict[str, int], lambda n: {"a": n, "b": n + 1}),
+}
+
+
+def per_value(work: Callable[..., Any], values: list[Any]) -> int:
+    """Nanoseconds per value, in the best of many short runs: what else runs on the machine disturbs the longer ones."""
+    times = []
+    for _ in range(100):
+        began = time.process_time()
+        work(values)
+        times.append(time.process_time() - began)
+    return round(min(times) / len(values) * 1e9)
+
+
+def each(work: Callable[[Any], Any]) -> Callable[[list[Any]], Any]:
+    return lambda values: [work(v) for v in values]
+
+
+def measure_codecs(count: int) -> dict:
+    found: dict = {}
+    for name, (annotation, make_value) in TYPES.items():
+        stored_type, values = stored(annotation, "here"), [make_value(n) for n in range(count)]
+        column = stored_type.to_array(values)
+        row = {
+            "msgspec_ns": per_value(each(msgspec.msgpack.Encoder().encode), values),
+            "pack_ns": per_value(each(stored_type.pack), values),
+            "unpack_ns": per_value(each(stored_type.unpack), [stored_type.pack(v) for v in values]),
+            "to_column_ns": per_value(stored_type.to_array, values),
+            "from_column_ns": per_value(lambda _, t=stored_type, c=column: t.from_array(c), values),
+        }
+        row["pack_times_msgspec"] = round(row["pack_ns"] / max(row["msgspec_ns"], 1), 2)
+        found[name] = row
+        print(
+            f"{name:24} pack {row['pack_ns']:>5} ns ({row['pack_times_msgspec']:>5}x msgspec)   unpack "
+            f"{row['unpack_ns']:>5} ns   to a column {row['to_column_ns']:>5} ns   back {row['from_column_ns']:>5} ns"
+        )
+    return found
+
+
 # --- access -------------------------------------------------------------------------------------
 
 
@@ -94,6 +162,20 @@ def kinds() -> dict[str, tuple[Any, Callable[[Any], Callable[[int], None]], Call
 
     def value(state: Any) -> Callable[[int], None]:
         return lambda n: state.update(state.value() + n)
+
+    def pair(state: Any) -> Callable[[int], None]:
+        def access(n: int) -> None:
+            count, total = state.value()
+            state.update((count + 1, total + n))
+
+        return access
+
+    def pair_dict(d: dict) -> Callable[[int], None]:
+        def access(n: int) -> None:
+            count, total = d.get(d["key"], (0, 0))
+            d[d["key"]] = (count + 1, total + n)
+
+        return access
 
     def value_dict(d: dict) -> Callable[[int], None]:
         def access(n: int) -> None:
@@ -119,6 +201,7 @@ def kinds() -> dict[str, tuple[Any, Callable[[Any], Callable[[int], None]], Call
 
     return {
         "value": (ValueStateDescriptor("value", int, 0), value, value_dict),
+        "count and sum": (ValueStateDescriptor("pair", tuple[int, int], (0, 0)), pair, pair_dict),
         "list (append)": (ListStateDescriptor("list", int), add, list_dict),
         "map": (MapStateDescriptor("map", int, int), map_state, map_dict),
         "reducing": (ReducingStateDescriptor("reducing", lambda a, b: a + b, int), add, value_dict),
@@ -130,32 +213,32 @@ def bare_loop(access_of: Callable[[dict], Callable[[int], None]], records: int, 
     d: dict = {}
     access = access_of(d)
     work = list(batches(records, keys))
-    began = time.perf_counter()
+    began = time.process_time()
     for batch in work:
         for n in batch:
             d["key"] = n
             access(n)
-    return (time.perf_counter() - began) / records
+    return (time.process_time() - began) / records
 
 
 def through_state(backend: KeyedBackend, descriptor: Any, access_of: Any, records: int, keys: int) -> float:
     access, current = access_of(backend.bind(descriptor)), backend.current
     work = list(batches(records, keys))
     for batch in work[: max(1, keys // BATCH)]:  # once round, so that every key is there
-        backend.claim(batch)
+        backend.prefetch(batch)
         for n in batch:
             current.key = n
             access(n)
-        backend.settle()
-    began = time.perf_counter()
+        backend.flush()
+    began = time.process_time()
     for batch in work:
-        backend.claim(batch)
+        backend.prefetch(batch)
         for n in batch:
             current.key = n
             access(n)
         current.key = NO_KEY
-        backend.settle()
-    return (time.perf_counter() - began) / records
+        backend.flush()
+    return (time.process_time() - began) / records
 
 
 def measure_access(folder: Path, records: int, keys: int) -> dict:
@@ -183,7 +266,7 @@ def measure_access(folder: Path, records: int, keys: int) -> dict:
 
 # --- checkpoints and restores -------------------------------------------------------------------
 
-STATE = ValueStateDescriptor("total", tuple[int, float], (0, 0.0))
+STATE = ValueStateDescriptor("total", tuple[int, int], (0, 0))
 
 
 def fill(backend: KeyedBackend, state: Any, keys: Iterator[int] | range) -> None:
@@ -192,23 +275,23 @@ def fill(backend: KeyedBackend, state: Any, keys: Iterator[int] | range) -> None
         if key is not None:
             batch.append(key)
         if len(batch) == BATCH or (key is None and batch):
-            backend.claim(batch)
+            backend.prefetch(batch)
             for k in batch:
                 current.key = k
                 count, total = state.value()
-                state.update((count + 1, total + k / 7))
+                state.update((count + 1, total + k))
             current.key = NO_KEY
-            backend.settle()
+            backend.flush()
             batch = []
 
 
 def checkpoint(backend: KeyedBackend, store: LocalStore, number: int, mine: KeyGroupRange = ALL) -> tuple[dict, list]:
-    began = time.perf_counter()
+    began = time.process_time()
     taken = backend.snapshot(number, number - 1)
-    sync = time.perf_counter() - began
-    began = time.perf_counter()
+    sync = time.process_time() - began
+    began = time.process_time()
     (handles,) = Writer(store, [Captured("bench", taken, [], {}, [])], number, 0, 1, mine)()
-    seconds = time.perf_counter() - began
+    seconds = time.process_time() - began
     taken.done(handles.keyed)
     backend.confirmed(number)
     uploaded = sum(f.size for f in handles.files() if f"chk-{number}/" in f.path)
@@ -223,11 +306,11 @@ def restore(kind: str, folder: Path, store: LocalStore, handles: list[KeyedHandl
     for index in range(parts):
         mine = owned(index, parts, GROUPS)
         backend = make(kind, folder, incremental=True, mine=mine)
-        began = time.perf_counter()
+        began = time.process_time()
         backend.restore(list(as_stored([h for h in handles if mine & h.key_groups], mine, store)))
         backend.bind(STATE)
         backend.check_all_bound()
-        slowest = max(slowest, time.perf_counter() - began)
+        slowest = max(slowest, time.process_time() - began)
         keys += sum(1 for _ in backend.keys("total"))
         backend.close()
     return slowest, keys
@@ -235,9 +318,9 @@ def restore(kind: str, folder: Path, store: LocalStore, handles: list[KeyedHandl
 
 def plain_read(root: Path, handles: list[KeyedHandle]) -> tuple[float, int]:
     files = OperatorHandles("bench", handles).files()
-    began = time.perf_counter()
+    began = time.process_time()
     size = sum(len((root / f.path).read_bytes()) for f in files)
-    return time.perf_counter() - began, size
+    return time.process_time() - began, size
 
 
 def measure_checkpoints(folder: Path, keys: int) -> dict:
@@ -282,6 +365,8 @@ def main() -> None:
     quick = parser.parse_args().quick
     folder = Path(tempfile.mkdtemp(prefix="moorline-bench-"))
     try:
+        print("codecs, one value")
+        codecs = measure_codecs(2_000)
         print("one access (read and write) per record")
         access = measure_access(folder, 50_000 if quick else 400_000, 10_000 if quick else 100_000)
         print("checkpoints and restores")
@@ -289,7 +374,9 @@ def main() -> None:
         checkpoints = {str(keys): measure_checkpoints(folder, keys) for keys in sizes}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print(json.dumps({"bench": "state", "quick": quick, "access": access, "checkpoints": checkpoints}))
+    print(
+        json.dumps({"bench": "state", "quick": quick, "codecs": codecs, "access": access, "checkpoints": checkpoints})
+    )
 
 
 if __name__ == "__main__":

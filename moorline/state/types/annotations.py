@@ -27,6 +27,7 @@ the job's own annotations, never from a name in a snapshot.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import types
 import typing
 from dataclasses import dataclass
@@ -232,7 +233,22 @@ def _fields(cls: Any, defaults: dict[str, str | None], is_immutable: bool, where
     def build_named(known: dict[str, Any]) -> Any:
         return cls(**known)
 
-    return StructType(_tree(cls, fields, where), fields, cls, take, build, is_immutable, build_named, cls.__qualname__)
+    return StructType(
+        *(_tree(cls, fields, where), fields, cls, take, build, is_immutable, build_named, cls.__qualname__),
+        # Whoever makes a class by hand can give it names that attrgetter would read as a path.
+        attributes=names if all(map(str.isidentifier, names)) else None,
+        make=cls if _takes_in_order(cls, names) else None,
+    )
+
+
+def _takes_in_order(cls: Any, names: list[str]) -> bool:
+    """Can all parts be given without their names, in their order? Keyword-only ones cannot, nor a changed order."""
+    try:
+        parameters = list(inspect.signature(cls, follow_wrapped=False).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    kinds = {p.kind for p in parameters[: len(names)]}
+    return [p.name for p in parameters[: len(names)]] == names and kinds == {inspect.Parameter.POSITIONAL_OR_KEYWORD}
 
 
 def _hints(cls: Any, where: str) -> dict[str, Any]:

@@ -1,20 +1,26 @@
 """Types with parts: lists, sets, tuples, dicts and anything with named fields, of whatever the parts are.
 
 In a column the parts are columns of their own; as bytes they are msgpack arrays (and maps, where the keys are simple).
-Everything here is put together by ``state/types/annotations.py`` from an annotation, and by ``state/evolution/plan.py``
-from a stored type.
+``lower`` and ``lift`` are written as they are meant. ``pack`` and ``unpack`` use functions that are generated for the
+type and do the same (``state/types/generated.py``), which a test holds them to. Everything here is put together by
+``state/types/annotations.py`` from an annotation, and by ``state/evolution/plan.py`` from a stored type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import starmap
+from operator import attrgetter
+from types import NoneType
 from typing import Any
 
 import pyarrow as pa
 
 from moorline.model.type_tree import tree
-from moorline.state.types.leaf import LeafType, StoredType, check_kinds
+from moorline.state.types.generated import MOST_PARTS, Source, is_of
+from moorline.state.types.leaf import LeafType, StoredType, check_kinds, encode
 
 
 def nullable(stored_type: StoredType) -> Any:
@@ -31,8 +37,69 @@ class OptionalType(StoredType):
         self.wire, self.lower, self.lift = inner.wire, inner.lower, inner.lift
         self.to_array, self.from_array = inner.to_array, inner.from_array  # type: ignore[method-assign]
 
+    @cached_property
+    def generated_lower(self) -> Callable[[Any], Any]:
+        return self.inner.generated_lower
 
-class ListType(StoredType):
+    @cached_property
+    def generated_lift(self) -> Callable[[Any], Any] | None:
+        return self.inner.generated_lift
+
+    def as_it_is(self, source: Source, part: str) -> str | None:
+        asked = self.inner.as_it_is(source, part)
+        return None if asked is None else f"({part} is None or {asked})"
+
+    def lowered(self, source: Source, part: str) -> str:
+        return f"(None if {part} is None else {self.inner.lowered(source, part)})"
+
+    def lifted(self, source: Source, part: str) -> str:
+        return self.inner.lifted(source, part)
+
+
+class TypeWithParts(StoredType):
+    """A type whose functions are generated. Its values are nearly all of exactly one class."""
+
+    @cached_property
+    def generated_lower(self) -> Callable[[Any], Any]:
+        source = Source()
+        lines = self.lower_lines(source, "{}")
+        return self.lower if lines is None else source.function(*lines, f"return {source.constant(self.lower)}(v)")
+
+    @cached_property
+    def pack(self) -> Callable[[Any], bytes]:
+        source = Source()
+        lines = self.lower_lines(source, source.constant(encode) + "({})")
+        if lines is None:
+            return super().pack
+        return source.function(*lines, f"return {source.constant(encode)}({source.constant(self.lower)}(v))")
+
+    @cached_property
+    def generated_lift(self) -> Callable[[Any], Any] | None:
+        source = Source()
+        lines = None if self.lift is None else self.lift_lines(source)
+        return self.lift if lines is None else source.function("if v is None: return None", *lines)
+
+    @cached_property
+    def unpack(self) -> Callable[[bytes | memoryview], Any]:
+        source = Source()
+        lines = None if self.lift is None else self.lift_lines(source)
+        if lines is None:
+            return super().unpack
+        return source.function(f"v = {source.constant(self.decode)}(v)", "if v is None: return None", *lines)
+
+    def lower_lines(self, source: Source, returned: str) -> list[str] | None:
+        """Lines that lower ``v`` if it is of exactly the class, and return it in the form of ``returned``.
+
+        None: there is nothing to gain.
+        """
+        return None
+
+    def lift_lines(self, source: Source) -> list[str] | None:
+        """Lines that return what ``lift`` makes of ``v``, which is not None. None: there is nothing to gain."""
+        return None
+
+
+class ListType(TypeWithParts):
     """Any number of parts of one type; ``build`` is list, set, frozenset or tuple."""
 
     def __init__(self, type_tree: tree.Type, item: StoredType, build: Any, is_immutable: bool) -> None:
@@ -71,6 +138,13 @@ class ListType(StoredType):
             at += length
         return values
 
+    def lower_lines(self, source: Source, returned: str) -> list[str] | None:
+        lowered = returned.format(f"[{self.item.lowered(source, 'x')} for x in v]")
+        return [f"if {is_of(source, 'v', self.build)}: return {lowered}"]
+
+    def lift_lines(self, source: Source) -> list[str] | None:
+        return [f"return {source.constant(self.build)}([{self.item.lifted(source, 'x')} for x in v])"]
+
     def _lower(self, value: Any) -> Any:
         if value is None:
             return None
@@ -106,6 +180,17 @@ class DictType(ListType):
 
     def _to_array(self, values: Iterable[Any]) -> pa.Array:
         return super()._to_array(None if v is None else v.items() for v in values)
+
+    def lower_lines(self, source: Source, returned: str) -> list[str] | None:
+        key, value = self.key.lowered(source, "k"), self.value.lowered(source, "x")
+        items = "for k, x in v.items()"
+        lowered = f"{{{key}: {value} {items}}}" if self._is_map else f"[({key}, {value}) {items}]"
+        return [f"if {is_of(source, 'v', dict)}: return {returned.format(lowered)}"]
+
+    def lift_lines(self, source: Source) -> list[str] | None:
+        if self._is_map:
+            return [f"return {{k: {self.value.lifted(source, 'x')} for k, x in v.items()}}"]
+        return [f"return {source.constant(dict)}([{self.item.lifted(source, 'x')} for x in v])"]
 
     def _lower(self, value: Any) -> Any:
         key, inner = self.key.lower, self.value.lower
@@ -146,8 +231,12 @@ class Field:
     may_be_absent: bool = False
 
 
-class StructType(StoredType):
-    """Anything with a fixed number of parts: taken apart by ``take``, put together by ``build``."""
+class StructType(TypeWithParts):
+    """Anything with a fixed number of parts: taken apart by ``take``, put together by ``build``.
+
+    ``attributes``: the names of the parts, if a value of ``kind`` has them as such. ``make``: puts a value together
+    from its parts in their order, each an argument, if that is the same as ``build``.
+    """
 
     def __init__(
         self,
@@ -159,8 +248,12 @@ class StructType(StoredType):
         is_immutable: bool,
         build_named: Callable[[dict[str, Any]], Any] | None = None,
         qualname: str = "",
+        *,
+        attributes: list[str] | None = None,
+        make: Callable[..., Any] | None = None,
     ) -> None:
         self.tree, self.fields, self.kind, self.build = type_tree, fields, kind, build
+        self._attributes, self._make = attributes, make
         self.qualname = qualname
         #: Put together from some of the fields, by name; the others take their defaults. None for a bare tuple.
         self.build_named = build_named
@@ -176,25 +269,72 @@ class StructType(StoredType):
         elif build is not tuple:
             self.lift = self._build
 
+    # --- columns --------------------------------------------------------------------------------
+
     def to_array(self, values: list[Any]) -> pa.Array:
-        check_kinds(values, (self.kind,))
-        width = len(self.fields)
-        absent = (None,) * width
-        rows = [absent if v is None else self._take(v) for v in values]
-        if not rows:
+        kinds = check_kinds(values, (self.kind,))
+        if not values:
             return pa.array([], self.arrow)
-        if any(len(row) != width for row in rows):
-            raise ValueError(f"a value does not have {width} parts")
-        columns = [f.type.to_array(list(c)) for f, c in zip(self.fields, zip(*rows), strict=True)]
-        nulls = pa.array([v is None for v in values], pa.bool_()) if any(v is None for v in values) else None
+        parts = self._parts(values, kinds)
+        columns = [f.type.to_array(part) for f, part in zip(self.fields, parts, strict=True)]
+        nulls = pa.array([v is None for v in values], pa.bool_()) if NoneType in kinds else None
         return pa.StructArray.from_arrays(columns, fields=list(self.arrow), mask=nulls)
 
+    def _parts(self, values: list[Any], kinds: set[type]) -> Iterator[list[Any]]:
+        """The parts of all values, one place after the other. Each step is one quick loop."""
+        width, rows = len(self.fields), values
+        if self._attributes is not None and kinds == {self.kind}:
+            for name in self._attributes:
+                yield list(map(attrgetter(name), values))
+            return
+        if self._take is not _take_tuple or NoneType in kinds:
+            absent = (None,) * width
+            rows = [absent if v is None else self._take(v) for v in values]
+        if set(map(len, rows)) != {width}:
+            raise ValueError(f"a value does not have {width} parts")
+        for n in range(width):
+            yield [row[n] for row in rows]
+
     def from_array(self, array: pa.Array) -> list[Any]:
-        columns = [f.type.from_array(c) for f, c in zip(self.fields, array.flatten(), strict=True)]
+        rows = zip(*(f.type.from_array(c) for f, c in zip(self.fields, array.flatten(), strict=True)), strict=True)
         build = self.build
-        if not array.null_count:
-            return [build(row) for row in zip(*columns, strict=True)]
-        return [build(row) if valid.as_py() else None for row, valid in zip(zip(*columns), array.is_valid())]
+        if array.null_count:
+            return [build(row) if is_there else None for row, is_there in zip(rows, array.is_valid().to_pylist())]
+        if build is tuple:
+            return list(rows)
+        return list(map(build, rows) if self._make is None else starmap(self._make, rows))
+
+    # --- bytes ----------------------------------------------------------------------------------
+
+    def lower_lines(self, source: Source, returned: str) -> list[str] | None:
+        width, is_tuple = len(self.fields), self._take is _take_tuple
+        if width > MOST_PARTS:
+            return None
+        parts = source.parts(width)
+        asked, taken = is_of(source, "v", self.kind), f"{source.constant(self._take)}(v)"
+        if is_tuple:
+            asked, taken = f"{asked} and {source.constant(len)}(v) == {width}", "v"
+        elif self._attributes is not None:
+            taken = f"{source.constant(_all_of(self._attributes))}(v)"
+        lines = [f"if {asked}:", f"    {', '.join(parts)}, = {taken}"]
+        stays = [f.type.as_it_is(source, part) for f, part in zip(self.fields, parts)]
+        if is_tuple and None not in stays:
+            lines.append(f"    if {' and '.join(filter(None, stays))}: return {returned.format('v')}")
+        lowered = ", ".join(f.type.lowered(source, part) for f, part in zip(self.fields, parts))
+        return [*lines, f"    return {returned.format(f'[{lowered}]')}"]
+
+    def lift_lines(self, source: Source) -> list[str] | None:
+        if len(self.fields) > MOST_PARTS:
+            return None
+        make = None if self._make is None else source.constant(self._make)
+        if not any(self._lifts):
+            return [f"return {source.constant(self.build)}(v)" if make is None else f"return {make}(*v)"]
+        parts = source.parts(len(self.fields))
+        lifted = ", ".join(f.type.lifted(source, part) for f, part in zip(self.fields, parts))
+        built = f"({lifted},)" if make is None else f"{make}({lifted})"
+        if make is None and self.build is not tuple:
+            built = f"{source.constant(self.build)}({built})"
+        return [f"{', '.join(parts)}, = v", f"return {built}"]
 
     def _lower(self, value: Any) -> Any:
         if value is None:
@@ -217,6 +357,12 @@ def tuple_type(fields: list[Field], type_tree: tree.Type | None = None) -> Struc
     """A bare tuple, as long as there are fields. ``type_tree``: what it stands for, if that is no tuple."""
     type_tree = tree.Tuple(tuple(f.type.tree for f in fields)) if type_tree is None else type_tree
     return StructType(type_tree, fields, tuple, _take_tuple, tuple, True)
+
+
+def _all_of(attributes: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """A function that gives all of some attributes."""
+    get: Callable[[Any], Any] = attrgetter(*attributes)
+    return get if len(attributes) > 1 else lambda value: (get(value),)
 
 
 def _take_tuple(value: Any) -> Any:

@@ -8,7 +8,8 @@ and a few bytes of msgpack (``pack``, ``unpack``; the RocksDB backend, once per 
     lift    the decoded thing as a value again; None if it is one already, which is then one C call
 
 A value of exactly the declared class takes the short way. Any other is asked through Arrow what it becomes, so the
-two forms cannot disagree. ``None`` fits everywhere and stays ``None``.
+two forms cannot disagree. ``None`` fits everywhere and stays ``None``. Where a value is part of another, the short way
+is written out in the function that is generated for the other (``state/types/generated.py``).
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from moorline.model.type_tree import tree
 from moorline.model.type_tree.tree import Type
 from moorline.model.value_kinds import LOWERED, MICROSECOND
 from moorline.state.types import plain
+from moorline.state.types.generated import Source, is_of
 
-_encode = msgspec.msgpack.Encoder().encode
+encode = msgspec.msgpack.Encoder().encode
 _INT64 = 1 << 63
 #: Up to here every whole number is a float, and Arrow takes it.
 _EXACT = 1 << 53
@@ -61,23 +63,55 @@ class StoredType:
     @cached_property
     def pack(self) -> Callable[[Any], bytes]:
         """One value as bytes. Raises TypeError or ValueError if it does not fit."""
-        lower, encode = self.lower, _encode
+        lower = self.generated_lower
         return lambda value: encode(lower(value))
 
     @cached_property
     def unpack(self) -> Callable[[bytes | memoryview], Any]:
         """The value that ``pack`` was given. Raises ValueError for other bytes."""
-        decode, lift = msgspec.msgpack.Decoder(self.wire | None).decode, self.lift
-        if lift is None:
-            return decode
-        return lambda data: lift(decode(data))
+        decode, lift = self.decode, self.generated_lift
+        return decode if lift is None else lambda data: lift(decode(data))
+
+    # --- generated functions, for the type itself and where it is a part -------------------------
+
+    @cached_property
+    def decode(self) -> Callable[[bytes | memoryview], Any]:
+        """The thing that ``lift`` makes a value of, out of bytes."""
+        return msgspec.msgpack.Decoder(self.wire | None).decode
+
+    @cached_property
+    def generated_lower(self) -> Callable[[Any], Any]:
+        """The same as ``lower``, by a generated function where there is something to gain."""
+        return self.lower
+
+    @cached_property
+    def generated_lift(self) -> Callable[[Any], Any] | None:
+        """The same as ``lift``, by a generated function where there is something to gain."""
+        return self.lift
+
+    def as_it_is(self, source: Source, part: str) -> str | None:
+        """The text of the question whether ``lower`` would leave a part as it is. None: it never would."""
+        return None
+
+    def lowered(self, source: Source, part: str) -> str:
+        """The text of what ``lower`` makes of a part."""
+        return f"{source.constant(self.generated_lower)}({part})"
+
+    def lifted(self, source: Source, part: str) -> str:
+        """The text of what ``lift`` makes of a part."""
+        return part if self.lift is None else f"{source.constant(self.generated_lift)}({part})"
 
 
-def check_kinds(values: Iterable[Any], kinds: tuple[type, ...], refused: tuple[type, ...] = ()) -> None:
-    """Raises unless every value is of one of the kinds, or None. Arrow would turn many into something else."""
-    for kind in set(map(type, values)):
+def check_kinds(values: Iterable[Any], kinds: tuple[type, ...], refused: tuple[type, ...] = ()) -> set[type]:
+    """The classes of some values. Raises unless every one is of one of the kinds, or None.
+
+    Arrow would turn many into something else.
+    """
+    found = set(map(type, values))
+    for kind in found:
         if kind is not type(None) and (not issubclass(kind, kinds) or issubclass(kind, refused)):
             raise TypeError(f"a {kind.__qualname__} is not a {kinds[0].__qualname__}")
+    return found
 
 
 class LeafType(StoredType):
@@ -97,10 +131,22 @@ class LeafType(StoredType):
 
     @cached_property
     def pack(self) -> Callable[[Any], bytes]:
-        kind, encode, lower, coerce = self.kinds[0], _encode, self.lower, self.coerce
+        kind, lower, coerce = self.kinds[0], self.lower, self.coerce
         if kind is int:
             return lambda v: encode(v if type(v) is int and -_INT64 <= v < _INT64 else coerce(v))
         return lambda v: encode(v if type(v) is kind else lower(v))
+
+    def as_it_is(self, source: Source, part: str) -> str | None:
+        if self.lift is not None:
+            return None
+        asked = is_of(source, part, self.kinds[0])
+        if self.kinds[0] is int:
+            asked += f" and {source.constant(-_INT64)} <= {part} <= {source.constant(_INT64 - 1)}"
+        return asked
+
+    def lowered(self, source: Source, part: str) -> str:
+        asked, lower = self.as_it_is(source, part), source.constant(self.lower)
+        return f"{lower}({part})" if asked is None else f"({part} if {asked} else {lower}({part}))"
 
     def coerce(self, value: Any) -> Any:
         """The value that comes back from a column."""
@@ -129,7 +175,7 @@ class _TimedeltaType(LeafType):
 
     @cached_property
     def pack(self) -> Callable[[Any], bytes]:
-        lower, encode = self.lower, _encode
+        lower = self.lower
         return lambda v: encode(lower(v))
 
     def _lower(self, value: Any) -> int | None:
@@ -170,6 +216,13 @@ class ConvertedType(StoredType):
 
     def from_array(self, array: pa.Array) -> list[Any]:
         return [None if v is None else self._from_stored(v) for v in array.to_pylist()]
+
+    def lowered(self, source: Source, part: str) -> str:
+        lower, to_stored = source.constant(self.lower), source.constant(self._to_stored)
+        return f"({to_stored}({part}) if {is_of(source, part, self.kind)} else {lower}({part}))"
+
+    def lifted(self, source: Source, part: str) -> str:
+        return f"(None if {part} is None else {source.constant(self._from_stored)}({part}))"
 
     def _lower(self, value: Any) -> Any:
         if value is None:
