@@ -241,9 +241,11 @@ def through_state(backend: KeyedBackend, descriptor: Any, access_of: Any, record
     return (time.process_time() - began) / records
 
 
-def measure_access(folder: Path, records: int, keys: int) -> dict:
+def measure_access(folder: Path, records: int, few: int, many: int) -> dict:
     found: dict = {}
-    for name, (descriptor, state_access, dict_access) in kinds().items():
+    rows = [(name, few, *kind) for name, kind in kinds().items()]
+    rows += [(f"{name}, {many:,} keys", many, *kind) for name, kind in kinds().items() if name == "count and sum"]
+    for name, keys, descriptor, state_access, dict_access in rows:
         bare = min(bare_loop(dict_access, records, keys) for _ in range(3))
         row: dict = {"dict_ns": round(bare * 1e9)}
         for kind in ("heap", "rocksdb"):
@@ -258,7 +260,7 @@ def measure_access(folder: Path, records: int, keys: int) -> dict:
         found[name] = row
         heap, rocks = row["heap"], row["rocksdb"]
         print(
-            f"{name:14} dict {row['dict_ns']:>5} ns   heap {heap['ns']:>5} ns ({heap['times_a_dict']:>4}x)   "
+            f"{name:28} dict {row['dict_ns']:>5} ns   heap {heap['ns']:>5} ns ({heap['times_a_dict']:>4}x)   "
             f"rocksdb {rocks['ns']:>6} ns ({rocks['times_a_dict']:>5}x)"
         )
     return found
@@ -368,7 +370,7 @@ def main() -> None:
         print("codecs, one value")
         codecs = measure_codecs(2_000)
         print("one access (read and write) per record")
-        access = measure_access(folder, 50_000 if quick else 400_000, 10_000 if quick else 100_000)
+        access = measure_access(folder, *((50_000, 10_000, 40_000) if quick else (400_000, 100_000, 400_000)))
         print("checkpoints and restores")
         sizes = [20_000, 100_000] if quick else [100_000, 1_000_000, 5_000_000]
         checkpoints = {str(keys): measure_checkpoints(folder, keys) for keys in sizes}

@@ -166,7 +166,7 @@ def test_the_keys_of_a_large_state_are_counted_by_a_sample_however_many_rows_the
                 backend.current.key = key
                 state.update(turn) if kind == "value" else state.add(turn) if kind == "list" else state.put(turn, 1)
             backend.flush()
-    assert backend.database.store.estimated_rows() > 60_000, "rows and their versions, not keys"
+    assert backend.database.store.estimated_rows() > 1.5 * 20_000, "rows and their versions, not keys"
     assert 0.8 * 20_000 < backend.entries() < 1.2 * 20_000
 
 

@@ -29,7 +29,7 @@ from moorline.state.backend import CurrentKey, KeyedSnapshot, OperatorClock, Res
 from moorline.state.forms import Form
 from moorline.state.peeking import MOST_ELEMENTS, Peeked, check_count, joined
 from moorline.state.registration import Made, Registration
-from moorline.state.rocksdb.cells import Cells, Places, Room, codec_of, row_prefix
+from moorline.state.rocksdb.cells import Cells, Places, Room, codec_of, row_prefix, row_prefixes
 from moorline.state.rocksdb.checkpoints.uploads import Uploads
 from moorline.state.rocksdb.database import Database
 from moorline.state.rocksdb.layout import after, encoded_key, encoded_place, group_of, heads, number_bytes
@@ -140,7 +140,8 @@ class RocksDbBackend:
                 live = RocksDbMapState(plain, rows, current)
             case _:
                 codec = codec_of(form.value, name, ttl is not None)
-                rows = Cells(store, prefix_of, codec, room, is_immutable=is_immutable)
+                prefixes_of = row_prefixes(entry.number, self._places, form.is_windowed)
+                rows = Cells(store, prefixes_of, codec, room, is_immutable=is_immutable)
                 live = cell_state(plain, rows, current, is_immutable)
         sweep = None
         if ttl is not None:
@@ -193,7 +194,7 @@ class RocksDbBackend:
         self._prefetched = 0 if is_turn else self._prefetched
         if self._room.taken > self._room.limit:
             self._relieve()
-        if len(self._places) * PLACE_BYTES > self._room.limit // 4:
+        if len(self._places) * PLACE_BYTES > self._room.limit // 2:
             self._places.clear()
 
     def _write_back(self) -> None:

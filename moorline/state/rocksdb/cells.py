@@ -4,10 +4,14 @@ An access works on the cache, a dict like that of the heap backend. What a batch
 been processed, in one write (``flush``); what it will need is read before it, in one read (``prefetch``). After that
 values stay in the cache while there is room: reading a row costs some microseconds, a dict a tenth of one.
 
-    read ahead   rows of the keys of this batch, as bytes. Decoded when it is asked for, forgotten with the batch
+    read ahead   rows of the keys of this batch, as bytes. Decoded when it is asked for, forgotten with the batch.
+                 In the order of their keys, as they are written: RocksDB then goes on where it is
     cache        what has been asked for or changed. A value of an immutable type as it is; any other as the bytes of
                  its row, so that no user code can change it in place: what was read is a copy until it is written back
     old          what was in the cache before it was last full. What is asked for again goes back into the cache
+
+Room is taken for an entry when it comes into the cache, and again only for what it grows by: a key that is written in
+every batch takes no more than one that is read once.
 
 Reading ahead pays only if the values are asked for. A state of which less than a quarter was is left out for a while,
 or until it turns out that it was wanted after all.
@@ -37,10 +41,13 @@ from moorline.state.types.annotations import StoredType, to_bytes
 
 MISS: Any = object()
 #: The memory of an entry of a cache beside the bytes of its row, and how many times larger those are as objects.
-ENTRY_BYTES, GROWTH = 300, 3
+ENTRY_BYTES, GROWTH = 200, 3
+#: Rows up to this size count as this large. The sizes of larger ones are known for each.
+SMALL = 32
 #: Batches for which a state is not read ahead after it was of no use.
 LEFT_OUT = 100
-#: One in so many changed values is weighed, for all of them: encoding each just for its size would cost too much.
+#: Room is taken for so many small entries at once, and one in so many changed values is weighed for all of them:
+#: encoding each just for its size would cost too much.
 WEIGHED = 32
 #: Rows that are read ahead at first, while nothing is known of their size.
 FIRST_ROWS = 64
@@ -80,9 +87,9 @@ class Room:
     def __init__(self, limit: int, relieve: Callable[[], None]) -> None:
         self.limit, self.taken, self.relieve = limit, 0, relieve
 
-    def take(self, row_bytes: int) -> None:
-        """An entry is kept from now on. Call this last: the caches may be emptied by it."""
-        self.taken += ENTRY_BYTES + GROWTH * row_bytes
+    def take(self, row_bytes: int, entries: int = 1) -> None:
+        """Entries are kept from now on, with rows of so many bytes. Call this last: it may empty the caches."""
+        self.taken += ENTRY_BYTES * entries + GROWTH * row_bytes
         if self.taken > 2 * self.limit:
             self.relieve()
 
@@ -93,6 +100,14 @@ def row_prefix(number: int, places: Places, is_windowed: bool) -> Callable[[Any]
     if is_windowed:
         return lambda key: start + places[key[0]] + window_bytes(key[1])
     return lambda key: start + places[key]
+
+
+def row_prefixes(number: int, places: Places, is_windowed: bool) -> Callable[[Iterable[Any]], list[bytes]]:
+    """The same for many keys."""
+    start = number_bytes(number)
+    if is_windowed:
+        return lambda keys: [start + places[key] + window_bytes(window) for key, window in keys]
+    return lambda keys: [start + places[key] for key in keys]
 
 
 def codec_of(value: StoredType, state: str, is_stamped: bool) -> Codec:
@@ -122,8 +137,8 @@ def codec_of(value: StoredType, state: str, is_stamped: bool) -> Codec:
 class ReadAhead:
     """The rows of one state that are read before they are asked for, and whether it pays to read them."""
 
-    def __init__(self, store: Store, row_of: Callable[[Any], bytes]) -> None:
-        self._store, self._row_of = store, row_of
+    def __init__(self, store: Store, rows_of: Callable[[Iterable[Any]], list[bytes]]) -> None:
+        self._store, self._rows_of = store, rows_of
         #: Those of this batch that were not asked for yet; None: there is no such row.
         self.rows: dict[Any, bytes | None] = {}
         self._read = 0
@@ -145,8 +160,10 @@ class ReadAhead:
 
     def read(self, keys: list[Any]) -> int:
         """Read the rows of keys that will be asked for. Returns how many bytes they have."""
-        rows = self._store.multi_get([self._row_of(key) for key in keys])
-        self.rows.update(zip(keys, rows))
+        names = self._rows_of(keys)
+        order = in_order(names)
+        rows = self._store.multi_get([names[n] for n in order])
+        self.rows.update(zip([keys[n] for n in order], rows))
         self._read += len(keys)
         sizes = [len(row) for row in rows if row is not None]
         size = sum(sizes)
@@ -166,21 +183,36 @@ class ReadAhead:
         self.missed = 0
 
 
+def in_order(rows: list[bytes]) -> list[int]:
+    """The places of some row keys in the order in which RocksDB has them."""
+    return sorted(range(len(rows)), key=rows.__getitem__)
+
+
 class Cells:
-    """The rows of one state with one value per key."""
+    """The rows of one state with one value per key. ``rows_of`` gives the row keys of some keys."""
 
     def __init__(
-        self, store: Store, row_of: Callable[[Any], bytes], codec: Codec, room: Room, *, is_immutable: bool
+        self,
+        store: Store,
+        rows_of: Callable[[Iterable[Any]], list[bytes]],
+        codec: Codec,
+        room: Room,
+        *,
+        is_immutable: bool,
     ) -> None:
-        self._store, self._row_of, self._room = store, row_of, room
+        self._store, self._rows_of, self._room = store, rows_of, room
         self._encode, self._decode = codec
         self._is_live = is_immutable
         #: None: there is no value.
         self.cache: dict[Any, Any] = {}
         self.dirty: set[Any] = set()
         self._old: dict[Any, Any] = {}
-        self.ahead = ReadAhead(store, row_of)
-        #: With one more changed value than this, one is weighed; and what of the room was taken for those not written.
+        #: For how many entries of the cache room was taken, and the sizes of the rows that are not small; and old ones.
+        self._counted = 0
+        self._large: dict[Any, int] = {}
+        self._old_large: dict[Any, int] = {}
+        self.ahead = ReadAhead(store, rows_of)
+        #: With one more changed value than this, one is weighed; and the bytes that those not written have grown by.
         self.weigh_at, self._weighed = WEIGHED, 0
         #: The size of a row, as last written.
         self._written_bytes = 0
@@ -207,36 +239,55 @@ class Cells:
         self.cache[key] = value
         self.dirty.add(key)
         if len(self.dirty) > self.weigh_at:
-            self.weigh(value)
+            self.weigh(key, value)
 
-    def weigh(self, value: Any) -> None:
-        """Many values have changed since this was last called: take room for them, each as large as ``value``.
+    def weigh(self, key: Any, value: Any) -> None:
+        """Many values have changed since this was last called: take room for them, each grown as much as ``value``.
 
         Call this last, as :meth:`Room.take`.
         """
         self.weigh_at = len(self.dirty) + WEIGHED
         row = self._encode(value) if self._is_live and value is not None else value
-        row_bytes = WEIGHED * len(row or b"")
-        self._weighed += ENTRY_BYTES + GROWTH * row_bytes
-        self._room.take(row_bytes)
+        grown = WEIGHED * max(0, len(row or b"") - self._large.get(key, SMALL))
+        self._weighed += grown
+        self._take(grown)
+
+    def _grown(self, key: Any, row_bytes: int) -> int:
+        """The bytes that a row has grown by, since it was last read or written. It may have shrunk."""
+        before = self._large.get(key, SMALL)
+        if row_bytes > SMALL:
+            self._large[key] = row_bytes
+        else:
+            self._large.pop(key, None)
+        return max(row_bytes, SMALL) - before
+
+    def _take(self, grown: int) -> None:
+        """Take room for the entries that are new in the cache, and what others have grown by. Call this last."""
+        new, self._counted = len(self.cache) - self._counted, len(self.cache)
+        self._room.take(SMALL * new + grown, new)
 
     def _load(self, key: Any) -> Any:
         """The content of the cache for a key that is not in it yet."""
         if key in self._old:
-            cached = self.cache[key] = self._old.pop(key)
-            self._room.take(0)
-            return cached
-        ahead = self.ahead
-        row = ahead.rows.pop(key, MISS)
-        if row is MISS:
-            ahead.missed += 1
-            row = self._store.get(self._row_of(key))
+            cached, row_bytes = self._old.pop(key), self._old_large.pop(key, 0)
         else:
-            ahead.used += 1
-        cached = row if row is None or not self._is_live else self._decode(row)
+            row = self._row(key)
+            cached, row_bytes = row if row is None or not self._is_live else self._decode(row), len(row or b"")
         self.cache[key] = cached
-        self._room.take(len(row) if row else 0)
+        if row_bytes > SMALL:
+            self._take(self._grown(key, row_bytes))
+        elif len(self.cache) - self._counted >= WEIGHED:
+            self._take(0)
         return cached
+
+    def _row(self, key: Any) -> bytes | None:
+        ahead = self.ahead
+        row: bytes | None = ahead.rows.pop(key, MISS)
+        if row is not MISS:
+            ahead.used += 1
+            return row
+        ahead.missed += 1
+        return self._store.get(self._rows_of((key,))[0])
 
     # --- batches --------------------------------------------------------------------------------
 
@@ -254,18 +305,24 @@ class Cells:
 
     def write_into(self, batch: rocksdict.WriteBatch) -> None:
         """Add what has changed to a batch of writes."""
-        row_of, cache, encode, size = self._row_of, self.cache, self._encode, 0
-        for key in self.dirty:
-            value = cache[key]
+        keys, cache, encode, size, grown = list(self.dirty), self.cache, self._encode, 0, 0
+        rows = self._rows_of(keys)
+        for n in in_order(rows):
+            value = cache[keys[n]]
             if value is None:
-                batch.delete(row_of(key))
+                row = b""
+                batch.delete(rows[n])
             else:
                 row = encode(value) if self._is_live else value
-                size += len(row)
-                batch[row_of(key)] = row
-        if self.dirty:
-            self._written_bytes = size // len(self.dirty)
-        self._room.taken += ENTRY_BYTES * len(self.dirty) + GROWTH * size - self._weighed
+                batch[rows[n]] = row
+            size += len(row)
+            if len(row) > SMALL or self._large:
+                grown += self._grown(keys[n], len(row))
+        if keys:
+            self._written_bytes = size // len(keys)
+        # Not by _take: this runs when there is no room, too.
+        new, self._counted = len(cache) - self._counted, len(cache)
+        self._room.taken += (ENTRY_BYTES + GROWTH * SMALL) * new + GROWTH * (grown - self._weighed)
         self.weigh_at, self._weighed = WEIGHED, 0
         self.dirty.clear()
 
@@ -275,15 +332,15 @@ class Cells:
 
     def shrink(self) -> None:
         """There is no room any more. Everything has been written."""
-        self._old = self.cache.copy()
+        self._old, self._old_large = self.cache.copy(), self._large
         self.cache.clear()  # not a new one: states hold on to it
+        self._counted, self._large = 0, {}
         self.ahead.rows.clear()  # read before the last writes
 
     def forget(self) -> None:
         """The rows have been changed by others. Everything has been written."""
-        self._old = {}
-        self.cache.clear()
-        self.ahead.rows.clear()
+        self.shrink()
+        self._old, self._old_large = {}, {}
 
 
 def value_accessors(cells: Cells, current: CurrentKey) -> tuple[Callable[[], Any], Callable[[Any], None]]:
@@ -302,7 +359,7 @@ def value_accessors(cells: Cells, current: CurrentKey) -> tuple[Callable[[], Any
         cache[key] = value
         dirty.add(key)
         if len(dirty) > cells.weigh_at:
-            cells.weigh(value)
+            cells.weigh(key, value)
 
     def get() -> Any:
         return read(current.key)

@@ -169,10 +169,11 @@ class Maps:
         self._puts += 1
         # A value that is kept as it is is encoded only to weigh it, one for many.
         row = None if self._is_live and self._puts % WEIGHED else self._encode(value, self._map_keys.beside(map_key))
+        is_new = map_key not in entries.cells
         entries.cells[map_key] = Present(value) if self._is_live else row
         entries.dirty.add(map_key)
         self._dirty.add(key)
-        self._room.take(len(row or b"") * (WEIGHED if self._is_live else 1))
+        self._room.take(len(row or b"") * (WEIGHED if self._is_live else 1), int(is_new))
 
     def remove(self, key: Any, map_key: Any) -> None:
         entries = self._of(key)

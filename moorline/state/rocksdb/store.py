@@ -221,6 +221,10 @@ def _options(cache: rocksdict.Cache, memory: int, create: bool) -> rocksdict.Opt
     options.set_write_buffer_manager(manager)
     options.set_write_buffer_size(max(memtables // 3, 1 << 18))
     options.set_arena_block_size(1 << 18)
+    # A batch asks for rows of which most are in no memtable: a filter says so without a walk through each of them.
+    options.set_memtable_whole_key_filtering(True)
+    options.set_memtable_prefix_bloom_ratio(0.1)
+    options.set_allow_concurrent_memtable_write(False)  # there is one writer
     options.set_max_write_buffer_number(3)
     options.set_max_open_files(512)
     options.set_max_background_jobs(2)
