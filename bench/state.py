@@ -7,7 +7,7 @@
     restore      of a full and of an incremental checkpoint, at the same parallelism and at twice as many subtasks,
                  beside a plain read of the same bytes
 
-    python bench/state.py [--quick]
+    python bench/state.py [--quick] [--largest KEYS]
 
 In one process, without Spark: the same backends, snapshot and restore code that a worker runs. Times are CPU time of
 the process, its background threads among them, so other work on the machine does not count. The last line is one JSON
@@ -364,7 +364,9 @@ def measure_checkpoints(folder: Path, keys: int) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a few seconds instead of minutes")
-    quick = parser.parse_args().quick
+    parser.add_argument("--largest", type=int, default=5_000_000, help="no state of more keys than this")
+    given = parser.parse_args()
+    quick = given.quick
     folder = Path(tempfile.mkdtemp(prefix="moorline-bench-"))
     try:
         print("codecs, one value")
@@ -373,7 +375,7 @@ def main() -> None:
         access = measure_access(folder, *((50_000, 10_000, 40_000) if quick else (400_000, 100_000, 400_000)))
         print("checkpoints and restores")
         sizes = [20_000, 100_000] if quick else [100_000, 1_000_000, 5_000_000]
-        checkpoints = {str(keys): measure_checkpoints(folder, keys) for keys in sizes}
+        checkpoints = {str(keys): measure_checkpoints(folder, keys) for keys in sizes if keys <= given.largest}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print(

@@ -306,10 +306,11 @@ def _idents(form: Form, table: pa.Table) -> list[Any]:
     column: list[Any] = table["key"].to_pylist()
     if pa.types.is_binary(table["key"].type):
         column = list(map(keys.decode_identity, column))
-    return list(zip(column, _namespaces(table["namespace"]), strict=True)) if form.is_windowed else column
+    return list(zip(column, namespaces_of(table["namespace"]), strict=True)) if form.is_windowed else column
 
 
-def _namespaces(column: pa.ChunkedArray) -> list[Namespace]:
+def namespaces_of(column: pa.ChunkedArray) -> list[Namespace]:
+    """The windows in a column of them."""
     spans = zip(*(pc.struct_field(column, name).to_pylist() for name in ("start", "end")), strict=True)
     return [None if span[0] is None else span for span in spans]
 

@@ -31,6 +31,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from moorline.model import keys
 from moorline.state.backend import Namespace
@@ -82,14 +83,15 @@ def encoded_place(encoded: bytes, max_parallelism: int) -> bytes:
     return _U16.pack(keys.encoded_key_group(encoded, max_parallelism)) + prefix_free(encoded)
 
 
-def int_places(numbers: list[int], max_parallelism: int) -> list[bytes]:
-    """:func:`place` of many ints. Raises ``OverflowError`` if one is beyond 64 bits.
+def int_places(numbers: list[int] | npt.NDArray[np.int64], max_parallelism: int, start: bytes = b"") -> list[bytes]:
+    """:func:`place` of many ints, behind ``start``. Raises ``OverflowError`` if one is beyond 64 bits.
 
     >>> int_places([5], 128) == [place(5, 128)]
     True
     """
     column = np.array(numbers, np.int64)
-    rows = np.empty(len(column), [("group", ">u2"), ("tag", "S1"), ("number", ">u8")])
+    rows = np.empty(len(column), [("start", "u1", (len(start),)), ("group", ">u2"), ("tag", "S1"), ("number", ">u8")])
+    rows["start"] = np.frombuffer(start, np.uint8)
     rows["group"], rows["tag"] = keys.int_key_groups(column, max_parallelism), b"i"
     rows["number"] = column.view(np.uint64) ^ np.uint64(_SIGN)
     data, size = rows.tobytes(), rows.itemsize

@@ -24,13 +24,12 @@ from moorline.model.key_groups import KeyGroupRange
 from moorline.protocol.expiry import is_expired
 from moorline.state.backend import KeyedSnapshot, Rows
 from moorline.state.forms import Form
-from moorline.state.heap.rows import NAMESPACE, TABLE_BYTES, TABLE_ROWS
+from moorline.state.heap.rows import NAMESPACE, TABLE_BYTES, TABLE_ROWS, namespaces_of
 from moorline.state.readers import RowReaders
 from moorline.state.rocksdb.layout import (
     after,
     element,
     encoded_key,
-    encoded_place,
     group_of,
     groups,
     number_bytes,
@@ -43,6 +42,7 @@ from moorline.state.rocksdb.layout import (
     window_bytes,
 )
 from moorline.state.rocksdb.lists import Sequence, remove_rows
+from moorline.state.rocksdb.many_rows import TOO_LARGE, are_alike, elements_of, prefixes_of, value_tables
 from moorline.state.rocksdb.maps import MapKeys
 from moorline.state.rocksdb.store import Store, View, new_batch
 from moorline.state.rocksdb.timers import by_time
@@ -50,8 +50,6 @@ from moorline.state.types.annotations import to_bytes, to_column
 
 #: Rows are turned into columns, and written, in pieces of so many rows or bytes.
 PIECE_ROWS, PIECE_BYTES = 16_384, 4 << 20
-#: A key group that is so much larger than a table should be is cut.
-TOO_LARGE = 4
 
 
 # --- from the database ------------------------------------------------------------------------
@@ -97,7 +95,11 @@ def tables_of(
 
     ``is_stamped``: with the stamps of the rows. ``expired_at``: without what is over its time then.
     """
-    piece = _Piece(form, tag_of_keys(view, number, key_groups), is_stamped, expired_at)
+    tag = tag_of_keys(view, number, key_groups)
+    if are_alike(form, tag) and not is_stamped:
+        yield from value_tables(view, form, tag)
+        return
+    piece = _Piece(form, tag, is_stamped, expired_at)
     waiting: list[pa.Table] = []
     rows = size = 0
     group, head = -1, b""
@@ -258,6 +260,13 @@ class Filling:
                 batch[self._due + by_time(row[2:])] = b""
             self._store.write(batch)
             return
+        has_stamps = form.ttl is not None and "last_access" in table.column_names
+        if not has_stamps and self._map_keys is None:
+            rows = [p + self._sequence.next() for p in prefixes] if form.is_list else prefixes
+            for row, stored in zip(rows, elements_of(form.value, values, form.state)):
+                batch[row] = stored
+            self._store.write(batch)
+            return
         packed = (to_bytes(form.value, value, form.state) for value in values)
         accesses, ttls = self._stamps(table)
         map_keys = self._map_keys
@@ -282,19 +291,9 @@ class Filling:
 
     def _prefixes(self, table: pa.Table) -> list[bytes]:
         """The beginning of each row's key."""
-        column = table["key"]
-        keys_of_rows: list[Any] = column.to_pylist()
-        encode: Callable[[Any], bytes] = bytes if pa.types.is_binary(column.type) else keys.encode
-        memory: dict[Any, bytes] = {}
-        prefixes = []
-        for key in keys_of_rows:
-            prefix = memory.get(key)
-            if prefix is None:
-                prefix = memory[key] = self._start + encoded_place(encode(key), self._max_parallelism)
-            prefixes.append(prefix)
+        prefixes = prefixes_of(self._start, table["key"], self._max_parallelism)
         if self._form.is_windowed:
-            spaces = [n and (n["start"], n["end"]) for n in table["namespace"].to_pylist()]
-            prefixes = [p + window_bytes(n) for p, n in zip(prefixes, spaces)]
+            prefixes = [p + window_bytes(n) for p, n in zip(prefixes, namespaces_of(table["namespace"]))]
         return prefixes
 
 

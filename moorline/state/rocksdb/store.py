@@ -38,6 +38,9 @@ _OF_THIS_MACHINE = tuple(os.strerror(number) for number in _LIMITS)
 
 Row = tuple[bytes, bytes]
 
+#: Rows that are read at once while nothing is known of their size.
+_FIRST_ROWS = 64
+
 
 class Store:
     """An open database."""
@@ -168,6 +171,24 @@ class View:
         """All of them."""
         self._iterator.seek(self._start)
         return _steps(self._iterator, self._end, self._store)
+
+    def pieces(self, most_rows: int, most_bytes: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        """All of them, as the row keys and the values of many at once, about as many as are allowed."""
+        iterator = self._iterator
+        iterator.seek(self._start)
+        valid, key, value, forward = iterator.valid, iterator.key, iterator.value, iterator.next
+        wanted = min(most_rows, _FIRST_ROWS)  # they show how large rows are
+        while valid():
+            rows, values, left = [], [], wanted
+            while left and valid():
+                rows.append(key())
+                values.append(value())
+                forward()
+                left -= 1
+            yield rows, values
+            size = sum(map(len, rows)) + sum(map(len, values))
+            wanted = min(most_rows, most_bytes * len(rows) // size + 1)
+        _check(iterator, self._store)
 
     def first(self, start: bytes, end: bytes) -> bytes | None:
         """The first row key from ``start`` up to ``end``."""
