@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from moorline.subtask.iteration.feedback import MEMORY_BUDGET
 from moorline.subtask.spill_queue import SpillQueue
 
-#: Frames read ahead of the subtask.
-READ_AHEAD = 4
+#: Frames read ahead of the subtask, and about how many bytes of them.
+READ_AHEAD, READ_AHEAD_BYTES = 4, 1 << 20
 
 
 class Mailbox:
@@ -19,6 +19,7 @@ class Mailbox:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._frames: deque[bytes] = deque()
+        self._frames_bytes = 0
         self._calls: deque[Callable[[], None]] = deque()
         self._feedback = SpillQueue()
         self.input_ended = False
@@ -28,11 +29,15 @@ class Mailbox:
     def put_frame(self, frame: bytes) -> bool:
         """Wait for room, then add a frame. False: the mailbox is closed, and no more are read."""
         with self._changed:
-            while len(self._frames) >= READ_AHEAD and not self._closed:
+            while self._is_full() and not self._closed:
                 self._changed.wait()
             self._frames.append(frame)
+            self._frames_bytes += len(frame)
             self._changed.notify_all()
             return not self._closed
+
+    def _is_full(self) -> bool:
+        return len(self._frames) >= READ_AHEAD or self._frames_bytes >= READ_AHEAD_BYTES
 
     def put_call(self, call: Callable[[], None]) -> None:
         with self._changed:
@@ -73,6 +78,7 @@ class Mailbox:
             return None
         with self._changed:
             frame = self._frames.popleft()
+            self._frames_bytes -= len(frame)
             self._changed.notify_all()
             return frame
 
@@ -91,5 +97,6 @@ class Mailbox:
         with self._changed:
             self._closed = True
             self._frames.clear()
+            self._frames_bytes = 0
             self._feedback.close()
             self._changed.notify_all()

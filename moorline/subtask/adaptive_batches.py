@@ -4,7 +4,8 @@ A frame may hold thousands of records, and a function may take a tenth of a seco
 subtask looks whether the driver wants something; what is left of the frame is in flight then, like any other frame.
 How many records make a slice follows from how long the last one took. A function that is not slow never notices. Nor
 does one that takes as long for a few records as for many, like a sink that sends what it gets in one request: smaller
-slices would only make more requests of it.
+slices would only make more requests of it. What is made of a slice is held in memory until all of it is there, so one
+that makes much of little gets fewer records, too.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from moorline.subtask.operators.base import ChainedOperator
 
 #: A slice should take about so long at most.
 SLICE_MS = 20
+#: And what is packed for other subtasks meanwhile should not be much more than this.
+SLICE_BYTES = 1 << 20
 #: After so many slices it is tried again whether smaller ones are quicker.
 TRY_AGAIN = 64
 
@@ -23,9 +26,15 @@ TRY_AGAIN = 64
 class Slices:
     """Processes records until something more urgent comes up."""
 
-    def __init__(self, now_ms: Callable[[], float], has_urgent_work: Callable[[], bool], records: int) -> None:
-        self._now_ms, self._has_urgent_work = now_ms, has_urgent_work
-        self._records = self._most = records
+    def __init__(
+        self,
+        now_ms: Callable[[], float],
+        has_urgent_work: Callable[[], bool],
+        records: int,
+        packed_bytes: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._now_ms, self._has_urgent_work, self._packed_bytes = now_ms, has_urgent_work, packed_bytes
+        self._records = self._most = self._limit = records
         #: The last slice that took too long: its records and milliseconds.
         self._slow = (0, 0.0)
         #: What a call takes if it is slow by itself, and for how many slices that is believed.
@@ -36,15 +45,21 @@ class Slices:
         done, count = 0, len(records)
         while True:
             stop = min(done + self._records, count)
-            began = self._now_ms()
+            began, packed_before = self._now_ms(), self._packed_bytes()
             if stop - done == count:
                 operator.process(records, stamps, side)
             else:
                 operator.process(records[done:stop], stamps and stamps[done:stop], side)
+            self._bound(stop - done, self._packed_bytes() - packed_before)
             self._adapt(stop - done, self._now_ms() - began)
             done = stop
             if done == count or self._has_urgent_work():
                 return done
+
+    def _bound(self, records: int, packed_bytes: int) -> None:
+        if packed_bytes > SLICE_BYTES or self._most < self._limit:
+            self._most = max(1, min(2 * self._most, self._limit, records * SLICE_BYTES // max(packed_bytes, 1)))
+            self._records = min(self._records, self._most)
 
     def _adapt(self, records: int, took_ms: float) -> None:
         if took_ms <= SLICE_MS:

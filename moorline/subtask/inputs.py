@@ -55,7 +55,9 @@ class Inputs:
         self._open_channels = len(channels)
         self._clocks, self._take_snapshot, self._end = clocks, take_snapshot, end
         self._has_urgent_work = environment.has_urgent_work
-        self._slices = Slices(environment.now_ms, environment.has_urgent_work, environment.slice_records)
+        self._slices = Slices(
+            environment.now_ms, environment.has_urgent_work, environment.slice_records, lambda: output.bytes_out
+        )
         self._gate = Gate(
             len(channels),
             self._deliver,

@@ -93,8 +93,9 @@ class LinkOutput:
                 self._output.pack(channel)
         self._share_out(records, timestamps)
         self._output.has_buffered = True
+        enough = min(PART_RECORDS, self._output.part_records)
         for channel in self.channels:
-            if len(channel.records) >= PART_RECORDS:
+            if len(channel.records) >= enough:
                 self._output.pack(channel)
 
     def _process_columns(self, records: ColumnBatch, timestamps: list[int] | None) -> None:
@@ -281,9 +282,9 @@ class Output:
     def __init__(self, attempt: int, flush_ms: int, now_ms: Callable[[], float]) -> None:
         self._attempt, self._flush_ms, self._now_ms = attempt, flush_ms, now_ms
         self.links: list[LinkOutput] = []
-        self.records_out = 0
+        self.records_out = self.bytes_out = 0
         #: How many records make a part, going by the last one; the first is a guess.
-        self._part_records = 8
+        self.part_records = 8
         self.has_buffered = False
         self._rows: Rows = []
         #: Frames that go back round a loop, and to whom.
@@ -305,15 +306,16 @@ class Output:
             if channel.size >= FRAME_BYTES:
                 self.send(channel)
         while records:
-            count = min(self._part_records, len(records))
+            count = min(self.part_records, len(records))
             part = elements.pack_records(records[:count] if count < len(records) else records, stamps[:count])
             del records[:count], stamps[:count]  # in place: the routes hold on to these lists
             if len(part) > MOST_BYTES:
                 raise RecordTooLarge(len(part), MOST_BYTES)
             channel.parts.append(part)
             channel.size += len(part)
+            self.bytes_out += len(part)
             # Records of 8 bytes go by the thousand, records of a megabyte one by one.
-            self._part_records = max(1, min(PART_BYTES * count // len(part), 4096))
+            self.part_records = max(1, min(PART_BYTES * count // len(part), 4096))
             if channel.size >= FRAME_BYTES:
                 self.send(channel)
 

@@ -120,6 +120,7 @@ class Subtask:
         self._operators += open_chain(deployment, self.id, self._env, self.output)
         if isinstance(self._operators[0], ReadingOperator):
             self._reading = Reading(self._operators[0])
+            self._reading.source.packed_bytes = lambda: self.output.bytes_out
         if deployment.restored is not None:
             store = restore_store(deployment, self._env)
             for origin, frames in in_flight.restored(deployment, self.id, store):

@@ -8,6 +8,7 @@ import moorline as mo
 from moorline.errors import InvalidArgument
 from moorline.model.config.state import StateConfig
 from moorline.model.times import MAX_TIME
+from moorline.subtask.operators.read_size import FIRST_RECORDS
 from moorline.testing import OperatorHarness, harness
 
 
@@ -19,8 +20,8 @@ def source(of, parallelism=1, snapshot=None):
 
 def test_a_source_is_read_until_there_are_enough_records_or_it_ends():
     numbers = source(mo.generate(lambda i: i, count=5000, splits=1))
-    assert numbers.read(3) == list(range(2048)), "it is asked for a batch at a time"
-    assert len(numbers.read(10_000)) == 5000 - 2048
+    assert numbers.read(3) == list(range(FIRST_RECORDS)), "it is asked for a batch at a time"
+    assert len(numbers.read(10_000)) == 5000 - FIRST_RECORDS
     assert numbers.read() == []
     assert numbers.watermarks == [MAX_TIME]
 

@@ -169,7 +169,7 @@ def test_a_slow_frame_is_left_half_done_when_the_driver_wants_something():
     world = World(counting(1), "count", store=memory())
     wanted = iter([False, False, True, False])
     slices = world.subtask._inputs._slices
-    slices._records = slices._most = 3
+    slices._records = slices._most = slices._limit = 3
     slices._has_urgent_work = lambda: next(wanted)
     world.start()
     world.send([(n, 0) for n in range(20)])

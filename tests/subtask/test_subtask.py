@@ -20,6 +20,7 @@ from moorline.model.wire.elements import BARRIER, BATCH, END, RESULT
 from moorline.model.wire.messages import Abort, Acknowledged, Confirm, Declined, InputEnded, Running, Trigger
 from moorline.storage.stores.memory import MemoryStore
 from moorline.subtask.failure_report import describe_failure
+from moorline.subtask.operators.read_size import FIRST_RECORDS
 from moorline.subtask.snapshot.writer import INLINE_BYTES
 
 
@@ -162,7 +163,7 @@ def test_a_source_emits_the_barrier_when_it_is_told_to_and_reads_on():
     before = [
         r for f in frames[: kinds(frames).index(BARRIER)] for _, part, _ in elements.unpack_batch(f) for r in part
     ]
-    assert before == list(range(2_048))
+    assert before == list(range(FIRST_RECORDS))
 
 
 def test_only_sources_heed_a_trigger():

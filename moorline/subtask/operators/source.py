@@ -6,6 +6,7 @@ own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from moorline.api.sources import Source, SourceContext, SourceReader
@@ -15,10 +16,8 @@ from moorline.model.times import MAX_TIME
 from moorline.model.wire.messages import AddSplits
 from moorline.state.types import plain
 from moorline.subtask.operators.base import ChainedOperator, OperatorContext, user_code_failed
+from moorline.subtask.operators.read_size import ReadSize
 from moorline.subtask.operators.timestamps import EventTime
-
-#: What a reader is asked for at a time.
-READ_RECORDS = 2048
 
 #: State, mode and plain values.
 PlainElements = list[tuple[str, str, list[Any]]]
@@ -38,8 +37,11 @@ class ReadingOperator(ChainedOperator):
     #: The input has ended.
     has_ended = False
     _time: EventTime | None = None
+    #: How many bytes the subtask has packed for others so far.
+    packed_bytes: Callable[[], int] = staticmethod(lambda: 0)
 
     def _begin_time(self) -> None:
+        self._size = ReadSize()
         strategy = self.operator.options.get("watermarks")
         if strategy is not None:
             self._time = EventTime(strategy, self.wall_ms, self._pass_watermark, self.idle)
@@ -50,6 +52,7 @@ class ReadingOperator(ChainedOperator):
 
     def _pass_read(self, records: Any, timestamps: list[int] | None = None, split: Any = None) -> None:
         if records:
+            packed_before = self.packed_bytes()
             if self._time is not None:
                 try:
                     timestamps = self._time.stamp(records, timestamps, split)
@@ -60,6 +63,7 @@ class ReadingOperator(ChainedOperator):
                     raise user_code_failed(self.operator, self.subtask, error, self.records_in) from error
             self.records_in += len(records)
             self.emit(records, timestamps)
+            self._size.was_read(records, self.packed_bytes() - packed_before)
         if self._time is not None:
             self._time.tick(self.wall_ms())
 
@@ -138,7 +142,7 @@ class SourceOperator(ReadingOperator):
         reader = self._reader
         assert reader is not None
         try:
-            records = reader.read(READ_RECORDS)
+            records = reader.read(self._size.records)
         except MoorlineError:
             raise
         except Exception as error:

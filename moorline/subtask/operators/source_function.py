@@ -17,8 +17,9 @@ from moorline.api.functions.source_function import SourceFunction
 from moorline.errors import InvalidArgument, MoorlineError
 from moorline.subtask.operators.base import OperatorContext, take, user_code_failed
 from moorline.subtask.operators.function import FunctionOperator
+from moorline.subtask.operators.read_size import READ_RECORDS
 from moorline.subtask.operators.runtime_context import RuntimeContext
-from moorline.subtask.operators.source import READ_RECORDS, ReadingOperator
+from moorline.subtask.operators.source import ReadingOperator
 from moorline.subtask.operators.source_thread import SourceThread, TakenRecords
 
 #: A generator is asked for fewer records at a time if it takes longer than this for them.
@@ -68,7 +69,7 @@ class SourceFunctionOperator(FunctionOperator, ReadingOperator):
         return self._read_generator() if self._generator is not None else self._read_thread()
 
     def _read_generator(self) -> bool:
-        began, wanted = time.perf_counter(), self._asked_for
+        began, wanted = time.perf_counter(), min(self._asked_for, self._size.records)
         try:
             records: list[Any] = []
             take(islice(self._generator, wanted), records, self.own)

@@ -19,10 +19,12 @@ from types import TracebackType
 from typing import Any
 
 from moorline.api.functions.source_function import SourceFunction
-from moorline.subtask.operators.source import READ_RECORDS
+from moorline.subtask.operators.read_size import READ_BYTES, READ_RECORDS, rough_size
 
-#: So many records may wait in the queue of a threaded source.
-QUEUED = 4 * READ_RECORDS
+#: So many records may wait in the queue of a threaded source, of about so many bytes.
+QUEUED, QUEUED_BYTES = 4 * READ_RECORDS, 4 * READ_BYTES
+#: One record of so many is looked at for its size; of large ones each.
+_LOOK_AT = 16
 #: Close waits so long for the thread of a source to end.
 SHUTDOWN_GRACE_SECONDS = 1.0
 #: How often the subtask looks for queued records while it waits for the lock.
@@ -85,6 +87,8 @@ class SourceThread:
         self.lock = _Lock()
         self._room = threading.Condition()
         self._queue: deque[tuple[Any, int | None]] = deque()
+        #: How many may wait, going by the size of the last ones; and how many were put.
+        self._most, self._put_count = QUEUED, 0
         self.error: BaseException | None = None
         self.has_ended = False
         self._thread = threading.Thread(target=self._run, name="moorline-source", daemon=True)
@@ -124,9 +128,12 @@ class SourceThread:
 
     def _put(self, value: Any, timestamp: int | None) -> None:
         with self.lock:  # for those who forget it
-            if len(self._queue) >= QUEUED:
+            self._put_count += 1
+            if self._most < QUEUED or self._put_count % _LOOK_AT == 1:
+                self._most = max(1, min(QUEUED, QUEUED_BYTES // max(1, rough_size(value))))
+            if len(self._queue) >= self._most:
                 with self._room:
-                    while len(self._queue) >= QUEUED and not self.lock.is_closed:
+                    while len(self._queue) >= self._most and not self.lock.is_closed:
                         self._room.wait()
             if self.lock.is_closed:
                 raise _Stopped
