@@ -196,15 +196,18 @@ class HashOutput(LinkOutput):
         super().__init__(channels, output)
         self._key_of, self._operator, self._max_parallelism = key_of, operator, max_parallelism
         self._sender = sender
+        #: The key groups of a whole batch of keys, as long as keys are of one of the kinds for which there is a way.
+        self._by_batch = True
         #: Whole batches are picked apart once per receiver, which pays while there are few of them.
-        self._ints = len(channels) <= 8
-        #: From key to the number of its receiver, and to the ``append`` of that one's buffer.
+        self._picks_apart = len(channels) <= 8
+        self._appends = [channel.records.append for channel in channels]
+        #: For keys of other kinds: the number of its receiver, and the ``append`` of that one's buffer.
         self._routes: dict[Any, tuple[int, Callable[[Any], None]]] = {}
 
     def _share_out(self, records: list[Any], timestamps: list[int] | None) -> None:
         iterator: Any = iter(records)
         try:
-            if not (self._ints and self._route_ints(records, timestamps, iterator)):
+            if not (self._by_batch and self._route_batch(records, timestamps, iterator)):
                 iterator = iter(records)
                 self._route_each(iterator, timestamps)
         except MoorlineError:
@@ -236,23 +239,40 @@ class HashOutput(LinkOutput):
         for receiver, timestamp in zip(receivers, timestamps or ()):
             self.channels[receiver].stamps.append(timestamp)
 
-    def _route_ints(self, records: list[Any], timestamps: list[int] | None, iterator: Iterator[Any]) -> bool:
-        """Route a whole batch at once if its keys are all ints. False: they are not, and nothing has happened."""
+    def _route_batch(self, records: list[Any], timestamps: list[int] | None, iterator: Iterator[Any]) -> bool:
+        """Route a whole batch at once if its keys are all ints or all texts. False: they are not, nothing has happened.
+
+        No table of routes is kept for these: it would cost more than hashing as soon as there are many keys.
+        """
         batch_keys = list(map(self._key_of, iterator))
-        if set(map(type, batch_keys)) != {int}:
-            self._ints = not batch_keys  # and do not try again: keys are of one kind
-            return False
+        kinds = set(map(type, batch_keys))
         try:
-            groups = keys.int_key_groups(np.array(batch_keys, np.int64), self._max_parallelism)
-        except OverflowError:
+            if kinds == {int}:
+                groups = keys.int_key_groups(np.array(batch_keys, np.int64), self._max_parallelism)
+            elif kinds == {str}:
+                groups = keys.str_key_groups(batch_keys, self._max_parallelism)
+            else:
+                self._by_batch = not batch_keys  # and do not try again: keys are of one kind
+                return False
+        except (OverflowError, UnicodeEncodeError):
             return False
         receivers = groups * len(self.channels) // self._max_parallelism  # what owner() says, for a column
+        if not self._picks_apart:
+            self._append_each(records, timestamps, receivers.tolist())
+            return True
         for number, channel in enumerate(self.channels):
             is_sent = (receivers == number).tolist()
             channel.records += compress(records, is_sent)
             if timestamps:
                 channel.stamps += compress(timestamps, is_sent)
         return True
+
+    def _append_each(self, records: list[Any], timestamps: list[int] | None, receivers: list[int]) -> None:
+        appends = self._appends
+        for record, receiver in zip(records, receivers):
+            appends[receiver](record)
+        for timestamp, receiver in zip(timestamps or (), receivers):
+            self.channels[receiver].stamps.append(timestamp)
 
     def _route(self, key: Any, record: Any) -> tuple[int, Callable[[Any], None]]:
         try:

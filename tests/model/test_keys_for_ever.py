@@ -75,6 +75,14 @@ def test_a_whole_column_of_ints_hashes_like_each_of_them(numbers, max_parallelis
     assert found.tolist() == [key_group(n, max_parallelism) for n in numbers]
 
 
+@given(
+    st.lists(st.one_of(st.text(max_size=20), st.text(min_size=100, max_size=600)), max_size=30), st.integers(1, 32_768)
+)
+def test_many_texts_have_the_key_groups_that_each_has_alone(texts, max_parallelism):
+    found = keys.str_key_groups(texts, max_parallelism)
+    assert found.tolist() == [keys.key_group(text, max_parallelism) for text in texts]
+
+
 @given(all_keys, st.integers(1, 32768))
 def test_a_key_group_is_in_range(key, max_parallelism):
     assert 0 <= key_group(key, max_parallelism) < max_parallelism

@@ -103,17 +103,26 @@ def test_ints_go_to_the_owner_of_their_key_group(records, parallelism, max_paral
     assert routed(plan, records) == by_owner(records, parallelism, max_parallelism)
 
 
+@given(st.lists(st.text(), max_size=80), st.integers(1, 12), st.sampled_from([16, 128, 32_768]))
+def test_texts_go_to_the_owner_of_their_key_group(records, parallelism, max_parallelism):
+    plan = plan_of(parallelism, max_parallelism=max_parallelism)
+    assert routed(plan, records) == by_owner(records, parallelism, max_parallelism)
+
+
 @given(st.lists(any_key, max_size=80), st.integers(1, 12))
 def test_keys_of_any_kind_go_to_the_owner_of_their_key_group(records, parallelism):
     assert routed(plan_of(parallelism), records, by_batch=7) == by_owner(records, parallelism, 128)
 
 
-@given(st.lists(any_int, min_size=1, max_size=200), st.integers(1, 8))
+@given(
+    st.one_of(st.lists(any_int, min_size=1, max_size=200), st.lists(st.text(max_size=300), min_size=1, max_size=50)),
+    st.integers(1, 12),
+)
 def test_whole_batches_and_single_records_are_routed_alike(records, parallelism):
     plan = plan_of(parallelism)
     slow = World(plan)
     assert isinstance(slow.link, HashOutput)
-    slow.link._ints = False
+    slow.link._by_batch = False
     slow.link.process(records)
     slow.drain()
     assert routed(plan, records, by_batch=len(records)) == slow.received()
@@ -133,6 +142,12 @@ def test_what_is_no_key_is_refused_with_the_record(key):
         World(plan).link.process([(1, "good"), (key, "the bad one"), (2, "good")])
     assert refused.value.uid == "keyed"
     assert "the bad one" in refused.value.record
+
+
+def test_a_text_that_is_no_unicode_is_refused_among_others_that_are():
+    with pytest.raises(InvalidKey, match="not valid Unicode") as refused:
+        World(plan_of(2)).link.process(["good", "\ud800", "good too"])
+    assert "ud800" in refused.value.record
 
 
 def test_an_error_of_the_key_selector_is_the_users():

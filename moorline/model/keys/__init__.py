@@ -11,7 +11,7 @@ from moorline.model.keys.decoding import (
     key_classes,
 )
 from moorline.model.keys.encoding import Encoded, encode, encode_map_key, has_own_equality
-from moorline.model.keys.hashing import encoded_hash, encoded_key_group, int_key_groups, key_group
+from moorline.model.keys.hashing import encoded_hash, encoded_key_group, int_key_groups, key_group, str_key_groups
 from moorline.model.keys.leaves import MOST_DIGITS, NotAKey
 
 __all__ = [
@@ -33,4 +33,5 @@ __all__ = [
     "items_of",
     "key_classes",
     "key_group",
+    "str_key_groups",
 ]
