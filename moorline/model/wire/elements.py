@@ -37,6 +37,7 @@ import pyarrow as pa
 
 from moorline.model.columns import ColumnBatch
 from moorline.model.ids import CheckpointId
+from moorline.model.wire.objects import together
 
 HEAD = struct.Struct(">BIBHHH")
 _BARRIER = struct.Struct(">QqBQ")
@@ -101,9 +102,9 @@ def pickled(records: Any) -> bytes:
 def pack_records(records: list[Any], timestamps: list[int] | None = None) -> bytes:
     """Records, and their timestamps if they have any, as a part of a batch."""
     if not timestamps:
-        content = pickled(records)
+        content = pickled(together(records))
         return _PART.pack(RECORDS, len(content)) + content
-    content = pickled((records, array("q", timestamps).tobytes()))
+    content = pickled((together(records), array("q", timestamps).tobytes()))
     return _PART.pack(STAMPED, len(content)) + content
 
 

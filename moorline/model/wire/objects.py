@@ -1,0 +1,162 @@
+"""Many objects of one class, pickled together: the class once, and of each object what it holds.
+
+Pickle spells out for every object how it is made, and makes it in several steps. For records that are objects of the
+same class, such as dataclasses, that takes more time than all that they hold. So their states are pickled as one list,
+and the objects are made of them in a loop. A msgspec struct is made of its fields by one call. Measured with five
+fields, nanoseconds per record, to pack and to unpack (two cores, CPython 3.11):
+
+                   plain pickle     here
+    dataclass      657 + 733        324 + 538
+    struct         383 + 213        252 + 228
+    dict           199 + 273        left to pickle: nothing else was quicker
+
+What comes out is what pickle would have made, or else this is left to pickle: classes that say themselves how they are
+pickled or made, that have slots, records that are there twice, and those that hold more than plain values, which could
+hold each other.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import gc
+import inspect
+from collections.abc import Callable
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from functools import lru_cache
+from itertools import chain, starmap
+from types import GetSetDescriptorType, NoneType
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+#: Records of these are left to pickle at first sight.
+_NO_OBJECTS = frozenset((tuple, dict, list, int, float, str, bytes, bool, NoneType))
+#: Values that hold no other object.
+_LEAVES = frozenset(
+    (int, float, complex, str, bytes, bool, NoneType, date, datetime, time, timedelta, timezone, Decimal, UUID)
+)
+#: What a class can have to be pickled in its own way; and what is looked up when it is.
+_OWN_WAYS = ("__setstate__", "__getnewargs__", "__getnewargs_ex__", "__getattr__")
+
+#: From objects to what they hold, each as an iterable; and back.
+_Take = Callable[[list[Any]], list[Any]]
+_Make = Callable[[Any, list[Any]], list[Any]]
+
+
+class Together:
+    """Objects of one class on their way into a pickle; what is unpickled is the list of them."""
+
+    __slots__ = ("_kind", "_make", "_states")
+
+    def __init__(self, make: _Make, kind: type, states: list[Any]) -> None:
+        self._make, self._kind, self._states = make, kind, states
+
+    def __reduce__(self) -> tuple[_Make, tuple[type, list[Any]]]:
+        return self._make, (self._kind, self._states)
+
+
+def together(records: list[Any]) -> list[Any] | Together:
+    """The records themselves, or what stands for them in a pickle, if it takes less time.
+
+    >>> import pickle
+    >>> from fractions import Fraction
+    >>> pickle.loads(pickle.dumps(together([Fraction(1, 2), Fraction(2, 3)])))
+    [Fraction(1, 2), Fraction(2, 3)]
+    """
+    if not records or type(records[0]) in _NO_OBJECTS:
+        return records
+    kind: Any = type(records[0])
+    way = _way(kind)
+    if way is None or len(set(map(type, records))) > 1 or len(set(map(id, records))) < len(records):
+        return records
+    try:
+        states = way.take(records)
+    except AttributeError:  # a struct with a field that was deleted
+        return records
+    # What Python's collector does not keep track of holds nothing that could lead back to it. It is quicker to ask than
+    # to look at every value, and keeps track of some that hold none.
+    if any(map(gc.is_tracked, records if way.is_tracked_itself else states)) and not _LEAVES.issuperset(
+        map(type, chain.from_iterable(map(way.values, states)))
+    ):
+        return records
+    return Together(way.make, kind, states)
+
+
+class _Way(NamedTuple):
+    """How objects of a class are taken apart and made, and the values of what is between."""
+
+    take: _Take
+    make: _Make
+    values: Callable[[Any], Any]
+    #: Does the collector keep track of the object, and not of its state?
+    is_tracked_itself: bool
+
+
+@lru_cache(256)
+def _way(kind: Any) -> _Way | None:
+    """None: as pickle does it."""
+    if isinstance(kind, type(msgspec.Struct)):
+        is_tracked = kind.__struct_config__.gc
+        return _Way(_fields, make_structs, iter, is_tracked) if _is_plain_struct(kind) else None
+    return _Way(_states, make_objects, dict.values, False) if _is_plain(kind) else None
+
+
+def _is_plain(kind: type) -> bool:
+    """Does pickle make an object of this class from its ``__dict__`` and nothing else?"""
+    is_untouched = all(
+        getattr(kind, name) is getattr(object, name)
+        for name in ("__new__", "__reduce__", "__reduce_ex__", "__getstate__", "__getattribute__")
+    )
+    return (
+        is_untouched
+        and kind not in copyreg.dispatch_table
+        and not any(hasattr(kind, name) for name in _OWN_WAYS)
+        and not any(base.__dict__.get("__slots__") for base in kind.__mro__)
+        and isinstance(_dict_of(kind), GetSetDescriptorType)
+    )
+
+
+def _dict_of(kind: type) -> Any:
+    """The descriptor by which a class gives its objects a ``__dict__``."""
+    return next((base.__dict__["__dict__"] for base in kind.__mro__ if "__dict__" in base.__dict__), None)
+
+
+def _is_plain_struct(kind: Any) -> bool:
+    """Is a struct of this class made by its class alone, from its fields in their order?"""
+    is_untouched = all(
+        getattr(kind, name) is getattr(msgspec.Struct, name)
+        for name in ("__new__", "__init__", "__reduce__", "__reduce_ex__", "__getstate__", "__getattribute__")
+    )
+    return (
+        is_untouched
+        and kind not in copyreg.dispatch_table
+        and not any(hasattr(kind, name) for name in (*_OWN_WAYS, "__post_init__"))
+        and not kind.__dictoffset__
+        and type(kind) is type(msgspec.Struct)
+        and all(p.kind is p.POSITIONAL_OR_KEYWORD for p in inspect.signature(kind).parameters.values())
+    )
+
+
+def _states(records: list[Any]) -> list[Any]:
+    return [record.__dict__ for record in records]
+
+
+def make_objects(kind: type, states: list[dict[str, Any]]) -> list[Any]:
+    """Objects of a class, each with one of the states. Called by pickle."""
+    new, give, made = object.__new__, _dict_of(kind).__set__, []
+    for state in states:
+        record: Any = new(kind)
+        give(record, state)  # not by setattr: it may be frozen
+        made.append(record)
+    return made
+
+
+def _fields(records: list[Any]) -> list[Any]:
+    return list(map(msgspec.structs.astuple, records))
+
+
+def make_structs(kind: type, fields: list[tuple[Any, ...]]) -> list[Any]:
+    """Structs of a class, each of the fields in a tuple. Called by pickle."""
+    return list(starmap(kind, fields))
