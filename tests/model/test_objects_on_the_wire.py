@@ -5,6 +5,8 @@ from __future__ import annotations
 import abc
 import copyreg
 import pickle
+import subprocess
+import sys
 from dataclasses import InitVar, dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -282,7 +284,25 @@ def test_classes_that_are_made_inside_of_a_function_travel_too():
 
     found = through_the_wire([Local(1), Local(2)])
     assert [r.key for r in found] == [1, 2]
-    assert type(found[0]) is type(found[1])
+    (again,) = through_the_wire([Local(3)])
+    assert type(found[0]) is type(found[1]) is type(again) is Local
+
+
+def test_a_process_that_does_not_know_a_class_makes_it_once():
+    """As a worker gets it whose script is another."""
+    program = """
+import pickle, sys
+records = [pickle.loads(bytes.fromhex(line)) for line in sys.argv[1:]]
+assert [r.key for part in records for r in part] == [1, 2, 3], records
+assert len({type(r) for part in records for r in part}) == 1
+"""
+
+    @dataclass
+    class Local:
+        key: int
+
+    parts = [elements.pickled(together(records)).hex() for records in ([Local(1), Local(2)], [Local(3)])]
+    subprocess.run([sys.executable, "-c", program, *parts], check=True, timeout=120)
 
 
 def test_timestamps_travel_beside_objects():
