@@ -1,9 +1,11 @@
-"""How long a record takes from source to sink at 1,000 records/s, beside one micro-batch of Spark's own streaming.
+"""How long a record takes from source to sink at 1,000 and at 20,000 records/s, beside a micro-batch of Spark's own.
 
-Source, key_by, stateful operator, sink, parallelism 2, checkpoints every second. Then, on the same Spark, a Structured
-Streaming query with one shuffle and one Python stage and next to no data: the time of one of its micro-batches.
+Source, key_by, stateful operator, sink, parallelism 2, checkpoints every second. A record bears the time at which it
+was due, by the schedule of its rate, and not the time at which the source came round to making it: what the source is
+late counts. Then, on the same Spark, a Structured Streaming query with one shuffle and one Python stage and next to no
+data: the time of one of its micro-batches.
 
-    python bench/latency.py [--quick]
+    python bench/latency.py [--quick] [--flush 1ms] [--keys 1000] [--backend heap] [--rates 1000,20000]
 
 The last line is one JSON object.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import statistics
 import tempfile
 import time
@@ -20,11 +23,30 @@ from pyspark.sql import SparkSession
 
 import moorline as mo
 
-RATE = 1000
+
+class Due(mo.Source):
+    """Records with the time at which each was due, at ``rate`` a second from its subtasks together."""
+
+    def __init__(self, rate: float, keys: int) -> None:
+        self.rate, self.keys = rate, keys
+
+    def open(self, ctx):
+        return DueReader(self.rate / ctx.parallelism, self.keys, ctx.subtask)
 
 
-def stamped(number: int) -> tuple[int, float]:
-    return number % 997, time.time()
+class DueReader(mo.SourceReader):
+    def __init__(self, rate: float, keys: int, seed: int) -> None:
+        self.every, self.keys = 1 / rate, keys
+        self.due, self.chance = time.time(), random.Random(seed)
+
+    def read(self, limit):
+        count = min(limit, int((time.time() - self.due) / self.every))
+        first, every, keys, chance = self.due, self.every, self.keys, self.chance.random
+        self.due += count * every
+        return [(int(chance() * keys), first + n * every) for n in range(count)]
+
+    def positions(self):
+        return {}
 
 
 class Count(mo.KeyedProcessFunction):
@@ -54,17 +76,17 @@ class LatencyWriter(mo.SinkWriter):
         return "latencies", self.seen
 
 
-def moorline_latencies(spark: SparkSession, seconds: float) -> tuple[list[float], list]:
+def moorline_latencies(spark: SparkSession, seconds: float, rate: float, keys: int, **options) -> tuple[list, list]:
     """Latencies in ms of the second half of the run, sorted, and the checkpoints taken."""
     job = mo.Job("latency", parallelism=2)
     (
-        job.source(mo.generate(stamped, rate=RATE), uid="stamps")
+        job.source(Due(rate, keys), uid="stamps")
         .key_by(lambda r: r[0])
         .process(Count(), uid="count")
         .sink(Latencies(), uid="latencies")
     )
     with tempfile.TemporaryDirectory() as folder:
-        handle = mo.start(job, spark, checkpoints=mo.Checkpoints(folder, interval="1s"))
+        handle = mo.start(job, spark, checkpoints=mo.Checkpoints(folder, interval="1s"), **options)
         while handle.status is not mo.JobStatus.RUNNING and handle.is_active:
             time.sleep(0.1)
         time.sleep(seconds)
@@ -101,7 +123,11 @@ def micro_batch_ms(spark: SparkSession, seconds: float) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
+    parser.add_argument("--flush", default=None)
+    parser.add_argument("--keys", type=int, default=1000)
+    parser.add_argument("--backend", default="heap")
+    parser.add_argument("--rates", default="1000,20000")
+    asked = parser.parse_args()
     spark = (
         SparkSession.builder.master("local[6]")
         .config(map=mo.spark_config())
@@ -110,22 +136,27 @@ def main() -> None:
         .config("spark.log.level", "FATAL")
         .getOrCreate()
     )
-    latencies, checkpoints = moorline_latencies(spark, 16 if quick else 60)
-    batch = micro_batch_ms(spark, 12 if quick else 30)
+    options = {"backend": asked.backend, **({} if asked.flush is None else {"flush": asked.flush})}
+    found = {}
+    for rate in map(int, asked.rates.split(",")):
+        latencies, checkpoints = moorline_latencies(spark, 16 if asked.quick else 60, rate, asked.keys, **options)
+        figures = {f"p{q}_ms": round(latencies[int(len(latencies) * q / 100)], 2) for q in (50, 90, 99)}
+        found[str(rate)] = {"records": len(latencies), **figures, "checkpoints": len(checkpoints)}
+        print(f"{rate:,} records/s: {found[str(rate)]}", flush=True)
+    batch = micro_batch_ms(spark, 12 if asked.quick else 30)
     spark.stop()
-    p50, p99 = (latencies[int(len(latencies) * q)] for q in (0.5, 0.99))
-    print(f"moorline p50 {p50:.1f} ms, p99 {p99:.1f} ms; one Spark micro-batch {batch:.0f} ms")
+    first = next(iter(found.values()))
     print(
         json.dumps(
             {
                 "bench": "latency",
-                "records": len(latencies),
-                "p50_ms": round(p50, 2),
-                "p90_ms": round(latencies[int(len(latencies) * 0.9)], 2),
-                "p99_ms": round(p99, 2),
-                "checkpoints": len(checkpoints),
+                "flush": asked.flush or "default",
+                "keys": asked.keys,
+                "backend": asked.backend,
+                **first,
+                "by_rate": found,
                 "micro_batch_ms": batch,
-                "ratio": round(batch / p50, 1),
+                "ratio": round(batch / first["p50_ms"], 1),
             }
         )
     )

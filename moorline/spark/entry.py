@@ -53,8 +53,6 @@ PROGRESS_SECONDS = 0.5
 PATIENCE_SECONDS = 1.0
 #: No batch of rows is much larger than this.
 BATCH_BYTES = 8 << 20
-#: How soon a source that had nothing is asked again.
-IDLE_SECONDS = 0.001
 
 
 class DriverLost(RuntimeError):
@@ -274,10 +272,8 @@ def _drive(subtask: Subtask, mailbox: Mailbox, sender: FeedbackSender) -> Iterat
         if not worked and not rows:
             wait_ms = output.wait_ms()
             seconds = PATIENCE_SECONDS if wait_ms is None else wait_ms / 1000
-            if subtask.is_reading:
-                seconds = min(seconds, IDLE_SECONDS)
-            else:
-                seconds = min(seconds, subtask.tick_in_seconds())
+            # A source that had nothing is asked again when what it then reads can be sent at once.
+            seconds = min(seconds, output.flush_ms / 1000 if subtask.is_reading else subtask.tick_in_seconds())
             if seconds > 0:
                 times.switch_to(Activity.IDLE)
                 (mailbox.wait_for_calls if mailbox.input_ended else mailbox.wait)(seconds)

@@ -65,7 +65,7 @@ def start(
     ha: StorageLease | ZooKeeper | None = None,
     heartbeat_timeout: Duration = "50s",
     start_timeout: Duration = "10min",
-    flush: Duration = "4ms",
+    flush: Duration = "15ms",
     object_reuse: bool = False,
     console: Console | str | bool = False,
 ) -> Handle:

@@ -48,7 +48,7 @@ class Environment:
     background: Background
     #: Where snapshots go; None: nowhere.
     store: BlobStore | None
-    flush_ms: int = 4
+    flush_ms: int = 15
     #: The wall clock, in milliseconds since 1970.
     wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     #: What was read to restore.

@@ -1,8 +1,8 @@
 """From records to frames on their way: partitioning, batching, flushing.
 
 Records wait in one buffer per receiving subtask. A few hundred of them are pickled at a time, while the processor
-still has them in its cache, and wait as bytes until there are enough for a frame, or until ``flush_ms`` have passed.
-The loop takes the rows (slot, frame) that are ready and yields them to Spark.
+still has them in its cache, and wait as bytes until there are enough for a frame, or until it is time to flush
+(``protocol/flushing.py``). The loop takes the rows (slot, frame) that are ready and yields them to Spark.
 
 Spark hands a row to the next worker only when another row follows it, so a row with an empty frame, a *chaser*,
 follows the last frame to each slot, unless more frames are coming anyway.
@@ -29,6 +29,7 @@ from moorline.model.key_groups import owner
 from moorline.model.keys.identity import compares_as_encoded
 from moorline.model.wire import elements
 from moorline.model.wire.elements import BATCH, END, HEAD, MARK, Barrier
+from moorline.protocol.flushing import Flushing
 from moorline.protocol.lowering import relay_slot
 from moorline.subtask.columns.sharing import Shares, UnusableKey, WaitingColumns, dealt_out, routed
 from moorline.subtask.operators.base import Target, user_code_failed
@@ -41,8 +42,6 @@ PART_RECORDS = 256
 PART_BYTES = 64 << 10
 #: No record is larger than this on its way: it is held in memory several times, by Spark too.
 MOST_BYTES = 1 << 30
-#: How many times longer a record may wait while there is other work to do.
-BUSY_FACTOR = 25
 #: How many routes are remembered before they are looked up anew.
 ROUTES = 1 << 18
 
@@ -300,7 +299,8 @@ class Output:
     """Everything a subtask sends."""
 
     def __init__(self, attempt: int, flush_ms: int, now_ms: Callable[[], float]) -> None:
-        self._attempt, self._flush_ms, self._now_ms = attempt, flush_ms, now_ms
+        self._attempt, self.flush_ms, self._now_ms = attempt, flush_ms, now_ms
+        self._flushing = Flushing(flush_ms)
         self.links: list[LinkOutput] = []
         self.records_out = self.bytes_out = 0
         #: How many records make a part, going by the last one; the first is a guess.
@@ -310,7 +310,6 @@ class Output:
         #: Frames that go back round a loop, and to whom.
         self._feedback: list[tuple[SubtaskId, bytes]] = []
         self._unchased: set[int] = set()
-        self._flushed_ms = 0.0
 
     def link_to(self, plan: Plan, link: Link, sender: SubtaskId) -> Target:
         return link_output(plan, link, sender, self, self._attempt)
@@ -389,14 +388,14 @@ class Output:
 
     def take(self, is_idle: bool) -> Rows:
         """The rows to yield now. ``is_idle``: nothing else is about to be sent."""
+        if is_idle:
+            self._flushing.idle_ms = self._now_ms()
         if self.has_buffered or self._unchased or self._rows:
             now = self._now_ms()
-            if now - self._flushed_ms >= self._flush_ms and (
-                is_idle or now - self._flushed_ms >= BUSY_FACTOR * self._flush_ms
-            ):
+            if self._flushing.is_due(now):
                 if self.has_buffered:
                     self.send_all()
-                self._flushed_ms = now
+                self._flushing.flushed_ms = now
                 rows, self._rows = self._rows, []
                 chased = self._unchased.union([slot for slot, _ in rows])
                 self._unchased.clear()
@@ -421,7 +420,7 @@ class Output:
     def wait_ms(self) -> float | None:
         """How long until :meth:`take` has something to do; None: it has nothing."""
         if self.has_buffered or self._unchased or self._rows:
-            return max(0.0, self._flushed_ms + self._flush_ms - self._now_ms())
+            return self._flushing.wait_ms(self._now_ms())
         return None
 
 

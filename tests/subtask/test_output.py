@@ -17,9 +17,10 @@ from moorline.model.ids import SubtaskId
 from moorline.model.key_groups import owner
 from moorline.model.wire import elements
 from moorline.model.wire.elements import BARRIER, BATCH, END, Barrier, Head
+from moorline.protocol.flushing import BUSY_MS, CALM_MS
 from moorline.protocol.lowering import lower, relay_slot
 from moorline.subtask import output
-from moorline.subtask.output import BUSY_FACTOR, FRAME_BYTES, HashOutput, LinkOutput, Output, link_output
+from moorline.subtask.output import FRAME_BYTES, HashOutput, LinkOutput, Output, link_output
 from moorline.testing import ManualClock
 
 ATTEMPT, FLUSH_MS = 7, 4
@@ -249,19 +250,33 @@ def test_a_record_waits_for_company_no_longer_than_the_flush_interval():
     assert world.output.wait_ms() is None
 
 
-def test_a_busy_subtask_lets_records_wait_longer_but_not_for_ever():
-    world = World(plan_of(1))
-    world.take()
-    world.link.process([1])
-    world.clock.advance(FLUSH_MS)
-    world.take(is_idle=False)
-    world.take(is_idle=True)
-    flushed = world.clock.now_ms()
-    world.link.process([2])
-    while world.received() == {0: [1]}:
+def waited_ms(world: World) -> int:
+    """How long a record waits in a subtask that has other work all the time from now on."""
+    sent = len(world.received().get(0, ()))
+    world.link.process(["waits"])
+    began = world.clock.now_ms()
+    while len(world.received().get(0, ())) == sent:
         world.clock.advance("1ms")
         world.take(is_idle=False)
-    assert world.clock.now_ms() - flushed == BUSY_FACTOR * FLUSH_MS
+    return world.clock.now_ms() - began
+
+
+def test_a_subtask_that_is_never_idle_lets_records_wait_longer_but_not_for_ever():
+    world = World(plan_of(1))
+    for _ in range(CALM_MS // FLUSH_MS + 1):
+        world.clock.advance(f"{FLUSH_MS}ms")
+        world.link.process([1])
+        world.take(is_idle=False)
+    waited_ms(world)
+    assert waited_ms(world) == BUSY_MS
+
+
+def test_a_subtask_that_was_idle_just_now_lets_records_wait_no_longer_because_it_is_busy():
+    world = World(plan_of(1))
+    world.take(is_idle=True)
+    world.clock.advance(f"{CALM_MS // 2}ms")
+    assert waited_ms(world) <= FLUSH_MS
+    assert waited_ms(world) == FLUSH_MS
 
 
 def test_full_frames_leave_at_once_and_are_of_a_bounded_size():

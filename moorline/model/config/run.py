@@ -81,7 +81,7 @@ class RunConfig:
     #: So long after a launch every subtask has connected to the driver; and no read of storage takes longer.
     start_timeout: Duration = "10min"
     #: How long a record may wait for others to share a frame with.
-    flush: Duration = "4ms"
+    flush: Duration = "15ms"
     #: Pass records on by reference. Quicker where they can change, and wrong if a function changes or keeps one that
     #: it has emitted, or changes one that another function reads, too.
     object_reuse: bool = False
