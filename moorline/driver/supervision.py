@@ -28,7 +28,7 @@ from moorline.model.config.run import RunConfig
 from moorline.model.graph import Graph
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.messages import Answer as QueryAnswer
-from moorline.model.wire.messages import Noticed, Progress, Report
+from moorline.model.wire.messages import InputTaken, Noticed, Progress, Report
 from moorline.protocol.job import Failing, GivingWay, Job
 from moorline.protocol.restarts import Restarts
 from moorline.protocol.supervision import events as on
@@ -136,6 +136,9 @@ class Supervision(ObservedJob):
             self._journal.noticed(report.uid, report.kind, report.text)
         elif isinstance(report, QueryAnswer):
             self._queries.answered(report)
+        elif isinstance(report, InputTaken):
+            for sender, order in current.sent_ahead(subtask, report):
+                self._cluster.send(sender, order)
         else:
             if isinstance(report, Progress):
                 self._journal.outages(subtask, report.outages)

@@ -275,8 +275,9 @@ def _drive(subtask: Subtask, mailbox: Mailbox, sender: FeedbackSender) -> Iterat
             # A source that had nothing is asked again when what it then reads can be sent at once.
             seconds = min(seconds, output.flush_ms / 1000 if subtask.is_reading else subtask.tick_in_seconds())
             if seconds > 0:
-                times.switch_to(Activity.IDLE)
-                (mailbox.wait_for_calls if mailbox.input_ended else mailbox.wait)(seconds)
+                is_held = subtask.is_held_back
+                times.switch_to(Activity.BACK_PRESSURED if is_held else Activity.IDLE)
+                (mailbox.wait_for_calls if mailbox.input_ended or is_held else mailbox.wait)(seconds)
                 times.switch_to(Activity.BUSY)
 
 

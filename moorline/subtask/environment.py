@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.messages import Report
+from moorline.protocol.flow import FIRST_WINDOW
 from moorline.storage.blobs import BlobStore
 from moorline.storage.stores.counted import Reads
 from moorline.subtask.snapshot.pace import Pace
@@ -59,6 +60,8 @@ class Environment:
     has_urgent_work: Callable[[], bool] = lambda: False
     #: How many records are processed at a time, to begin with; it follows from how long they take.
     slice_records: int = 4096
+    #: How many bytes may be on their way to each receiver before anything is known of it.
+    first_window: int = FIRST_WINDOW
     #: Why outside systems do not answer just now, by the uid of their source or sink. Written by any thread.
     outages: dict[str, str] = field(default_factory=dict)
     #: Commits of sinks: one that waits for a server must not keep files of a snapshot waiting.

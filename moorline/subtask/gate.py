@@ -91,7 +91,7 @@ class Gate:
 
     def has_released(self) -> bool:
         """Are there held frames that may pass now?"""
-        if self._is_overtaking():
+        if self.is_overtaking:
             return False
         return self.has_restored() or any(held and c not in self._blocked for c, held in enumerate(self._held))
 
@@ -151,7 +151,9 @@ class Gate:
         if rest is not None:
             self._held[channel].put_back(rest)
 
-    def _is_overtaking(self) -> bool:
+    @property
+    def is_overtaking(self) -> bool:
+        """Does a checkpoint overtake what is in flight?"""
         return isinstance(self._machine, Alignment) and self._machine.is_overtaking
 
     def _tell(self, event: Event) -> None:

@@ -16,6 +16,8 @@ from moorline.model.ids import SubtaskId
 from moorline.model.wire import elements
 from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.elements import BATCH, HEAD, IDLE, MARK, WATERMARK, Barrier
+from moorline.model.wire.messages import InputTaken
+from moorline.protocol.flow import Receiving
 from moorline.subtask.adaptive_batches import Slices
 from moorline.subtask.clocks import Clocks
 from moorline.subtask.environment import Environment
@@ -44,10 +46,14 @@ class Inputs:
         take_snapshot: Callable[[Barrier, int, InFlightFrames], None],
         decline: Callable[[int], None],
         end: Callable[[], None],
+        worked_ms: Callable[[], float] = lambda: 0.0,
     ) -> None:
         plan = deployment.plan
         channels = plan.channels_into(subtask)
         self._channel = {pair: number for number, pair in enumerate(channels)}
+        self._channels = channels
+        self._flow = Receiving(len(channels), environment.first_window)
+        self._worked_ms, self._report = worked_ms, environment.report
         #: The input behind each channel, and then behind each queue of restored frames.
         self._origins = in_flight.origins(plan, subtask)
         #: For each of them the operator and its side.
@@ -91,7 +97,13 @@ class Inputs:
 
     def take(self, link: int, sender: int, frame: bytes) -> None:
         """Process a frame from the exchange, or keep it while its channel is blocked."""
-        self._gate.take(self._channel[link, sender], frame)
+        channel = self._channel[link, sender]
+        if frame[0] == BATCH:
+            grants = self._flow.took(channel, len(frame), self._worked_ms())
+            if grants:
+                told = [(*self._channels[grant.channel], grant.taken, grant.window) for grant in grants]
+                self._report(InputTaken(channels=told))
+        self._gate.take(channel, frame)
 
     def pass_some(self) -> bool:
         """Process a bounded piece of what waits and may pass now. False if there is none."""
@@ -113,6 +125,11 @@ class Inputs:
         """Is something waiting that should be worked off before new input is taken?"""
         is_crowded = self.loop is not None and self.loop.is_crowded()
         return self._gate.has_released() or is_crowded
+
+    @property
+    def is_overtaking(self) -> bool:
+        """Are frames taken only to be put aside?"""
+        return self._gate.is_overtaking
 
     def held_bytes(self) -> int:
         return self._gate.held_bytes()
@@ -153,7 +170,10 @@ class Inputs:
     def _deliver(self, channel: int, frame: bytes) -> bytes | None:
         """Process a frame of the exchange. What is returned is left of it: something more urgent has come up."""
         if frame[0] == BATCH:
-            return self._process(frame, *self._targets[channel], channel)
+            rest = self._process(frame, *self._targets[channel], channel)
+            if channel < len(self._channels):  # or it was in flight in the restored checkpoint
+                self._flow.processed(channel, len(frame) - len(rest or b""))
+            return rest
         if frame[0] == MARK:
             assert self.loop is not None
             self.loop.marked(channel, frame)

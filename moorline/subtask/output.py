@@ -29,6 +29,7 @@ from moorline.model.key_groups import owner
 from moorline.model.keys.identity import compares_as_encoded
 from moorline.model.wire import elements
 from moorline.model.wire.elements import BATCH, END, HEAD, MARK, Barrier
+from moorline.protocol.flow import FIRST_WINDOW, Outflow, Sending
 from moorline.protocol.flushing import Flushing
 from moorline.protocol.lowering import relay_slot
 from moorline.subtask.columns.sharing import Shares, UnusableKey, WaitingColumns, dealt_out, routed
@@ -36,6 +37,8 @@ from moorline.subtask.operators.base import Target, user_code_failed
 
 #: A frame should be about this large under load.
 FRAME_BYTES = 256 << 10
+#: Columns wait for others to share a frame with up to this at least.
+FEW_COLUMNS_BYTES = 4 << 10
 #: Records are pickled when there are so many of them, in parts of about PART_BYTES: small enough for the processor's
 #: cache, large enough for pickle to get going.
 PART_RECORDS = 256
@@ -51,13 +54,19 @@ Rows = list[tuple[int, bytes]]
 class Channel:
     """The way to one receiving subtask."""
 
-    __slots__ = ("columns", "head", "is_feedback", "parts", "receiver", "records", "size", "slot", "stamps")
+    __slots__ = (
+        "columns", "flow", "head", "is_feedback", "link", "parts", "receiver", "records", "size", "slot", "stamps"
+    )  # fmt: skip
 
-    def __init__(self, plan: Plan, link: Link, sender: SubtaskId, receiver: int, attempt: int) -> None:
+    def __init__(
+        self, plan: Plan, link: Link, sender: SubtaskId, receiver: int, attempt: int, first_window: int = FIRST_WINDOW
+    ) -> None:
         stage, here = plan.slot(sender)
         self.receiver = SubtaskId(link.target, receiver)
         target_stage, target = plan.slot(self.receiver)
-        self.is_feedback = link.feedback
+        self.link, self.is_feedback = link.id, link.feedback
+        #: How far ahead of its receiver it is.
+        self.flow = Outflow(first_window)
         # A receiver further on is reached through the stages between, by the same slots every time.
         is_direct = link.feedback or target_stage == stage + 1
         self.slot = target if is_direct else relay_slot(here, target, plan.widths[stage + 1])
@@ -92,10 +101,11 @@ class LinkOutput:
                 self._output.pack(channel)
         self._share_out(records, timestamps)
         self._output.has_buffered = True
-        enough = min(PART_RECORDS, self._output.part_records)
+        output = self._output
+        enough = min(PART_RECORDS, output.part_records)
         for channel in self.channels:
-            if len(channel.records) >= enough:
-                self._output.pack(channel)
+            if len(channel.records) >= enough or len(channel.records) * output.record_bytes >= channel.flow.frame_bytes:
+                output.pack(channel)
 
     def _process_columns(self, records: ColumnBatch, timestamps: list[int] | None) -> None:
         shares = self._share_columns(records.batch, timestamps)
@@ -107,7 +117,8 @@ class LinkOutput:
                 if channel.records or not channel.columns.takes(batch, stamps):
                     self._output.pack(channel)
                 channel.columns.add(batch, stamps)
-                if channel.columns.nbytes >= FRAME_BYTES:
+                # A few rows of columns take more room than they have bytes.
+                if channel.columns.nbytes >= min(FRAME_BYTES, max(channel.flow.frame_bytes, FEW_COLUMNS_BYTES)):
                     self._output.pack(channel)
         self._output.has_buffered = True
 
@@ -298,13 +309,21 @@ class Linked(Protocol):
 class Output:
     """Everything a subtask sends."""
 
-    def __init__(self, attempt: int, flush_ms: int, now_ms: Callable[[], float]) -> None:
+    def __init__(
+        self, attempt: int, flush_ms: int, now_ms: Callable[[], float], first_window: int = FIRST_WINDOW
+    ) -> None:
+        self._first_window = first_window
+        self._sending = Sending()
+        #: The channels over Spark's exchange, in the order of what they send.
+        self._channels: list[Channel] = []
         self._attempt, self.flush_ms, self._now_ms = attempt, flush_ms, now_ms
         self._flushing = Flushing(flush_ms)
         self.links: list[LinkOutput] = []
         self.records_out = self.bytes_out = 0
         #: How many records make a part, going by the last one; the first is a guess.
         self.part_records = 8
+        #: About how many bytes a record takes, likewise.
+        self.record_bytes = 64.0
         self.has_buffered = False
         self._rows: Rows = []
         #: Frames that go back round a loop, and to whom.
@@ -312,17 +331,50 @@ class Output:
         self._unchased: set[int] = set()
 
     def link_to(self, plan: Plan, link: Link, sender: SubtaskId) -> Target:
-        return link_output(plan, link, sender, self, self._attempt)
+        made = link_output(plan, link, sender, self, self._attempt, self._first_window)
+        if not link.feedback:
+            self._channels += made.channels
+            self._sending.outflows += [channel.flow for channel in made.channels]
+        return made
+
+    # --- how much may be made --------------------------------------------------------------------
+
+    def granted(self, link: int, receiver: int, taken: int, window: int) -> None:
+        """A receiver has said how much it has taken, and how much it can do with."""
+        for channel in self._channels:
+            if channel.link == link and channel.receiver.index == receiver:
+                channel.flow.granted(taken, window)
+        self._sending.heard()
+
+    def is_held(self) -> bool:
+        """Is so much on its way to a receiver that no more should be made for now?"""
+        return self._sending.is_held([self._waiting(channel) for channel in self._channels], self._now_ms())
+
+    def room_records(self) -> int | None:
+        """About how many records may be made now; None: any number, there is nobody to send them to."""
+        room = min((channel.flow.room(self._waiting(channel)) for channel in self._channels), default=None)
+        return None if room is None else max(1, int(room * len(self._channels) / self.record_bytes))
+
+    def in_flight_bytes(self) -> int:
+        """What is on its way to others."""
+        return sum(channel.flow.in_flight for channel in self._channels)
+
+    def _waiting(self, channel: Channel) -> int:
+        return channel.size + channel.columns.nbytes + int(len(channel.records) * self.record_bytes)
+
+    # --- frames ----------------------------------------------------------------------------------
 
     def pack(self, channel: Channel) -> None:
         """Pickle what waits for one receiver, and send what is enough for a frame."""
         records, stamps = channel.records, channel.stamps
         self.records_out += len(records) + channel.columns.rows
         if channel.columns:
-            part = channel.columns.pack()
+            rows, part = channel.columns.rows, channel.columns.pack()
+            self.record_bytes = len(part) / rows
+            self.bytes_out += len(part)
             channel.parts.append(part)
             channel.size += len(part)
-            if channel.size >= FRAME_BYTES:
+            if channel.size >= FRAME_BYTES or channel.size >= channel.flow.frame_bytes:
                 self.send(channel)
         while records:
             count = min(self.part_records, len(records))
@@ -335,12 +387,15 @@ class Output:
             self.bytes_out += len(part)
             # Records of 8 bytes go by the thousand, records of a megabyte one by one.
             self.part_records = max(1, min(PART_BYTES * count // len(part), 4096))
-            if channel.size >= FRAME_BYTES:
+            self.record_bytes = len(part) / count
+            if channel.size >= FRAME_BYTES or channel.size >= channel.flow.frame_bytes:
                 self.send(channel)
 
     def send(self, channel: Channel) -> None:
         """Make a frame of what is packed for one receiver."""
-        self._add(channel, b"".join((bytes((BATCH,)), channel.head, *channel.parts)))
+        frame = b"".join((bytes((BATCH,)), channel.head, *channel.parts))
+        channel.flow.sent += len(frame)
+        self._add(channel, frame)
         channel.parts.clear()
         channel.size = 0
 
@@ -424,12 +479,14 @@ class Output:
         return None
 
 
-def link_output(plan: Plan, link: Link, sender: SubtaskId, output: Output, attempt: int) -> LinkOutput:
+def link_output(
+    plan: Plan, link: Link, sender: SubtaskId, output: Output, attempt: int, first_window: int = FIRST_WINDOW
+) -> LinkOutput:
     """The sending end of ``link`` in ``sender``."""
     target = plan.vertices[link.target]
     graph = plan.graph
     receivers = [sender.index] if link.partitioning is Partitioning.FORWARD else range(target.parallelism)
-    channels = [Channel(plan, link, sender, receiver, attempt) for receiver in receivers]
+    channels = [Channel(plan, link, sender, receiver, attempt, first_window) for receiver in receivers]
     match link.partitioning:
         case Partitioning.FORWARD:
             made: LinkOutput = ForwardOutput(channels, output)

@@ -49,6 +49,7 @@ class Meter:
             records_out=self._output.records_out + written,
             keys=self._keys,
             blocked_bytes=self._inputs.held_bytes(),
+            in_flight_bytes=self._output.in_flight_bytes(),
             busy_ms=busy,
             backpressured_ms=back_pressured,
             idle_ms=idle,

@@ -17,7 +17,8 @@ class Relay:
     def __init__(self, plan: Plan, subtask: SubtaskId, output: Output) -> None:
         self.stage, self.slot = place = plan.slot(subtask)
         self._widths, self._output = plan.widths, output
-        self._is_used = place in relays(plan)
+        #: Do frames of others pass through here?
+        self.is_used = place in relays(plan)
         #: The checkpoint whose barriers on their way to others must not wait; 0: none.
         self._urgent_checkpoint = 0
 
@@ -38,7 +39,7 @@ class Relay:
 
     def backlog_captured(self, checkpoint: int) -> None:
         """A snapshot has frames in flight: others' barriers must not wait here until those are worked off."""
-        if self._is_used:
+        if self.is_used:
             self._urgent_checkpoint = checkpoint
 
     def confirmed(self, checkpoint: int) -> None:

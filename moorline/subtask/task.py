@@ -50,6 +50,7 @@ from moorline.model.wire.messages import (
     Query,
     ReaderReported,
     Running,
+    SendAhead,
     SendBackTo,
     Trigger,
 )
@@ -95,7 +96,7 @@ class Subtask:
         #: If the chain begins with a source.
         self._reading: Reading | None = None
         self.times = TimeAccounting(environment.now_ms)
-        self.output = Output(deployment.attempt, environment.flush_ms, environment.now_ms)
+        self.output = Output(deployment.attempt, environment.flush_ms, environment.now_ms, environment.first_window)
         self._relay = Relay(plan, subtask, self.output)
         is_in_loop, is_head = subtask.vertex in plan.loop_of, bool(plan.feedback_into(subtask))
         self._clocks = Clocks(len(plan.channels_into(subtask)), is_in_loop, is_head, environment.wall_ms)
@@ -109,6 +110,7 @@ class Subtask:
             self._take_snapshot,
             self._snapshots.decline,
             self._finish,
+            self.times.worked_ms,
         )
         self._meter = Meter(self._operators, self._inputs, self.output, self.times, environment)
 
@@ -174,6 +176,9 @@ class Subtask:
                     self._reading.source.add_splits(order)
             case SendBackTo(addresses=addresses):
                 self._env.send_back_to({SubtaskId(v, i): (host, port) for v, i, host, port in addresses})
+            case SendAhead(channels=channels):
+                for link, receiver, taken, window in channels:
+                    self.output.granted(link, receiver, taken, window)
             case Query():
                 self._env.report(queries.answer(self._operators, order))
             case _:
@@ -182,13 +187,15 @@ class Subtask:
     def work(self) -> bool:
         """Do a bounded piece of the work that is there. False if there was none."""
         reading = self._reading
+        if self.is_held_back:
+            return False
         if self._inputs.pass_some():
             if reading is not None:
                 self._trigger_due(reading)
             return True
         if reading is None or not self.is_reading:
             return False
-        did = reading.source.read()
+        did = reading.source.read(self.output.room_records())
         if (report := reading.source.pop_report()) is not None:
             self._env.report(ReaderReported(report=report))
         if reading.source.has_ended:
@@ -223,9 +230,15 @@ class Subtask:
         return self._reading is not None and self._reading.may_read and self._phase is Phase.RUNNING
 
     @property
+    def is_held_back(self) -> bool:
+        """Is so much on its way to other subtasks that this one makes no more for now?"""
+        # Others' frames pass through a relay, and may be what a receiver of its own waits for.
+        return not self._relay.is_used and not self._inputs.is_overtaking and self.output.is_held()
+
+    @property
     def is_input_paused(self) -> bool:
-        """Are waiting frames to be worked off before new input is taken?"""
-        return self._inputs.has_backlog() and not self._relay.is_urgent
+        """Are waiting frames to be worked off, or taken by others, before new input is taken?"""
+        return (self._inputs.has_backlog() and not self._relay.is_urgent) or self.is_held_back
 
     @property
     def has_feedback(self) -> bool:

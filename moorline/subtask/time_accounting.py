@@ -46,6 +46,11 @@ class TimeAccounting:
     def is_busy(self) -> bool:
         return self._current[0] is Activity.BUSY
 
+    def worked_ms(self) -> float:
+        """How long it has not been idle."""
+        busy, back_pressured, _ = self.totals()
+        return busy + back_pressured
+
     def totals(self) -> tuple[int, int, int]:
         """Milliseconds busy, back-pressured and idle."""
         activity, since = self._current

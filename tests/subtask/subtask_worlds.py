@@ -11,6 +11,7 @@ from moorline.model.wire import elements
 from moorline.model.wire.deployment import Deployment, OperatorRestore
 from moorline.model.wire.elements import BARRIER, BATCH, END, HEAD, Barrier
 from moorline.model.wire.messages import Report
+from moorline.protocol.flow import MOST_WINDOW
 from moorline.protocol.lowering import lower
 from moorline.storage.blobs import BlobStore
 from moorline.storage.stores.memory import MemoryStore
@@ -31,6 +32,7 @@ class World:
         attempt: int = 1,
         store: BlobStore | None = None,
         restore: dict[str, OperatorRestore] | None = None,
+        first_window: int = MOST_WINDOW,
     ) -> None:
         self.plan = lower(job.graph())
         (vertex,) = (v for v in self.plan.vertices if uid in v.operators)
@@ -48,6 +50,7 @@ class World:
             lambda work, done: self.uploads.append((work, done)),
             store,
             commits=lambda work, done: self.commits.append((work, done)),
+            first_window=first_window,
         )
         self.subtask = Subtask(deployment, self.id, environment)
 

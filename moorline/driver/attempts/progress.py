@@ -10,7 +10,7 @@ from typing import Any
 from moorline.driver.attempts.running import RunningAttempt
 
 #: Added up for every operator that begins a chain.
-_SUMS = ("records_in", "records_out", "keys", "held_bytes", "busy", "held_back", "idle")
+_SUMS = ("records_in", "records_out", "keys", "held_bytes", "in_flight_bytes", "busy", "held_back", "idle")
 
 
 def progress_of(attempt: RunningAttempt | None) -> dict[str, Any]:
@@ -35,6 +35,7 @@ def progress_of(attempt: RunningAttempt | None) -> dict[str, Any]:
         sums["records_out"] += report.records_out
         sums["keys"] += report.keys
         sums["held_bytes"] += report.blocked_bytes
+        sums["in_flight_bytes"] += report.in_flight_bytes
         sums["busy"] += report.busy_ms
         sums["held_back"] += report.backpressured_ms
         sums["idle"] += report.idle_ms

@@ -18,10 +18,12 @@ from moorline.model.wire.messages import (
     Declined,
     Failed,
     InputEnded,
+    InputTaken,
     Order,
     Progress,
     ReaderReported,
     Running,
+    SendAhead,
     SendBackTo,
 )
 from moorline.protocol.supervision.events import AttemptFailed, AttemptRuns, Cause, Event, Superseded
@@ -119,6 +121,16 @@ class RunningAttempt:
             case _:
                 assert_never(report)
         return None
+
+    def sent_ahead(self, receiver: SubtaskId, report: InputTaken) -> Iterator[tuple[SubtaskId, Order]]:
+        """The orders that tell senders how far a receiver has come."""
+        links = self.deployment.plan.links
+        by_sender: dict[SubtaskId, list[tuple[int, int, int, int]]] = {}
+        for link, sender, taken, window in report.channels:
+            channels = by_sender.setdefault(SubtaskId(links[link].source, sender), [])
+            channels.append((link, receiver.index, taken, window))
+        for subtask, channels in by_sender.items():
+            yield subtask, SendAhead(channels=channels)
 
     def _runs(self, subtask: SubtaskId, report: Running) -> None:
         self.running.add(subtask)

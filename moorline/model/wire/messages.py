@@ -1,8 +1,8 @@
 """Messages between subtasks and the driver: a closed set of types, as msgpack.
 
-    subtask to driver: Connected, Running, Acknowledged, Declined, InputEnded, ReaderReported, Progress, Noticed,
-                       Answer, Failed
-    driver to subtask: SendBackTo, AddSplits, Trigger, Overtake, Hold, Confirm, Abort, Query
+    subtask to driver: Connected, Running, Acknowledged, Declined, InputEnded, InputTaken, ReaderReported, Progress,
+                       Noticed, Answer, Failed
+    driver to subtask: SendBackTo, SendAhead, AddSplits, Trigger, Overtake, Hold, Confirm, Abort, Query
 
 Reports are past tense, orders imperative. Every line is opened by a handshake that settles job, attempt and
 subtask (``model/wire/handshake.py``), so a message need not repeat them; a message of another attempt has no line
@@ -64,6 +64,15 @@ class InputEnded(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """A source has read its input to the end."""
 
 
+class InputTaken(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """What the subtask has taken off the exchange, for those who send to it (``protocol/flow.py``).
+
+    Of each channel: link, index of the sender, bytes taken so far, and bytes that may be on their way.
+    """
+
+    channels: list[tuple[int, int, int, int]]
+
+
 class ReaderReported(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """A word from the reader of a source to its enumerator."""
 
@@ -78,6 +87,8 @@ class Progress(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     records_out: int
     keys: int = 0
     blocked_bytes: int = 0
+    #: What it has sent and the receivers have not taken yet, as far as it has heard.
+    in_flight_bytes: int = 0
     #: Time spent working, waiting for the next stage and waiting for something to do, since the subtask started.
     busy_ms: int = 0
     backpressured_ms: int = 0
@@ -132,6 +143,15 @@ class SendBackTo(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """The addresses at which subtasks of loops' heads receive feedback: vertex, index, host and port of each."""
 
     addresses: list[tuple[int, int, str, int]]
+
+
+class SendAhead(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """How far the subtask may be ahead of those it sends to, as they have said in :class:`InputTaken`.
+
+    Of each channel: link, index of the receiver, bytes taken so far, and bytes that may be on their way.
+    """
+
+    channels: list[tuple[int, int, int, int]]
 
 
 class AddSplits(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -200,9 +220,19 @@ class Query(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 T = TypeVar("T")
 Report = (
-    Connected | Running | Acknowledged | Declined | InputEnded | ReaderReported | Progress | Noticed | Answer | Failed
+    Connected
+    | Running
+    | Acknowledged
+    | Declined
+    | InputEnded
+    | InputTaken
+    | ReaderReported
+    | Progress
+    | Noticed
+    | Answer
+    | Failed
 )
-Order = SendBackTo | AddSplits | Trigger | Overtake | Hold | Confirm | Abort | Query
+Order = SendBackTo | SendAhead | AddSplits | Trigger | Overtake | Hold | Confirm | Abort | Query
 
 _encoder = msgspec.msgpack.Encoder()
 _reports: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from moorline.model.columns import ColumnBatch
+
 #: What a reader is asked for at a time, at most and to begin with.
 READ_RECORDS = 2048
 FIRST_RECORDS = 16
@@ -61,11 +63,19 @@ class ReadSize:
     def __init__(self) -> None:
         self.records = FIRST_RECORDS
 
-    def was_read(self, records: list[Any], packed_bytes: int = 0) -> None:
+    def up_to(self, room: int | None) -> int:
+        """The number to ask for now, where no more than ``room`` can be sent on."""
+        return self.records if room is None else max(1, min(self.records, room))
+
+    def was_read(self, records: list[Any] | ColumnBatch, packed_bytes: int = 0) -> None:
         """A batch was read, and so many bytes were packed for other subtasks while it was passed on."""
         count = len(records)
         if not count:
             return
-        looked_at = records[:: max(1, count // _SAMPLES)]
-        each = max(sum(map(rough_size, looked_at)) / len(looked_at), packed_bytes / count, 1.0)
+        if isinstance(records, ColumnBatch):
+            size = records.batch.nbytes / count
+        else:
+            looked_at = records[:: max(1, count // _SAMPLES)]
+            size = sum(map(rough_size, looked_at)) / len(looked_at)
+        each = max(size, packed_bytes / count, 1.0)
         self.records = max(1, min(READ_RECORDS, 2 * self.records, int(READ_BYTES / each)))

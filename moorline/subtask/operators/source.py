@@ -46,8 +46,8 @@ class ReadingOperator(ChainedOperator):
         if strategy is not None:
             self._time = EventTime(strategy, self.wall_ms, self._pass_watermark, self.idle)
 
-    def read(self) -> bool:
-        """Read a batch and pass it on. False if there was nothing to read just now."""
+    def read(self, room: int | None = None) -> bool:
+        """Read a batch and pass it on, of ``room`` records at most. False if there was nothing to read just now."""
         raise NotImplementedError
 
     def _pass_read(self, records: Any, timestamps: list[int] | None = None, split: Any = None) -> None:
@@ -138,11 +138,11 @@ class SourceOperator(ReadingOperator):
             raise user_code_failed(self.operator, self.subtask, error) from error
         self._restored = {}
 
-    def read(self) -> bool:
+    def read(self, room: int | None = None) -> bool:
         reader = self._reader
         assert reader is not None
         try:
-            records = reader.read(self._size.records)
+            records = reader.read(self._size.up_to(room))
         except MoorlineError:
             raise
         except Exception as error:

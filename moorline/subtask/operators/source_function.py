@@ -65,11 +65,11 @@ class SourceFunctionOperator(FunctionOperator, ReadingOperator):
         if inspect.isgeneratorfunction(self.function.run):
             self._generator = self.function.run(_Yielding())
 
-    def read(self) -> bool:
-        return self._read_generator() if self._generator is not None else self._read_thread()
+    def read(self, room: int | None = None) -> bool:
+        return self._read_generator(room) if self._generator is not None else self._read_thread(room)
 
-    def _read_generator(self) -> bool:
-        began, wanted = time.perf_counter(), min(self._asked_for, self._size.records)
+    def _read_generator(self, room: int | None) -> bool:
+        began, wanted = time.perf_counter(), min(self._asked_for, self._size.up_to(room))
         try:
             records: list[Any] = []
             take(islice(self._generator, wanted), records, self.own)
@@ -85,13 +85,13 @@ class SourceFunctionOperator(FunctionOperator, ReadingOperator):
             self._end()
         return True
 
-    def _read_thread(self) -> bool:
+    def _read_thread(self, room: int | None) -> bool:
         if self._thread is None:
             self._thread = SourceThread(
                 self.function, self.own
             )  # not before: a snapshot may be taken of what was just restored
         ended = self._thread.has_ended  # asked before the queue is: what is in it then is all there is
-        taken = self._take(self._thread)
+        taken = self._take(self._thread, self._size.up_to(room))
         self._pass_taken(taken)
         if not taken and ended:
             if isinstance(cause := self._thread.error, MoorlineError):
@@ -138,9 +138,9 @@ class SourceFunctionOperator(FunctionOperator, ReadingOperator):
         finally:
             self._thread.lock.resume()
 
-    def _take(self, thread: SourceThread) -> TakenRecords:
+    def _take(self, thread: SourceThread, limit: int = READ_RECORDS) -> TakenRecords:
         kept, self._kept = self._kept, []
-        return kept or thread.take(READ_RECORDS)
+        return kept or thread.take(limit)
 
     def _pass_taken(self, taken: TakenRecords) -> None:
         has_both = 0 < sum(t is None for _, t in taken) < len(taken)

@@ -105,6 +105,8 @@ class Attempt:
             # Frames are left half done now and then, whatever it is that has come up.
             has_urgent_work=lambda: self.world.chance.random() < 0.2,
             slice_records=2,
+            # And senders wait for a word of their receivers again and again, from the beginning.
+            first_window=256,
             commits=commits,
             pace=Pace(rest=lambda seconds: self._between_slices(worker), rule=SLICES_OF_TWO),
         )
