@@ -9,7 +9,7 @@ that it may.
                  |   at most ``window`` apart       |
                  +<------ taken, window ------------+      by way of the driver, some ten times a second under load
 
-    window      what the receiver processes of this sender's in TARGET_MS, measured while it is not idle
+    window      what the receiver processes of this sender's in a quarter of a second, measured while it is not idle
     frames      a quarter of that, so that neither a frame nor a word about it is long in coming
 
 A receiver with time to spare is never what limits a sender: its speed is measured by the time it works, not by what it
@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-#: What is on its way to a subtask should take it about so long.
+#: What is on its way to a subtask should take it about so long, unless another time is given.
 TARGET_MS = 250
 #: Before anything is known of a receiver, so many bytes may be on their way to it from each sender.
 FIRST_WINDOW = 8 << 10
@@ -76,7 +76,8 @@ class Receiving:
     [Grant(channel=0, taken=2000, window=2500)]
     """
 
-    def __init__(self, channels: int, first_window: int = FIRST_WINDOW) -> None:
+    def __init__(self, channels: int, first_window: int = FIRST_WINDOW, target_ms: int = TARGET_MS) -> None:
+        self._target_ms = target_ms
         self._inflows = [_Inflow(first_window) for _ in range(channels)]
         self._measured_ms = 0.0
         #: Bytes per millisecond of work, of all channels.
@@ -110,7 +111,7 @@ class Receiving:
             if self._speed:
                 # Half by what it sends, half as much as any: one that had little to send may have more the next moment.
                 share = 0.5 * inflow.lately / lately + 0.5 / len(self._inflows)
-                window = int(TARGET_MS * self._speed * share)
+                window = int(self._target_ms * self._speed * share)
             window = max(1, min(window, MOST_WINDOW))
             is_news = not 0.8 * inflow.window < window < 1.25 * inflow.window
             if is_news or inflow.taken - inflow.told >= inflow.window / 8:

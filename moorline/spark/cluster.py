@@ -34,9 +34,16 @@ class SparkCluster:
     """Runs attempts as Spark jobs."""
 
     def __init__(
-        self, spark: SparkSession, loop: DriverLoop, job: str, flush_ms: int, checkpoints: Checkpoints | None = None
+        self,
+        spark: SparkSession,
+        loop: DriverLoop,
+        job: str,
+        flush_ms: int,
+        in_flight_ms: int,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
         self._spark, self._loop, self._job, self._flush_ms = spark, loop, job, flush_ms
+        self._in_flight_ms = in_flight_ms
         self._storage = (checkpoints.location, checkpoints.storage_options) if checkpoints else ("", None)
         self._session = settings.own_session(spark)
         self._server: ControlServer | None = None
@@ -63,6 +70,7 @@ class SparkCluster:
             (advertise, self._server.address[1]),
             secret,
             self._flush_ms,
+            self._in_flight_ms,
             shipping.pack(deployment),
             failpoints.current,
             self._storage,

@@ -66,6 +66,7 @@ class TaskSpec:
     address: tuple[str, int]
     secret: bytes
     flush_ms: int
+    in_flight_ms: int
     #: User code among it: see ``spark/shipping.py``.
     deployment: bytes
     failpoints: failpoints.Plan
@@ -109,6 +110,7 @@ class _Task:
             has_urgent_work=self.mailbox.has_calls,
             send_back_to=self.sender.connect,
             commits=partial(self._background, self._commits),
+            in_flight_ms=spec.in_flight_ms,
         )
         self._subtask = subtask = Subtask(deployment, self._id, environment)
         subtask.start(os.getpid(), self._receiver.address if self._receiver is not None else None)

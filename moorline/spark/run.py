@@ -25,7 +25,7 @@ from moorline.model.config.leadership import StorageLease, ZooKeeper
 from moorline.model.config.restarts import RestartStrategy
 from moorline.model.config.run import Autoscale, RunConfig
 from moorline.model.config.state import RocksDb
-from moorline.model.durations import Duration, milliseconds
+from moorline.model.durations import Duration
 from moorline.model.options import checks_options
 from moorline.protocol.lowering import lower
 from moorline.snapshots.compatibility import check_declared
@@ -66,6 +66,7 @@ def start(
     heartbeat_timeout: Duration = "50s",
     start_timeout: Duration = "10min",
     flush: Duration = "15ms",
+    in_flight: Duration = "250ms",
     object_reuse: bool = False,
     console: Console | str | bool = False,
 ) -> Handle:
@@ -98,6 +99,7 @@ def start(
         heartbeat_timeout=heartbeat_timeout,
         start_timeout=start_timeout,
         flush=flush,
+        in_flight=in_flight,
         object_reuse=object_reuse,
     )
     graph = job.graph(parallelism)
@@ -118,7 +120,7 @@ def start(
             _check_slots(spark, slots)
         resources.enter_context(quiet.hushed(spark))
         loop = DriverLoop(graph.job)
-        cluster = SparkCluster(spark, loop, graph.job, milliseconds(flush), checkpoints)
+        cluster = SparkCluster(spark, loop, graph.job, config.flush_ms, config.in_flight_ms, checkpoints)
         supervision = Supervision(graph, config, history, cluster, random.Random(), _wall_ms)
         loop.supervision = supervision
         handle = Handle(

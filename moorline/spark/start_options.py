@@ -34,5 +34,6 @@ class StartOptions(TypedDict, total=False):
     heartbeat_timeout: Duration
     start_timeout: Duration
     flush: Duration
+    in_flight: Duration
     object_reuse: bool
     console: Console | str | bool

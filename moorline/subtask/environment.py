@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.messages import Report
-from moorline.protocol.flow import FIRST_WINDOW
+from moorline.protocol.flow import FIRST_WINDOW, TARGET_MS
 from moorline.storage.blobs import BlobStore
 from moorline.storage.stores.counted import Reads
 from moorline.subtask.snapshot.pace import Pace
@@ -60,6 +60,8 @@ class Environment:
     has_urgent_work: Callable[[], bool] = lambda: False
     #: How many records are processed at a time, to begin with; it follows from how long they take.
     slice_records: int = 4096
+    #: How long the subtask should need for what is on its way to it.
+    in_flight_ms: int = TARGET_MS
     #: How many bytes may be on their way to each receiver before anything is known of it.
     first_window: int = FIRST_WINDOW
     #: Why outside systems do not answer just now, by the uid of their source or sink. Written by any thread.

@@ -52,7 +52,7 @@ class Inputs:
         channels = plan.channels_into(subtask)
         self._channel = {pair: number for number, pair in enumerate(channels)}
         self._channels = channels
-        self._flow = Receiving(len(channels), environment.first_window)
+        self._flow = Receiving(len(channels), environment.first_window, environment.in_flight_ms)
         self._worked_ms, self._report = worked_ms, environment.report
         #: The input behind each channel, and then behind each queue of restored frames.
         self._origins = in_flight.origins(plan, subtask)

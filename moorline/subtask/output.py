@@ -86,6 +86,8 @@ class LinkOutput:
 
     #: The vertex it leads to.
     target = -1
+    #: Among how many receivers a batch is shared out at least, where there are so many.
+    spread = 1
 
     def __init__(self, channels: list[Channel], output: Output) -> None:
         self.channels, self._output = channels, output
@@ -176,6 +178,10 @@ class RebalanceOutput(LinkOutput):
 
     _next = 0
 
+    def __init__(self, channels: list[Channel], output: Output) -> None:
+        super().__init__(channels, output)
+        self.spread = len(channels)
+
     def _share_out(self, records: list[Any], timestamps: list[int] | None) -> None:
         count = len(self.channels)
         for number, channel in enumerate(self.channels):
@@ -210,6 +216,7 @@ class HashOutput(LinkOutput):
         self._by_batch = True
         #: Whole batches are picked apart once per receiver, which pays while there are few of them.
         self._picks_apart = len(channels) <= 8
+        self.spread = min(2, len(channels))
         self._appends = [channel.records.append for channel in channels]
         #: For keys of other kinds: the number of its receiver, and the ``append`` of that one's buffer.
         self._routes: dict[Any, tuple[int, Callable[[Any], None]]] = {}
@@ -352,8 +359,13 @@ class Output:
 
     def room_records(self) -> int | None:
         """About how many records may be made now; None: any number, there is nobody to send them to."""
-        room = min((channel.flow.room(self._waiting(channel)) for channel in self._channels), default=None)
-        return None if room is None else max(1, int(room * len(self._channels) / self.record_bytes))
+        rooms = [
+            # Records are dealt out, though not always evenly; those of a broadcast go to each.
+            min(channel.flow.room(self._waiting(channel)) for channel in link.channels) * link.spread
+            for link in self.links
+            if not link.channels[0].is_feedback
+        ]
+        return max(1, int(min(rooms) / self.record_bytes)) if rooms else None
 
     def in_flight_bytes(self) -> int:
         """What is on its way to others."""

@@ -118,7 +118,8 @@ def in_flight(folder: Path, checkpoint: int) -> dict[str, int]:
 
 
 def test_unaligned_checkpoints_are_ten_times_sooner_and_what_was_in_flight_comes_back_once(spark, tmp_path):
-    handle = mo.start(job(tmp_path, parallelism=2), spark, checkpoints=checkpoints(tmp_path))
+    # As much in flight as Spark's buffers hold: by default it would be a quarter of a second's work.
+    handle = mo.start(job(tmp_path, parallelism=2), spark, checkpoints=checkpoints(tmp_path), in_flight="10min")
     eventually(lambda: queued(handle) > QUEUE, "queues are full")
     # The second from here on was started after that.
     aligned = completed(handle, 2)[-1]
@@ -126,6 +127,7 @@ def test_unaligned_checkpoints_are_ten_times_sooner_and_what_was_in_flight_comes
     assert aligned.in_flight == 0
 
     options = {"checkpoints": checkpoints(tmp_path, unaligned=True), "restart": mo.FixedDelay(attempts=3, delay="10ms")}
+    options["in_flight"] = "10min"
     handle = mo.start(job(tmp_path, parallelism=2), spark, restore="latest", **options)
     eventually(lambda: sum(c.in_flight > QUEUE for c in handle.checkpoints) >= 3, "checkpoints with full queues")
     unaligned = [c for c in handle.checkpoints if c.in_flight > QUEUE]
@@ -149,3 +151,14 @@ def test_unaligned_checkpoints_are_ten_times_sooner_and_what_was_in_flight_comes
     assert result.restored_from == [last]
     assert result.checkpoints[-1].final and result.checkpoints[-1].in_flight == 0
     assert audit(tmp_path) > sum(found.values())
+
+
+def test_an_aligned_checkpoint_waits_for_little_where_a_sink_is_too_slow(spark, tmp_path):
+    handle = mo.start(job(tmp_path, parallelism=2), spark, checkpoints=checkpoints(tmp_path))
+    eventually(lambda: handle.progress["operators"].get("slow", {}).get("records_in", 0) > 5 * SINK_RATE, "it runs")
+    taken = completed(handle, 4)
+    in_flight = queued(handle)
+    handle.cancel()
+    assert in_flight < QUEUE / 3
+    # What Spark's buffers hold takes the sink twelve seconds and more.
+    assert statistics.median(c.duration_ms for c in taken) < 1_000 * QUEUE / SINK_RATE / 3

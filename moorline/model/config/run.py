@@ -82,6 +82,8 @@ class RunConfig:
     start_timeout: Duration = "10min"
     #: How long a record may wait for others to share a frame with.
     flush: Duration = "15ms"
+    #: How long a subtask should need for what is on its way to it.
+    in_flight: Duration = "250ms"
     #: Pass records on by reference. Quicker where they can change, and wrong if a function changes or keeps one that
     #: it has emitted, or changes one that another function reads, too.
     object_reuse: bool = False
@@ -110,9 +112,21 @@ class RunConfig:
         if self.backend not in ("heap", "rocksdb") and not isinstance(self.backend, RocksDb):
             raise InvalidArgument("backend", self.backend, "Write 'heap', 'rocksdb' or mo.RocksDb(...).")
         milliseconds(self.flush, "flush")
+        if milliseconds(self.in_flight, "in_flight") < 10:
+            raise InvalidArgument(
+                "in_flight", self.in_flight, "The shortest is 10ms."
+            )
         for name in ("heartbeat_timeout", "start_timeout"):
             if milliseconds(getattr(self, name), name) < 1000:
                 raise InvalidArgument(name, getattr(self, name), "The shortest is 1s: signs of life come every 0.5 s.")
+
+    @property
+    def flush_ms(self) -> int:
+        return milliseconds(self.flush, "flush")
+
+    @property
+    def in_flight_ms(self) -> int:
+        return milliseconds(self.in_flight, "in_flight")
 
     @property
     def heartbeat_ms(self) -> int:
