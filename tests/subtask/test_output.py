@@ -20,7 +20,8 @@ from moorline.model.wire.elements import BARRIER, BATCH, END, Barrier, Head
 from moorline.protocol.flushing import BUSY_MS, CALM_MS
 from moorline.protocol.lowering import lower, relay_slot
 from moorline.subtask import output
-from moorline.subtask.output import FRAME_BYTES, HashOutput, LinkOutput, Output, link_output
+from moorline.subtask.links import FRAME_BYTES, HashOutput, LinkOutput, link_output
+from moorline.subtask.output import Output
 from moorline.testing import ManualClock
 
 ATTEMPT, FLUSH_MS = 7, 4

@@ -113,9 +113,7 @@ class RunConfig:
             raise InvalidArgument("backend", self.backend, "Write 'heap', 'rocksdb' or mo.RocksDb(...).")
         milliseconds(self.flush, "flush")
         if milliseconds(self.in_flight, "in_flight") < 10:
-            raise InvalidArgument(
-                "in_flight", self.in_flight, "The shortest is 10ms."
-            )
+            raise InvalidArgument("in_flight", self.in_flight, "The shortest is 10ms.")
         for name in ("heartbeat_timeout", "start_timeout"):
             if milliseconds(getattr(self, name), name) < 1000:
                 raise InvalidArgument(name, getattr(self, name), "The shortest is 1s: signs of life come every 0.5 s.")
