@@ -28,6 +28,9 @@ from moorline.spark.session import settings
 
 #: How long an attempt waits for Spark to have enough executors, after one has died for example.
 SLOTS_SECONDS = 120.0
+#: How long tasks of an attempt that is over may take to end by themselves. Spark looks every two seconds whether a
+#: worker is to be killed, and kills it two seconds later.
+INTERRUPT_SECONDS = 10.0
 
 
 class SparkCluster:
@@ -113,11 +116,8 @@ class SparkCluster:
         results, error, raised = None, None, False
         try:
             self._wait_for_slots(sum(deployment.plan.widths), cancelled)
-            # Threads of py4j are pinned, so the group holds for this thread's job alone. Its tasks are interrupted when
-            # it ends: Spark's pipelined writer waits for a reader that never came without looking whether it was
-            # killed, and would keep its slot for ever.
-            about = f"moorline job {self._job}, attempt {deployment.attempt}"
-            self._spark.sparkContext.setJobGroup(group, about, interruptOnCancel=True)
+            # Threads of py4j are pinned, so the group holds for this thread's job alone.
+            self._spark.sparkContext.setJobGroup(group, f"moorline job {self._job}, attempt {deployment.attempt}")
             stages = [functools.partial(run_task, spec, stage) for stage in range(len(deployment.plan.widths))]
             frames = exchange.pipeline(self._session, deployment.plan.widths, stages)
             if cancelled.is_set():
@@ -128,10 +128,22 @@ class SparkCluster:
             results = unpack_results([frame for frame in frames if frame is not None])
         except Exception as failure:  # whatever Spark, py4j or the plan raises: the attempt has ended
             error, raised = exchange.in_short(failure), isinstance(failure, PythonException)
+            self._interrupt_later(group)
         finally:
             server.close()
             attempt = deployment.attempt
             self._loop.post(lambda s, now: s.attempt_ended(attempt, results, error, now, raised))
+
+    def _interrupt_later(self, group: str) -> None:
+        """Interrupt what still runs of an attempt some time after its end.
+
+        Spark's pipelined writer waits for a reader that never came without looking whether it was killed, and would
+        keep its slot for ever. Not at once: a task that is interrupted is over, and then nothing ends a worker of it
+        that has stopped; until then Spark kills it.
+        """
+        timer = threading.Timer(INTERRUPT_SECONDS, exchange.interrupt_tasks, (self._spark, group))
+        timer.daemon = True
+        timer.start()
 
     def _wait_for_slots(self, wanted: int, cancelled: threading.Event) -> None:
         deadline = time.monotonic() + SLOTS_SECONDS

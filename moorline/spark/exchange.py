@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA = "slot int, frame binary"
@@ -56,6 +57,22 @@ def free_slots(spark: SparkSession) -> int:
 def cancel(spark: SparkSession, group: str) -> None:
     """End the jobs of a group, also one that is just about to start."""
     spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group, "moorline ends this attempt")
+
+
+def interrupt_tasks(spark: SparkSession, group: str) -> None:
+    """Interrupt all tasks of a group that are still there. Nothing happens if Spark has stopped."""
+    try:
+        context: Any = spark.sparkContext._jsc.sc()
+        tracker = spark.sparkContext.statusTracker()
+        for job in tracker.getJobIdsForGroup(group):
+            info = tracker.getJobInfo(job)
+            for stage in info.stageIds if info is not None else ():
+                tasks = context.statusStore().taskList(stage, 0, 1_000_000)
+                for number in range(tasks.size()):
+                    if tasks.apply(number).status() == "RUNNING":
+                        context.killTaskAttempt(tasks.apply(number).taskId(), True, "moorline has ended this attempt")
+    except (Py4JError, OSError, AttributeError):
+        return
 
 
 def in_short(failure: Exception) -> str:
