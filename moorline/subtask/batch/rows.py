@@ -96,12 +96,18 @@ class Rows:
         self._size = 0
         self._full: list[pa.RecordBatch] = []
 
-    def add(self, *values: Any) -> None:
-        """One row: slot, place, rank, key, time, seq, payload."""
-        for column, value in zip(self._columns, values, strict=True):
-            column.append(value)
-        self._size += len(values[6])
-        if self._size >= BATCH_BYTES or len(self._columns[0]) >= BATCH_ROWS:
+    def add(self, slot: int, place: int, rank: int, key: bytes, time: int, seq: int, payload: bytes) -> None:
+        # Written out: with few records in a row this is a good part of what a record costs.
+        slots, places, ranks, keys, times, seqs, payloads = self._columns
+        slots.append(slot)
+        places.append(place)
+        ranks.append(rank)
+        keys.append(key)
+        times.append(time)
+        seqs.append(seq)
+        payloads.append(payload)
+        self._size += len(payload)
+        if self._size >= BATCH_BYTES or len(slots) >= BATCH_ROWS:
             self._close_batch()
 
     @property
