@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from moorline import client, connectors
+from moorline import connectors
 from moorline.api import foreign_names
 from moorline.api.columns.aggregates import Aggregate, avg, count, first, last, max, min, sum
 from moorline.api.columns.streams import ColumnStream, KeyedColumnStream
@@ -128,21 +128,22 @@ from moorline.connectors.redis.state import redis_state
 from moorline.connectors.redis.write import write_redis_stream
 from moorline.connectors.row_changes import UNCHANGED, Change, Delete
 from moorline.connectors.sql.write import write_sql
-from moorline.driver.checking import fsck, give_up, sweep
 from moorline.errors import MoorlineError
-from moorline.http.server import Console
 from moorline.model.config.checkpoints import Checkpoints
 from moorline.model.config.leadership import StorageLease, ZooKeeper
 from moorline.model.config.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart
 from moorline.model.config.run import Autoscale
 from moorline.model.config.state import RocksDb
 from moorline.protocol.supervision.lifecycle import JobStatus
-from moorline.snapshots.lookup import query_snapshot
-from moorline.snapshots.plan import plan
 from moorline.state.types.annotations import RenamedFrom
 from moorline.state.types.pickle import Pickled
 
 if TYPE_CHECKING:
+    from moorline import client
+    from moorline.driver.checking import fsck, give_up, sweep
+    from moorline.http.server import Console
+    from moorline.snapshots.lookup import query_snapshot
+    from moorline.snapshots.plan import plan
     from moorline.snapshots.tables.diff import diff_snapshots
     from moorline.snapshots.tables.writing.writer import SnapshotWriter
     from moorline.spark.batch.dataframes import from_dataframe, to_dataframe
@@ -155,8 +156,15 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-#: Loaded at first use: everything else, the test kit above all, works without loading Spark.
-_ON_SPARK = {
+#: Loaded at first use. Workers need none of it, and load what is above before each first job; everything else, the
+#: test kit above all, works without loading Spark.
+_AT_FIRST_USE = {
+    "Console": "moorline.http.server",
+    "fsck": "moorline.driver.checking",
+    "give_up": "moorline.driver.checking",
+    "plan": "moorline.snapshots.plan",
+    "query_snapshot": "moorline.snapshots.lookup",
+    "sweep": "moorline.driver.checking",
     "Handle": "moorline.spark.handle",
     "Result": "moorline.spark.handle",
     "from_dataframe": "moorline.spark.batch.dataframes",
@@ -174,8 +182,10 @@ _ON_SPARK = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ON_SPARK:
-        return getattr(importlib.import_module(_ON_SPARK[name]), name)
+    if name in _AT_FIRST_USE:
+        return getattr(importlib.import_module(_AT_FIRST_USE[name]), name)
+    if name == "client":
+        return importlib.import_module("moorline.client")
     raise unknown_name("moorline", name, foreign_names.MODULE, __all__)
 
 
