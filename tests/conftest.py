@@ -31,6 +31,8 @@ settings.load_profile("moorline")
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED)
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED)
+# Tests are to find and to leave the same whatever ran before them: no archive of Java's classes is made or used.
+os.environ.setdefault("MOORLINE_CACHE", "off")
 
 #: Fixtures that start a server for all tests that one worker runs.
 SERVERS = (
