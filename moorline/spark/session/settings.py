@@ -27,10 +27,13 @@ CORE_SETTINGS = {
     "spark.shuffle.streaming.readerMaxMemory": "1048576",
     "spark.shuffle.streaming.writerMaxMemory": "1048576",
 }
-#: One row is one frame, so a batch of one costs nothing and waits for no other.
+#: One row is one frame, so a batch of one costs nothing and waits for no other. Spark only copies our rows: no code is
+#: generated and compiled for that, which took more than half a second of a first job's start.
 SQL_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 #: Workers are forked from a process that has loaded everything: attempts start in half the time.
 START_SETTINGS = {"spark.python.daemon.module": "moorline.spark.daemon"}
