@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from moorline.errors import InvalidArgument, UnknownOption
 from moorline.model.spelling import nearest
 
-#: How the annotation of an option reads that is on or off, or not said. Ours are not evaluated.
-_SWITCHES = ("bool", "bool | None")
+#: How the annotation of an option reads that is on or off. Ours are not evaluated.
+_SWITCH = "bool"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -58,14 +58,14 @@ def _checked(function: Any, name: str, also: Iterable[str]) -> Any:
     parameters = inspect.signature(function).parameters.values()
     known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name != "self"]
     known += also
-    switches = {p.name: str(p.annotation) != "bool" for p in parameters if str(p.annotation) in _SWITCHES}
+    switches = {p.name for p in parameters if str(p.annotation) == _SWITCH}
 
     @wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
         if not options.keys() <= accepted:
             check_options(f"{name}()", options, known)
-        for option in switches.keys() & options.keys():
-            if type(options[option]) is not bool and not (options[option] is None and switches[option]):
+        for option in switches & options.keys():
+            if type(options[option]) is not bool:
                 raise InvalidArgument(option, options[option], "It is True or False.")
         return function(*arguments, **options)
 

@@ -33,8 +33,8 @@ def test_an_option_that_is_on_or_off_takes_no_text_that_would_be_true(make, opti
         make(**{option: value})
 
 
-def test_an_option_that_may_be_left_open_takes_none():
-    assert mo.Checkpoints("/data", incremental=None).incremental is None
+def test_an_option_that_is_on_or_off_takes_no_text():
+    assert mo.Checkpoints("/data", incremental=False).incremental is False
     with pytest.raises(InvalidArgument, match="incremental: got 'false'"):
         mo.Checkpoints("/data", incremental="false")  # type: ignore[arg-type]
 
