@@ -12,6 +12,10 @@ that it may.
     window      what the receiver processes of this sender's in a quarter of a second, measured while it is not idle
     frames      a quarter of that, so that neither a frame nor a word about it is long in coming
 
+Some receivers take as long for a little as for much: a sink that makes one request of all that it is given, or a
+function of whole batches. By its speed alone such a receiver would get less and less: smaller frames make it slower,
+and its slower speed makes them smaller. So the windows of one together have a least size, whatever its speed.
+
 A receiver with time to spare is never what limits a sender: its speed is measured by the time it works, not by what it
 happens to be sent, and Spark's own buffers fill before its window does. Frames that are kept aside for an alignment are
 taken: what waits for a barrier must not keep the barrier away.
@@ -33,6 +37,8 @@ from typing import NamedTuple
 TARGET_MS = 250
 #: Before anything is known of a receiver, so many bytes may be on their way to it from each sender.
 FIRST_WINDOW = 8 << 10
+#: The least that may be on its way to a receiver that may take as long for little as for much.
+LEAST_FOR_CALLS = 256 << 10
 #: More than Spark's buffers hold is never of use.
 MOST_WINDOW = 64 << 20
 #: A speed is measured over at least so much work; and after so much work senders hear of it, if not before.
@@ -76,8 +82,10 @@ class Receiving:
     [Grant(channel=0, taken=2000, window=2500)]
     """
 
-    def __init__(self, channels: int, first_window: int = FIRST_WINDOW, target_ms: int = TARGET_MS) -> None:
-        self._target_ms = target_ms
+    def __init__(
+        self, channels: int, first_window: int = FIRST_WINDOW, target_ms: int = TARGET_MS, least: int = 1
+    ) -> None:
+        self._target_ms, self._least = target_ms, least // max(channels, 1)
         self._inflows = [_Inflow(first_window) for _ in range(channels)]
         self._measured_ms = 0.0
         #: Bytes per millisecond of work, of all channels.
@@ -112,7 +120,7 @@ class Receiving:
                 # Half by what it sends, half as much as any: one that had little to send may have more the next moment.
                 share = 0.5 * inflow.lately / lately + 0.5 / len(self._inflows)
                 window = int(self._target_ms * self._speed * share)
-            window = max(1, min(window, MOST_WINDOW))
+            window = max(1, self._least, min(window, MOST_WINDOW))
             is_news = not 0.8 * inflow.window < window < 1.25 * inflow.window
             if is_news or inflow.taken - inflow.told >= inflow.window / 8:
                 inflow.told, inflow.window = inflow.taken, window

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from moorline.api.sinks import Sink
+from moorline.model.graph import OperatorKind, Plan
 from moorline.model.ids import SubtaskId
 from moorline.model.wire import elements
 from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.elements import BATCH, HEAD, IDLE, MARK, WATERMARK, Barrier
 from moorline.model.wire.messages import InputTaken
-from moorline.protocol.flow import Receiving
+from moorline.protocol.flow import LEAST_FOR_CALLS, Receiving
 from moorline.subtask.adaptive_batches import Slices
 from moorline.subtask.clocks import Clocks
 from moorline.subtask.environment import Environment
@@ -52,7 +54,8 @@ class Inputs:
         channels = plan.channels_into(subtask)
         self._channel = {pair: number for number, pair in enumerate(channels)}
         self._channels = channels
-        self._flow = Receiving(len(channels), environment.first_window, environment.in_flight_ms)
+        least = LEAST_FOR_CALLS if takes_calls(plan, subtask) else 1
+        self._flow = Receiving(len(channels), environment.first_window, environment.in_flight_ms, least)
         self._worked_ms, self._report = worked_ms, environment.report
         #: The input behind each channel, and then behind each queue of restored frames.
         self._origins = in_flight.origins(plan, subtask)
@@ -207,3 +210,16 @@ class Inputs:
             if at < len(frame) and self._has_urgent_work():
                 return frame[: HEAD.size] + frame[at:]
         return None
+
+
+def takes_calls(plan: Plan, subtask: SubtaskId) -> bool:
+    """Is something of the user's in its chain given many records in one call, and may take as long for few?
+
+    Our own sinks take what they are given and go on.
+    """
+    operators = [plan.graph.by_uid[uid] for uid in plan.vertices[subtask.vertex].operators]
+    return any(
+        operator.kind in (OperatorKind.MAP_BATCHES, OperatorKind.FILTER_BATCHES)
+        or (isinstance(operator.function, Sink) and not type(operator.function).__module__.startswith("moorline."))
+        for operator in operators
+    )

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorline.protocol.flow import FIRST_WINDOW, MOST_WINDOW, PATIENCE_MS, TARGET_MS, Outflow, Receiving, Sending
+from moorline.protocol.flow import (
+    FIRST_WINDOW,
+    LEAST_FOR_CALLS,
+    MOST_WINDOW,
+    PATIENCE_MS,
+    TARGET_MS,
+    Outflow,
+    Receiving,
+    Sending,
+)
 
 RECORD = 10
 
@@ -20,9 +29,11 @@ class World:
     A step is a millisecond. Frames take ``way_ms`` to arrive, what is said to senders ``word_ms``.
     """
 
-    def __init__(self, us_per_record: float, senders: int = 2, way_ms: int = 5, word_ms: int = 30) -> None:
-        self.us_per_record = us_per_record
-        self.receiving = Receiving(senders)
+    def __init__(
+        self, us_per_record: float, senders: int = 2, way_ms: int = 5, word_ms: int = 30, ms_per_call: float = 0
+    ) -> None:
+        self.us_per_record, self.ms_per_call = us_per_record, ms_per_call
+        self.receiving = Receiving(senders, least=LEAST_FOR_CALLS if ms_per_call else 1)
         self.outflows = [Outflow() for _ in range(senders)]
         self.sending = [Sending([outflow]) for outflow in self.outflows]
         self.way_ms, self.word_ms = way_ms, word_ms
@@ -71,7 +82,7 @@ class World:
                 if not self.is_deaf:
                     self.words.append((self.now_ms + self.word_ms, *grant))
             self.frame = channel, size
-            self.busy_us += size / RECORD * self.us_per_record
+            self.busy_us += size / RECORD * self.us_per_record + 1000 * self.ms_per_call
 
     def run(self, ms: int) -> None:
         for _ in range(ms):
@@ -104,6 +115,19 @@ def test_a_receiver_always_has_something_to_do(us_per_record, word_ms):
     before = world.worked_us
     world.run(3_000)
     assert (world.worked_us - before) / 3_000_000 > 0.98
+
+
+@pytest.mark.parametrize("ms_per_call", [30, 200, 1_000])
+@pytest.mark.parametrize("senders", [1, 2, 4])
+def test_a_receiver_that_takes_as_long_for_little_as_for_much_gets_much(ms_per_call, senders):
+    """A sink that makes one request of all that it is given: a microsecond for each record is next to nothing."""
+    world = World(1, senders, ms_per_call=ms_per_call)
+    world.run(int(60 * senders * ms_per_call))
+    before, calls = world.done_bytes, 40
+    world.run(int(calls * ms_per_call))
+    assert (world.done_bytes - before) / calls > LEAST_FOR_CALLS / senders / 8, (
+        "the requests became smaller and smaller"
+    )
 
 
 def test_windows_follow_a_receiver_that_becomes_slow_and_quick_again():

@@ -59,7 +59,7 @@ def breaks(monkeypatch: pytest.MonkeyPatch, job: Callable, mode: dict[str, Any],
 @pytest.mark.parametrize("job", [counting_job, timers_job, broadcast_job])
 @pytest.mark.parametrize("mode", [UNALIGNED, {"aligned_timeout": 0.02}], ids=["unaligned", "timeout"])
 def test_unaligned_checkpoints_lose_and_double_nothing(monkeypatch, job, mode):
-    broken, seen = run(monkeypatch, job, mode, examples(3))
+    broken, seen = run(monkeypatch, job, mode, examples(5))
     assert not broken
     assert seen["in flight and restored"] > 0, "it is not vacuous"
 

@@ -66,7 +66,7 @@ def options_to_use(archive: Path) -> list[str]:
         os.utime(archive)  # archives that nobody uses are removed one day
     except OSError:
         return []
-    return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", *QUIETLY]
+    return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-XX:+VerifySharedSpaces", *QUIETLY]
 
 
 def options_to_make(part: Path) -> list[str]:
@@ -77,6 +77,16 @@ def options_to_make(part: Path) -> list[str]:
 def is_wanted(archive: Path) -> bool:
     """Is it missing, and has nobody tried in vain to make it?"""
     return not archive.exists() and not archive.with_suffix(".failed").exists()
+
+
+def give_up(archive: Path, why: str) -> None:
+    """Java has not started with it: it is not used again, nor made again."""
+    log.warning("the archive of Java's classes %s is not used any more: %s", archive, why)
+    try:
+        archive.unlink(missing_ok=True)
+        archive.with_suffix(".failed").write_text(why)
+    except OSError as error:
+        log.debug("it could not be removed: %s", error)
 
 
 def make_beside(archive: Path) -> None:

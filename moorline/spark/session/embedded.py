@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyspark
 from pyspark import SparkContext
@@ -93,13 +94,24 @@ class _Shared:
             if self._missing is not None:
                 later = f"; later ones will take fewer: when this process ends, {self._missing.parent} gets an archive"
             log.info("starting a local Spark, which takes some seconds%s", later)
-            SparkContext._gateway = jvm.launch(java, home, [*EMBEDDED_JVM, *options])
+            SparkContext._gateway = self._launch(java, home, options, making is not None)
             SparkContext._jvm = SparkContext._gateway.jvm
         else:
             log.info("starting a local Spark, which takes some seconds")
         self.spark, self._slots, self._failures = builder.getOrCreate(), slots, failures
         atexit.register(self.close)
         return self.spark
+
+    def _launch(self, java: str, home: Path, options: list[str], is_making: bool) -> Any:
+        """A JVM with these options. One that does not start with an archive is started without it."""
+        try:
+            return jvm.launch(java, home, [*EMBEDDED_JVM, *options])
+        except SparkUnsuitable as error:
+            place = archive.folder(os.environ)
+            if is_making or not options or place is None:
+                raise
+            archive.give_up(archive.archive_in(place, java, jvm.class_path(home)), error.problems[0])
+            return jvm.launch(java, home, list(EMBEDDED_JVM))
 
     def _archive_options(self, java: str, home: Path) -> list[str]:
         """What has Java use the archive of its classes. One that is missing is made when we are done."""
