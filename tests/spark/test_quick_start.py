@@ -95,8 +95,20 @@ def test_another_java_and_other_jars_have_another_archive(cache: Path, java: str
 def test_an_archive_is_used_when_it_is_there_and_not_before(cache: Path):
     made = cache / "spark-1.jsa"
     assert archive.options_to_use(made) == [] and archive.is_wanted(made)
-    made.write_bytes(b"")
+    made.write_bytes(b"classes")
+    assert archive.options_to_use(made) == [], "it is not known to be whole"
+    made.with_suffix(".sum").write_text(archive.checksum(made))
     assert f"-XX:SharedArchiveFile={made}" in archive.options_to_use(made) and not archive.is_wanted(made)
+
+
+@pytest.mark.parametrize("content", [b"", b"class", b"klasses"])
+def test_a_damaged_archive_is_told_of_and_removed(cache: Path, caplog: pytest.LogCaptureFixture, content: bytes):
+    made = cache / "spark-1.jsa"
+    made.write_bytes(b"classes")
+    made.with_suffix(".sum").write_text(archive.checksum(made))
+    made.write_bytes(content)
+    assert archive.options_to_use(made) == []
+    assert archive.is_wanted(made) and "is damaged and is removed" in caplog.text
 
 
 def test_what_cannot_be_made_is_not_tried_again(cache: Path):
@@ -162,7 +174,8 @@ def test_a_made_archive_is_mapped_and_a_spoilt_one_is_left_aside(cache: Path):
     assert used.stdout.startswith("[[2, 4, 6], [") and str(made) in used.stdout
     made.chmod(0o600)
     made.write_bytes(made.read_bytes()[:4096])
+    made.with_suffix(".failed").write_text("no maker is to be left behind by this test")
     spoilt = python("-c", SCRIPT)
     assert spoilt.returncode == 0, spoilt.stderr
     assert spoilt.stdout.startswith("[[2, 4, 6], [") and str(made) not in spoilt.stdout
-    assert "archive" not in spoilt.stderr
+    assert f"{made} is damaged and is removed" in spoilt.stderr

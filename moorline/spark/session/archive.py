@@ -2,10 +2,12 @@
 
 The archive is made once for each Java and each Spark, in a cache folder, by a process of its own
 (``spark/session/training.py``) that is started when a process that had to do without it ends. Its name says for which
-Java and which jars it is, and the JVM compares them again: an archive that does not fit is left aside, by us or by it.
+Java and which jars it is, and the JVM compares them again. What is in it the JVM believes: one that is cut off ends it
+with a bus error. So its checksum is compared before each use, which takes some hundredths of a second.
 Only the embedded Spark uses it. Nothing depends on it: where it cannot be made, starts take longer.
 
     <name>.jsa       the archive, put there in one step
+    <name>.sum       its size and checksum, put there before it
     <name>.*.part    one that is being made, or was when its maker was killed: the next maker removes it
     <name>.lock      held while one is being made
     <name>.failed    why it could not be made: it is not tried again while this file is there
@@ -18,6 +20,7 @@ import logging
 import os
 import subprocess
 import sys
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -61,12 +64,25 @@ def archive_in(path: Path, java: str, jars: list[Path]) -> Path:
 
 
 def options_to_use(archive: Path) -> list[str]:
-    """What has Java use the archive; nothing if it is not there yet."""
+    """What has Java use the archive; nothing if it is not there yet. One that is damaged is removed."""
     try:
+        if checksum(archive) != archive.with_suffix(".sum").read_text():
+            log.warning("%s is damaged and is removed; it will be made again", archive)
+            archive.unlink()
+            return []
         os.utime(archive)  # archives that nobody uses are removed one day
     except OSError:
         return []
     return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-XX:+VerifySharedSpaces", *QUIETLY]
+
+
+def checksum(archive: Path) -> str:
+    """Its size and a checksum of its content, against accidents: whom the folder belongs to is trusted."""
+    size = found = 0
+    with archive.open("rb") as file:
+        while piece := file.read(1 << 20):
+            size, found = size + len(piece), zlib.crc32(piece, found)
+    return f"{size} {found:08x}"
 
 
 def options_to_make(part: Path) -> list[str]:

@@ -119,8 +119,9 @@ class _Shared:
         if place is None:
             return []
         wanted = archive.archive_in(place, java, jvm.class_path(home))
+        options = archive.options_to_use(wanted)
         self._missing = wanted if archive.is_wanted(wanted) else None
-        return archive.options_to_use(wanted)
+        return options
 
     def close(self) -> None:
         """End it, and its JVM. May be called twice."""

@@ -42,6 +42,7 @@ def make(archive: Path) -> bool:
         try:
             _train(part)
             os.chmod(part, 0o600)
+            archive.with_suffix(".sum").write_text(archives.checksum(part))
             os.replace(part, archive)
         except Exception as error:  # of many kinds, and all of them mean that it cannot be made here
             part.unlink(missing_ok=True)
@@ -58,6 +59,7 @@ def _clean_up(archive: Path) -> None:
         with suppress(OSError):
             if time.time() - other.stat().st_mtime > UNUSED_SECONDS:
                 other.unlink()
+                other.with_suffix(".sum").unlink()
 
 
 def _train(part: Path) -> None:
