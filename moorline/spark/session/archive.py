@@ -73,7 +73,7 @@ def options_to_use(archive: Path) -> list[str]:
         os.utime(archive)  # archives that nobody uses are removed one day
     except OSError:
         return []
-    return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-XX:+VerifySharedSpaces", *QUIETLY]
+    return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", *QUIETLY]
 
 
 def checksum(archive: Path) -> str:
