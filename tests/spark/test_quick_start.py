@@ -149,7 +149,7 @@ print(json.dumps([found, [line.split()[-1] for line in maps.splitlines() if line
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.chaos  # two minutes: an archive is made
 def test_a_made_archive_is_mapped_and_a_spoilt_one_is_left_aside(cache: Path):
     home = jvm.spark_home()
     java = jvm.find_java()
