@@ -24,6 +24,7 @@ TALKATIVE = (
     "org.apache.spark.api.python",
     "org.apache.spark.sql.execution.python",
     "org.apache.spark.shuffle.streaming",
+    "org.apache.spark.network.server.TransportChannelHandler",
     "org.apache.spark.util.Utils",
 )
 #: So long after the last job's end the last of its tasks have ended too.
