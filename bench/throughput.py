@@ -142,6 +142,8 @@ def on_spark(kind: str, seconds: float, interval: str, backend: str) -> tuple[fl
             first, began, taken = _records(handle), time.perf_counter(), len(handle.checkpoints)
             time.sleep(seconds)
             _next_report(handle)
+            if not handle.is_active:
+                handle.wait()  # raises what the job has failed with
             rate = (_records(handle) - first) / (time.perf_counter() - began)
             return rate, handle.checkpoints[taken:]
         finally:

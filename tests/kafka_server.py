@@ -202,9 +202,14 @@ class KafkaServer(Server):
         if self._producer is None:
             self._producer = self.producer()
         for value in values:
-            self._producer.produce(
-                topic, value, partition=partition, key=key, timestamp=timestamp, headers=list(headers)
-            )
+            while True:
+                try:
+                    self._producer.produce(
+                        topic, value, partition=partition, key=key, timestamp=timestamp, headers=list(headers)
+                    )
+                    break
+                except BufferError:  # its queue is full
+                    self._producer.poll(0.1)
             self._producer.poll(0)
         assert self._producer.flush(60) == 0, "the broker did not take what was produced"
 

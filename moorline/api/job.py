@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import cloudpickle
-
 from moorline.api import foreign_names
 from moorline.api.foreign_names import AnswersForeignNames
 from moorline.api.functions.overrides import check_methods
@@ -32,6 +30,7 @@ from moorline.errors import (
 from moorline.model.graph import Graph, Input, Operator, OperatorKind, Partitioning
 from moorline.model.key_groups import MAX_KEY_GROUPS, default_max_parallelism
 from moorline.model.options import STEP_OPTIONS, check_options, checks_options
+from moorline.model.wire import user_code
 
 #: The options of a step beside its function.
 OPTIONS = {"watermarks", "broadcast", "window", "rekey", "drop_states"}
@@ -194,6 +193,6 @@ def _check_parallelism(what: str, parallelism: object) -> int:
 
 def _check_shippable(uid: str, function: Any, inputs: tuple[Input, ...], options: dict[str, Any]) -> None:
     try:
-        cloudpickle.dumps((function, options, [i.key for i in inputs if i.partitioning is Partitioning.HASH]))
+        user_code.dumps((function, options, [i.key for i in inputs if i.partitioning is Partitioning.HASH]))
     except Exception as error:  # whatever a user's object raises while it is pickled
         raise FunctionNotShippable(uid, f"{type(error).__name__}: {error}") from error

@@ -9,27 +9,27 @@ from __future__ import annotations
 
 import sys
 
-import cloudpickle
 from cloudpickle import cloudpickle as internals
 
+from moorline.model.wire import user_code
 from moorline.model.wire.deployment import Deployment
 from moorline.subtask.failure_report import advice_on_module
 
 
 def pack(deployment: Deployment) -> bytes:
     """The deployment and the classes of the driver's script that it uses."""
-    cloudpickle.dumps(deployment)  # cloudpickle notes which classes it has to send by value
+    user_code.dumps(deployment)  # cloudpickle notes which classes it has to send by value
     by_value = internals._DYNAMIC_CLASS_TRACKER_BY_CLASS
     script = vars(sys.modules["__main__"])
     classes = {name: value for name, value in script.items() if isinstance(value, type) and value in by_value}
-    return bytes(cloudpickle.dumps((deployment, classes)))
+    return user_code.dumps((deployment, classes))
 
 
 def unpack(data: bytes) -> Deployment:
     """The deployment, in the worker."""
     deployment: Deployment
     try:
-        deployment, classes = cloudpickle.loads(data)
+        deployment, classes = user_code.loads(data)
     except ModuleNotFoundError as error:
         # One line: the driver shows the last line of what a worker died of before it could report.
         raise ModuleNotFoundError(f"{error}; {advice_on_module(error)}", name=error.name) from None

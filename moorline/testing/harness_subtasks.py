@@ -8,11 +8,10 @@ import weakref
 from dataclasses import replace
 from typing import Any
 
-import cloudpickle
-
 from moorline.errors import InvalidArgument, RecordChanged
 from moorline.model.copying.copies import copy_of
 from moorline.model.ids import SubtaskId
+from moorline.model.wire import user_code
 from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.elements import Barrier
 from moorline.protocol.lowering import lower
@@ -156,4 +155,4 @@ def _copied(function: Any) -> Any:
         # Its classes stay what they are, also those that a test has defined on the spot.
         return copy.deepcopy(function)
     except TypeError:
-        return cloudpickle.loads(cloudpickle.dumps(function))
+        return user_code.loads(user_code.dumps(function))

@@ -32,11 +32,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import cloudpickle
 import pyarrow as pa
 
 from moorline.model.columns import ColumnBatch
 from moorline.model.ids import CheckpointId
+from moorline.model.wire import user_code
 from moorline.model.wire.objects import together
 
 HEAD = struct.Struct(">BIBHHH")
@@ -96,7 +96,7 @@ def pickled(records: Any) -> bytes:
         return pickle.dumps(records, 5)
     except (pickle.PicklingError, AttributeError, TypeError):
         # Classes made inside a function have no name to be found by: they go along by value, at a price.
-        return bytes(cloudpickle.dumps(records, 5))
+        return user_code.dumps(records)
 
 
 def pack_records(records: list[Any], timestamps: list[int] | None = None) -> bytes:

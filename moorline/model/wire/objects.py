@@ -30,8 +30,9 @@ from types import GetSetDescriptorType, NoneType
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import cloudpickle
 import msgspec
+
+from moorline.model.wire import user_code
 
 #: Records of these are left to pickle at first sight.
 _NO_OBJECTS = frozenset((tuple, dict, list, int, float, str, bytes, bool, NoneType))
@@ -116,7 +117,7 @@ def _sent(kind: type) -> type | bytes:
     try:
         pickle.dumps(kind, 5)
     except (pickle.PicklingError, AttributeError, TypeError):
-        return bytes(cloudpickle.dumps(kind, 5))
+        return user_code.dumps(kind)
     return kind
 
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-import cloudpickle
 from pyspark.sql.datasource import InputPartition
 
 from moorline.api.sources import EnumeratorContext, Positions, Source, SourceContext, SourceReader, SplitEnumerator
 from moorline.errors import RestoreError, SnapshotCorrupt
+from moorline.model.wire import user_code
 from moorline.spark.data_sources.declared import Declared, as_rows
 
 
@@ -52,7 +52,7 @@ class _Partitions(SplitEnumerator):
         except NotImplementedError:  # PySpark's own is one: a reader that does not plan has one partition
             partitions = [InputPartition(None)]
         self._count = len(partitions)
-        self._pickled: bytes = cloudpickle.dumps((schema.fieldNames(), reader, partitions))
+        self._pickled: bytes = user_code.dumps((schema.fieldNames(), reader, partitions))
         self._is_new = ctx.restored is None
         if not self._is_new and ctx.restored != self._count:
             raise RestoreError(
@@ -84,7 +84,7 @@ class _PartitionReader(SourceReader[dict[str, Any]]):
 
     def announced(self, announcement: Any) -> None:
         # From our own driver, over the line that the job itself came by.
-        self._plan = cloudpickle.loads(announcement)
+        self._plan = user_code.loads(announcement)
 
     def add_splits(self, splits: Positions) -> None:
         for split, rows in splits.items():

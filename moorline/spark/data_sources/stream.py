@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-import cloudpickle
 from pyspark.sql.datasource import SimpleDataSourceStreamReader
 
 from moorline.api.sources import EnumeratorContext, Positions, Source, SourceContext, SourceReader, SplitEnumerator
 from moorline.errors import InvalidArgument, RestoreError, SnapshotCorrupt
+from moorline.model.wire import user_code
 from moorline.spark.data_sources.declared import Declared, as_rows
 
 
@@ -60,7 +60,7 @@ class _Offsets(SplitEnumerator):
         self.interval_ms = interval_ms
         names, self._reader = _stream_reader(declared)
         # Before it is used: what it keeps for itself while it plans is no business of those who read.
-        self._pickled: bytes = cloudpickle.dumps((names, self._reader))
+        self._pickled: bytes = user_code.dumps((names, self._reader))
         match ctx.restored:
             case None:
                 self._next = self._done = self._reader.initialOffset()
@@ -124,7 +124,7 @@ class _RangeReader(SourceReader[dict[str, Any]]):
 
     def announced(self, announcement: Any) -> None:
         # From our own driver, over the line that the job itself came by.
-        self._plan = cloudpickle.loads(announcement)
+        self._plan = user_code.loads(announcement)
 
     def add_splits(self, splits: Positions) -> None:
         for split, position in splits.items():

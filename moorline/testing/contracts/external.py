@@ -16,11 +16,11 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-import cloudpickle
 import pytest
 
 from moorline.api.state.external import NOT_YET, Change, ExternalStore, Mark, Owner, Place, StoreSession, TakeOver
 from moorline.errors import ExternalStateBehind, ExternalStateTaken, MoorlineError
+from moorline.model.wire import user_code
 from moorline.testing.contracts.external_runs import ExternalRun
 
 JOB, UID, GROUPS = "contract", "op", 16
@@ -58,7 +58,7 @@ class ExternalStoreContract:
     @contextmanager
     def session(self, store: ExternalStore, whose: Owner, decision: TakeOver | None = None) -> Iterator[StoreSession]:
         """A subtask's session, made as in a worker: from a copy of the store that was sent there."""
-        sent: ExternalStore = cloudpickle.loads(cloudpickle.dumps(store))
+        sent: ExternalStore = user_code.loads(user_code.dumps(store))
         session = sent.open(whose)
         try:
             session.take_over(lambda marks: decision or TakeOver(mark_of(whose)))
@@ -95,7 +95,7 @@ class ExternalStoreContract:
     # --- configuration ---
 
     def test_it_is_configuration_that_can_be_sent_and_compared(self, store: ExternalStore) -> None:
-        sent = cloudpickle.loads(cloudpickle.dumps(store))
+        sent = user_code.loads(user_code.dumps(store))
         assert sent == store
         assert hash(sent) == hash(store)
         assert store.label

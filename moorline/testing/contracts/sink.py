@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import cloudpickle
 import pytest
 
 from moorline.api.sinks import CommitterContext, DeliveryGuarantee, Sink, SinkCommitter, SinkContext, SinkWriter
+from moorline.model.wire import user_code
 from moorline.state.types import plain
 
 Visible = Callable[[], list[Any]]
@@ -110,7 +110,7 @@ class SinkContract:
 
     def sent(self, sink: Sink) -> Sink:
         """The sink as another process has it."""
-        copy: Sink = cloudpickle.loads(cloudpickle.dumps(sink))
+        copy: Sink = user_code.loads(user_code.dumps(sink))
         return copy
 
     def through_a_snapshot(self, staged: list[Staged]) -> list[Staged]:

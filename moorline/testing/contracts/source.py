@@ -22,10 +22,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import cloudpickle
 import pytest
 
 from moorline.api.sources import EnumeratorContext, Source, SourceContext, SourceReader, SplitEnumerator, owner_of
+from moorline.model.wire import user_code
 from moorline.state.types import plain
 
 JOB, UID = "contract", "source"
@@ -46,7 +46,7 @@ class RunningSource:
     """All readers of a source, and its enumerator, at one parallelism."""
 
     def __init__(self, source: Source, parallelism: int, attempt: int, snapshot: Snapshot) -> None:
-        self.source: Source = cloudpickle.loads(cloudpickle.dumps(source))
+        self.source: Source = user_code.loads(user_code.dumps(source))
         self.parallelism = parallelism
         self.enumerated = snapshot.enumerated
         self.enumerator: SplitEnumerator | None = None

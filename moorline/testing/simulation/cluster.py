@@ -12,10 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import cloudpickle
-
 from moorline.model.config.thresholds import SliceRule
 from moorline.model.ids import SubtaskId
+from moorline.model.wire import user_code
 from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.messages import Order, Progress, Report
 from moorline.storage.stores.memory import MemoryStore
@@ -76,10 +75,10 @@ class Attempt:
         self.feedback: dict[tuple[SubtaskId, SubtaskId], deque[bytes]] = {}
         self.results: list[bytes] = []
         self.is_over = False
-        shipped = cloudpickle.dumps(deployment)
+        shipped = user_code.dumps(deployment)
         self.workers: dict[SubtaskId, Worker] = {}
         for subtask in self.plan.subtasks():
-            self.workers[subtask] = self._worker(cloudpickle.loads(shipped), subtask)
+            self.workers[subtask] = self._worker(user_code.loads(shipped), subtask)
         self.alive = set(self.workers)
 
     def _worker(self, deployment: Deployment, subtask: SubtaskId) -> Worker:
