@@ -1,6 +1,6 @@
 """From Kafka through a keyed running count back into Kafka, beside a bare loop of the client with transactions.
 
-    python bench/kafka.py [--quick]
+    python bench/kafka.py [--quick] [--only latency]
 
 A broker of its own runs on the same machine. First the bare loop: one process that consumes, counts in a dict and
 produces, with the offsets in a transaction for each bulk. Then the job: the same count over the same topic, parallelism
@@ -11,7 +11,8 @@ A rate says little while a broker and a JVM share two cores with it, so the proc
 of the loop's process, and of all processes of the job but the broker's.
 
 Then latency: 1,000 records/s, each stamped with the time at which it was due, through the same count into an at least
-once sink, read by a consumer that does not wait for transactions. The last line is one JSON object.
+once sink, read by a consumer that does not wait for transactions; by default, and with the setting for low latency
+(``flush="1ms"``, and no waiting for others in the sink's client). The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import psutil
 from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -142,15 +144,21 @@ def check(server: KafkaServer, topic: str, expected: Counter[str]) -> None:
     assert found == Counter((c, n) for c, total in expected.items() for n in range(1, total + 1)), "not the same counts"
 
 
-def latencies(spark: SparkSession, server: KafkaServer, seconds: float) -> list[float]:
-    """Milliseconds from the time at which a record was due to the consumer of its count, sorted, of the second half."""
+#: Options of the job and of the sink's client for low latency.
+QUICK_FLUSH, QUICK_CLIENT = {"flush": "1ms"}, {"kafka.linger.ms": 0}
+
+
+def latencies(
+    spark: SparkSession, server: KafkaServer, seconds: float, options: dict[str, str], client: dict[str, int]
+) -> dict[str, float]:
+    """Milliseconds from the time at which a record was due to the consumer of its count, in the second half."""
     topic, out = server.new_topic(PARTITIONS, "due"), server.new_topic(PARTITIONS, "late")
     job = mo.Job(out, parallelism=2)
     (
         job.source(mo.read_kafka(server.brokers, topic), uid="orders")
         .key_by(lambda order: order["customer"])
         .process(Count(), uid="count")
-        .sink(mo.write_kafka(server.brokers, out, guarantee="at-least-once"), uid="counts")
+        .sink(mo.write_kafka(server.brokers, out, guarantee="at-least-once", **client), uid="counts")
     )
     over = threading.Event()
     seen: list[tuple[float, float]] = []
@@ -159,7 +167,7 @@ def latencies(spark: SparkSession, server: KafkaServer, seconds: float) -> list[
         threading.Thread(target=note_arrivals, args=(server, out, over, seen)),
     ]
     with tempfile.TemporaryDirectory() as folder:
-        handle = mo.start(job, spark, checkpoints=mo.Checkpoints(folder, interval="1s"))
+        handle = mo.start(job, spark, checkpoints=mo.Checkpoints(folder, interval="1s"), **options)
         while handle.is_active and handle.status is not mo.JobStatus.RUNNING:
             time.sleep(0.05)
         for thread in threads:
@@ -170,7 +178,8 @@ def latencies(spark: SparkSession, server: KafkaServer, seconds: float) -> list[
             thread.join()
         handle.stop()
     seen.sort()
-    return sorted(1000 * latency for _, latency in seen[len(seen) // 2 :])
+    late = sorted(1000 * latency for _, latency in seen[len(seen) // 2 :])
+    return {f"p{q}_ms": round(late[len(late) * q // 100], 1) for q in (50, 90, 99)}
 
 
 def produce_due(server: KafkaServer, topic: str, over: threading.Event) -> None:
@@ -199,28 +208,44 @@ def note_arrivals(server: KafkaServer, topic: str, over: threading.Event, seen: 
     )
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
     while not over.is_set():
-        for message in consumer.consume(500, 0.01):
-            now = time.time()
-            if message.error() is None:
-                seen.append((now, now - json.loads(message.value())["due"]))
-            elif message.error().code() != KafkaError._PARTITION_EOF:
-                print(message.error(), file=sys.stderr)
+        message = consumer.poll(0.1)  # not consume(), which waits for more
+        if message is None:
+            continue
+        now = time.time()
+        if message.error() is None:
+            seen.append((now, now - json.loads(message.value())["due"]))
+        elif message.error().code() != KafkaError._PARTITION_EOF:
+            print(message.error(), file=sys.stderr)
     consumer.close()
+
+
+def compared(spark: SparkSession, server: KafkaServer, records: int) -> dict[str, float]:
+    """The job beside the bare loop, over one topic. Raises if either has written anything else."""
+    topic, expected = fill(server, records)
+    bare_seconds, bare_cpu, bare_topic = bare_loop(server, topic, records)
+    check(server, bare_topic, expected)
+    print(f"bare loop: {records / bare_seconds:,.0f} records/s, {1e6 * bare_cpu / records:.1f} µs of a processor each")
+    seconds, cpu, out, checkpoints = with_moorline(spark, server, topic)
+    check(server, out, expected)
+    print(f"moorline: {records / seconds:,.0f} records/s, {1e6 * cpu / records:.1f} µs, {checkpoints} checkpoints")
+    return {
+        "records": records,
+        "bare_records_per_second": round(records / bare_seconds),
+        "records_per_second": round(records / seconds),
+        "checkpoints": checkpoints,
+        "rate_ratio": round(bare_seconds / seconds, 2),
+        "processor_ratio": round(bare_cpu / cpu, 2),
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
-    records = 200_000 if quick else 2_000_000
+    parser.add_argument("--only", choices=["rate", "latency"])
+    asked = parser.parse_args()
+    found: dict[str, Any] = {"bench": "kafka"}
     with tempfile.TemporaryDirectory(prefix="moorline-bench-kafka-", ignore_cleanup_errors=True) as folder:
         server = KafkaServer(Path(folder))
-        topic, expected = fill(server, records)
-        bare_seconds, bare_cpu, bare_topic = bare_loop(server, topic, records)
-        check(server, bare_topic, expected)
-        print(
-            f"bare loop: {records / bare_seconds:,.0f} records/s, {1e6 * bare_cpu / records:.1f} µs of a processor each"
-        )
         spark = (
             SparkSession.builder.master("local[8]")
             .config(map=mo.spark_config())
@@ -229,30 +254,16 @@ def main() -> None:
             .config("spark.log.level", "FATAL")
             .getOrCreate()
         )
-        seconds, cpu, out, checkpoints = with_moorline(spark, server, topic)
-        check(server, out, expected)
-        print(f"moorline: {records / seconds:,.0f} records/s, {1e6 * cpu / records:.1f} µs, {checkpoints} checkpoints")
-        late = latencies(spark, server, 15 if quick else 60)
+        if asked.only != "latency":
+            found |= compared(spark, server, 200_000 if asked.quick else 2_000_000)
+        if asked.only != "rate":
+            seconds = 15 if asked.quick else 60
+            found["latency"] = latencies(spark, server, seconds, {}, {})
+            found["low_latency"] = latencies(spark, server, seconds, QUICK_FLUSH, QUICK_CLIENT)
+            print(f"latency at {RATE} records/s: {found['latency']}; set for low latency: {found['low_latency']}")
         spark.stop()
         server.stop(signal.SIGTERM)
-    p50, p90, p99 = (late[int(len(late) * q)] for q in (0.5, 0.9, 0.99))
-    print(f"latency at {RATE} records/s: p50 {p50:.1f} ms, p99 {p99:.1f} ms")
-    print(
-        json.dumps(
-            {
-                "bench": "kafka",
-                "records": records,
-                "bare_records_per_second": round(records / bare_seconds),
-                "records_per_second": round(records / seconds),
-                "checkpoints": checkpoints,
-                "rate_ratio": round(bare_seconds / seconds, 2),
-                "processor_ratio": round(bare_cpu / cpu, 2),
-                "p50_ms": round(p50, 1),
-                "p90_ms": round(p90, 1),
-                "p99_ms": round(p99, 1),
-            }
-        )
-    )
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":
