@@ -145,7 +145,7 @@ def check(server: KafkaServer, topic: str, expected: Counter[str]) -> None:
 
 
 #: Options of the job and of the sink's client for low latency.
-QUICK_FLUSH, QUICK_CLIENT = {"flush": "1ms"}, {"kafka.linger.ms": 0}
+QUICK_FLUSH, QUICK_CLIENT = {"flush": "1ms"}, {"linger.ms": 0}
 
 
 def latencies(
@@ -158,7 +158,7 @@ def latencies(
         job.source(mo.read_kafka(server.brokers, topic), uid="orders")
         .key_by(lambda order: order["customer"])
         .process(Count(), uid="count")
-        .sink(mo.write_kafka(server.brokers, out, guarantee="at-least-once", **client), uid="counts")
+        .sink(mo.write_kafka(server.brokers, out, guarantee="at-least-once", options=client), uid="counts")
     )
     over = threading.Event()
     seen: list[tuple[float, float]] = []
