@@ -7,6 +7,7 @@ from typing import Any
 from moorline.driver.attempts.launcher import Launcher
 from moorline.driver.attempts.running import RunningAttempt
 from moorline.driver.checkpoints.stats import CheckpointStats
+from moorline.driver.observation.observation import Observation
 from moorline.errors import MoorlineError
 from moorline.protocol.job import Job
 from moorline.protocol.supervision.lifecycle import JobStatus
@@ -15,8 +16,8 @@ from moorline.protocol.supervision.lifecycle import JobStatus
 class ObservedJob:
     """A job as other threads than the supervising one read it: each question looks at the attempt once."""
 
-    def __init__(self, job: Job, launcher: Launcher) -> None:
-        self._job, self._launcher = job, launcher
+    def __init__(self, job: Job, launcher: Launcher, observation: Observation) -> None:
+        self._job, self._launcher, self.observation = job, launcher, observation
         self.status: JobStatus = job.status
         #: The last one that was launched, also after its end.
         self.last_attempt: RunningAttempt | None = None

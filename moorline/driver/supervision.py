@@ -20,6 +20,7 @@ from moorline.driver.attempts.running import RunningAttempt, cause_of
 from moorline.driver.autoscaler import Autoscaler
 from moorline.driver.cluster import Cluster
 from moorline.driver.journal import Journal
+from moorline.driver.observation.observation import Observation
 from moorline.driver.observed_job import ObservedJob
 from moorline.driver.queries.pending import LiveQuery, PendingQueries, QueryRefused
 from moorline.driver.requests import PendingRequests, RescaleRequest, SnapshotRequest
@@ -59,7 +60,8 @@ class Supervision(ObservedJob):
     ) -> None:
         requests = Requests(graph.job, has_storage=history is not None)
         job = Job(graph.job, Restarts(config.restart_strategy, chance), requests)
-        super().__init__(job, Launcher(graph, config, history, wall_ms))
+        observation = Observation(wall_ms)
+        super().__init__(job, Launcher(graph, config, history, wall_ms, observation.checkpoints), observation)
         self._cluster = cluster
         self._pending = PendingRequests()
         self._autoscaler = None if config.autoscale is None else Autoscaler(config.autoscale)
@@ -132,6 +134,8 @@ class Supervision(ObservedJob):
         if current is None or attempt != current.number or not self._job.listens:
             return
         current.heartbeats.heard(subtask, report, now_ms)
+        root = current.deployment.plan.vertices[subtask.vertex].operators[0]
+        self.observation.reported(attempt, subtask, report, root, now_ms)
         if isinstance(report, Noticed):
             self._journal.noticed(report.uid, report.kind, report.text)
         elif isinstance(report, QueryAnswer):
@@ -164,6 +168,7 @@ class Supervision(ObservedJob):
         self._finished_stats += current.checkpoints.stats
         current.has_ended = True
         self._journal.forget_outages()
+        self.observation.attempt_ended(attempt, error is None and results is not None, now_ms)
         current.checkpoints.close()
         self._queries.ended(f"attempt {attempt} has ended")
         self.results = results or {}  # before another thread sees that the job has finished
@@ -189,6 +194,7 @@ class Supervision(ObservedJob):
         elif self._job.is_at_work:
             self._handle(current.time_passed(now_ms), now_ms)
             self._autoscale(current, now_ms)
+            self.observation.time_passed(current.deployment, now_ms)
 
     # --- inside ----------------------------------------------------------------------------------
 
@@ -216,6 +222,7 @@ class Supervision(ObservedJob):
                 self._cancel(action)
             case on.NoteFailure(attempt, why):
                 self._journal.fails(attempt, why)
+                self.observation.attempts.failed(attempt, why)
             case on.AwaitRestart(_, why):
                 self._journal.restarts(action, why)
             case Answer():
@@ -243,6 +250,7 @@ class Supervision(ObservedJob):
             return on.LaunchFailed(error, None, now_ms)
         self.last_attempt = current
         self._journal.starts(current.deployment)
+        self.observation.launched(current.deployment)
         self._cluster.launch(current.deployment)
         return on.AttemptLaunched(current.number)
 
@@ -250,8 +258,10 @@ class Supervision(ObservedJob):
         match self._job.state:
             case Failing():
                 self._journal.fails(action.attempt, action.why)
+                self.observation.attempts.failed(action.attempt, action.why)
             case GivingWay():
                 self._journal.gives_way(action.attempt)
+                self.observation.attempts.gives_way(action.attempt)
             case _:
                 pass
         self._cluster.cancel()
@@ -272,6 +282,7 @@ class Supervision(ObservedJob):
     def _begin(self, current: RunningAttempt, rescaled: bool, now_ms: int) -> None:
         took_ms, read_bytes = now_ms - current.started_ms, sum(current.read_bytes.values())
         self._journal.runs(current.number, took_ms, read_bytes)
+        self.observation.attempts.runs(current.number, took_ms, read_bytes)
         for subtask, order in current.feedback_addresses():
             self._cluster.send(subtask, order)
         if self._autoscaler is not None:

@@ -2,6 +2,10 @@
 
     GET  /v1/status        how the job is, and how far
     GET  /v1/checkpoints   the complete checkpoints of this run
+    GET  /v1/checkpoints/7 one of them, or one that failed or is in progress, with the part of every subtask
+    GET  /v1/metrics       figures of every vertex, subtask and operator, as docs/reference/metrics.md has them
+    GET  /v1/series        rates and lags of the last ten minutes
+    GET  /v1/history       checkpoints that completed, failed or are in progress, and attempts with their errors
     POST /v1/query         {"uid", "state", "key", "level", "timeout_ms"} -> {"value"}
     POST /v1/savepoint     {"path", "timeout_ms"} -> {"savepoint"}: where it is, once it is there
     POST /v1/rescale       {"parallelism": 4 or {"uid": 4}, "timeout_ms"}: answered when all subtasks run
@@ -13,10 +17,13 @@ whatever goes wrong in here is wrong with the request.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from moorline.http import wire as typed_json
+
+_CHECKPOINT = re.compile(r"/v1/checkpoints/([0-9]{1,15})")
 
 #: No query waits longer for its answer, whatever it says.
 MAX_QUERY_MS = 30_000
@@ -29,6 +36,10 @@ class Served(Protocol):
 
     def status_told(self) -> dict[str, Any]: ...
     def checkpoints_told(self) -> list[dict[str, Any]]: ...
+    def checkpoint_details(self, checkpoint: int) -> dict[str, Any] | None: ...
+    def metrics(self) -> dict[str, Any]: ...
+    def series(self) -> dict[str, Any]: ...
+    def history(self) -> dict[str, Any]: ...
     def query_encoded(self, uid: str, state: str, key: bytes, level: Any, timeout_ms: int) -> Any: ...
     def savepoint(self, path: str, timeout_ms: int) -> str: ...
     def rescale(self, parallelism: int | dict[str, int], timeout_ms: int) -> None: ...
@@ -50,6 +61,14 @@ def read(method: str, path: str, content: dict[str, Any], served: Served) -> Cal
             return served.status_told
         case "GET", "/v1/checkpoints":
             return lambda: {"checkpoints": served.checkpoints_told()}
+        case "GET", "/v1/metrics":
+            return served.metrics
+        case "GET", "/v1/series":
+            return served.series
+        case "GET", "/v1/history":
+            return served.history
+        case "GET", _ if (numbered := _CHECKPOINT.fullmatch(path)) is not None:
+            return _checkpoint(int(numbered[1]), served)
         case "POST", "/v1/query":
             return _query(content, served)
         case "POST", "/v1/savepoint":
@@ -65,8 +84,18 @@ def read(method: str, path: str, content: dict[str, Any], served: Served) -> Cal
             flags = {name: _given(asked, name, bool, False) for name in ("cancel", "drain")}
             folder, wait_ms = _given(asked, "savepoint", str, ""), _wait_ms(asked)
             return _then_status(served, lambda: served.end(**flags, savepoint=folder, timeout_ms=wait_ms))
-    ways = "GET /v1/status and /v1/checkpoints, POST /v1/query, /v1/savepoint, /v1/rescale and /v1/stop"
-    raise Refusal(404, f"there is {ways}")
+    gets = "GET /v1/status, /v1/checkpoints, /v1/checkpoints/<number>, /v1/metrics, /v1/series and /v1/history"
+    raise Refusal(404, f"there is {gets}, POST /v1/query, /v1/savepoint, /v1/rescale and /v1/stop")
+
+
+def _checkpoint(number: int, served: Served) -> Callable[[], Any]:
+    def ask() -> Any:
+        details = served.checkpoint_details(number)
+        if details is None:
+            raise Refusal(404, f"nothing is known of checkpoint {number}, or no longer")
+        return details
+
+    return ask
 
 
 def _then_status(served: Served, act: Callable[[], None]) -> Callable[[], Any]:

@@ -45,6 +45,7 @@ from moorline.subtask.environment import Done, Environment
 from moorline.subtask.failure_report import describe_failure
 from moorline.subtask.iteration.lines import FeedbackLost, FeedbackReceiver, FeedbackSender
 from moorline.subtask.output import Rows
+from moorline.subtask.process import ProcessMeter
 from moorline.subtask.task import Subtask
 from moorline.subtask.time_accounting import Activity
 
@@ -87,6 +88,7 @@ class _Task:
         self._line: ControlLine | None = None
         self._receiver: FeedbackReceiver | None = None
         self._subtask: Subtask | None = None
+        self._process = ProcessMeter().watch()
 
     def start(self) -> Subtask:
         """Connect to the driver, then restore and open the subtask, with signs of life meanwhile."""
@@ -111,6 +113,7 @@ class _Task:
             send_back_to=self.sender.connect,
             commits=partial(self._background, self._commits),
             in_flight_ms=spec.in_flight_ms,
+            process_figures=self._process.figures,
         )
         self._subtask = subtask = Subtask(deployment, self._id, environment)
         subtask.start(os.getpid(), self._receiver.address if self._receiver is not None else None)
@@ -129,6 +132,7 @@ class _Task:
 
     def close(self) -> None:
         self._ended.set()
+        self._process.close()
         self.mailbox.close()
         for pool in (self._uploads, self._commits):
             pool.shutdown(wait=False, cancel_futures=True)

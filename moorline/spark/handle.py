@@ -12,6 +12,7 @@ from moorline.api.job import Job
 from moorline.driver.attempts.progress import progress_of
 from moorline.driver.checkpoints.stats import CheckpointStats
 from moorline.driver.loop import DriverLoop
+from moorline.driver.observation.report import figures_of
 from moorline.driver.queries.service import QueryService
 from moorline.driver.requests import SnapshotRequest
 from moorline.driver.supervision import Supervision
@@ -132,6 +133,16 @@ class Handle:
         ``stalled``: subtasks whose thread has not moved on for some seconds, and where in the code they are.
         """
         return progress_of(self._loop.supervision.last_attempt)
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """The figures of every vertex, subtask and operator, with rates over the last ten seconds, and of checkpoints.
+
+        What the console serves at ``/v1/metrics``; its shape is in ``docs/reference/metrics.md``.
+        """
+        supervision = self._loop.supervision
+        job = {"job": self.job, "status": self.status.value, "attempt": self.attempt}
+        return {**job, **figures_of(supervision.observation, supervision.last_attempt)}
 
     @property
     def worker_pids(self) -> dict[str, int]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from moorline.driver.observation.observation import Observation
 from moorline.driver.queries.service import Level
 from moorline.errors import InvalidArgument
 from moorline.storage.stores.permitted import check_savepoint
@@ -39,6 +40,27 @@ class ServedJob:
 
     def checkpoints_told(self) -> list[dict[str, Any]]:
         return [asdict(stats) for stats in self._handle.checkpoints]
+
+    def checkpoint_details(self, checkpoint: int) -> dict[str, Any] | None:
+        return self._observation.checkpoints.details(checkpoint)
+
+    def metrics(self) -> dict[str, Any]:
+        return self._handle.metrics
+
+    def series(self) -> dict[str, Any]:
+        return self._observation.series.columns()
+
+    def history(self) -> dict[str, Any]:
+        observation = self._observation
+        return {
+            "checkpoints": observation.checkpoints.ended(),
+            "in_progress": observation.checkpoints.in_progress(observation.now_ms),
+            "attempts": observation.attempts.records(),
+        }
+
+    @property
+    def _observation(self) -> Observation:
+        return self._handle._loop.supervision.observation
 
     def query_encoded(self, uid: str, state: str, key: bytes, level: Level, timeout_ms: int) -> Any:
         return self._handle._queries.query(uid, state, key, level, timeout_ms)

@@ -178,6 +178,18 @@ class RestoredFiles:
 Restored = RestoredRows | RestoredFiles
 
 
+@dataclass
+class StateFigures:
+    """How much a backend keeps, for people. Estimates where an exact number would cost too much."""
+
+    #: The keys of each state.
+    keys: dict[str, int] = field(default_factory=dict)
+    #: Timers that wait, of both kinds.
+    timers: int = 0
+    #: What else there is to say of one kind of backend, by name: bytes in memory and on disk.
+    sizes: dict[str, int] = field(default_factory=dict)
+
+
 class TimerStore(Protocol):
     """The timers of one kind (event or processing time), one per time, key and namespace."""
 
@@ -256,6 +268,10 @@ class KeyedBackend(Protocol):
 
     def entries(self) -> int:
         """The number of keys, over all states. May be an estimate."""
+        ...
+
+    def figures(self) -> StateFigures:
+        """How much there is of each state, of timers and of memory. May write back what has changed."""
         ...
 
     def close(self) -> None:

@@ -26,6 +26,7 @@ from moorline.state.backend import (
     RestoredFiles,
     RestoredRows,
     Rows,
+    StateFigures,
     TimerStore,
 )
 from moorline.state.external.backend import ExternalBackend
@@ -157,6 +158,14 @@ class CompositeBackend:
 
     def entries(self) -> int:
         return sum(backend.entries() for backend in self._all())
+
+    def figures(self) -> StateFigures:
+        together = StateFigures()
+        for part in (backend.figures() for backend in self._all()):
+            together.keys |= part.keys
+            together.timers += part.timers
+            together.sizes |= part.sizes
+        return together
 
     def close(self) -> None:
         errors = []

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from moorline.model.ids import SubtaskId
+from moorline.model.wire.figures import ProcessFigures
 from moorline.model.wire.messages import Report
 from moorline.protocol.flow import FIRST_WINDOW, TARGET_MS
 from moorline.storage.blobs import BlobStore
@@ -70,3 +71,5 @@ class Environment:
     commits: Background = at_once
     #: How much of the interpreter its snapshots take while they are encoded.
     pace: Pace = field(default_factory=Pace)
+    #: Memory, processor and garbage collection of the process. Called from another thread than the subtask's.
+    process_figures: Callable[[], ProcessFigures] = ProcessFigures

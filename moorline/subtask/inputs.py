@@ -61,6 +61,8 @@ class Inputs:
         self._origins = in_flight.origins(plan, subtask)
         #: For each of them the operator and its side.
         self._targets: list[tuple[ChainedOperator, int]] = []
+        #: What came over the exchange so far.
+        self.bytes_in = 0
         self._open_channels = len(channels)
         self._clocks, self._take_snapshot, self._end = clocks, take_snapshot, end
         self._has_urgent_work = environment.has_urgent_work
@@ -101,6 +103,7 @@ class Inputs:
     def take(self, link: int, sender: int, frame: bytes) -> None:
         """Process a frame from the exchange, or keep it while its channel is blocked."""
         channel = self._channel[link, sender]
+        self.bytes_in += len(frame)
         if frame[0] == BATCH:
             grants = self._flow.took(channel, len(frame), self._worked_ms())
             if grants:

@@ -212,7 +212,7 @@ class Subtask:
 
     def tick(self) -> bool:
         """Do what is due by the wall clock. False if nothing was."""
-        self._meter.count_keys()
+        self._meter.count_state()
         return self._clocks.tick(self.next_tick_ms())
 
     @property

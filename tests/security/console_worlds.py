@@ -28,6 +28,18 @@ class Job:
     def checkpoints_told(self) -> list[dict[str, Any]]:
         return [{"checkpoint": 1}]
 
+    def checkpoint_details(self, checkpoint: int) -> dict[str, Any] | None:
+        return {"checkpoint": checkpoint} if checkpoint == 1 else None
+
+    def metrics(self) -> dict[str, Any]:
+        return {"job": "<script>alert(1)</script>", "operators": {}}
+
+    def series(self) -> dict[str, Any]:
+        return {"time_ms": []}
+
+    def history(self) -> dict[str, Any]:
+        return {"checkpoints": [], "attempts": []}
+
     def query_encoded(self, uid: str, state: str, key: bytes, level: str, timeout_ms: int) -> Any:
         self.asked.append((uid, state, key, level, timeout_ms))
         if uid != "count":

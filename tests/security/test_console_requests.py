@@ -29,6 +29,20 @@ def test_there_are_no_other_paths(world, path):
     assert "passwd" not in content
 
 
+@pytest.mark.parametrize("path", ["/v1/metrics", "/v1/series", "/v1/history", "/v1/checkpoints/1"])
+def test_figures_are_for_those_with_the_token_alone(world, path):
+    assert world.request(path)[0] == 200
+    assert world.request(path, Authorization=None)[0] == 401
+    assert world.request(path, Authorization="Bearer wrong")[0] == 401
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/checkpoints/2", "/v1/checkpoints/-1", "/v1/checkpoints/1/..", "/v1/checkpoints/"]
+)
+def test_there_is_no_checkpoint_that_is_not_known(world, path):
+    assert world.request(path)[0] == 404
+
+
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "TRACE", "CONNECT", "<script>"])
 def test_there_are_no_other_methods(world, method):
     status, content = world.request(method=method)

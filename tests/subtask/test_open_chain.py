@@ -175,7 +175,11 @@ def test_state_comes_back(stored):
     world = World(chain_of(Counting()), "map-0", attempt=2, store=store, restore={"map-0": restore}).start()
     world.send([("a", 3), ("b", 2), ("c", 1)])
     world.subtask.tick()
-    assert world.subtask.progress().keys == 3
+    progress = world.subtask.progress()
+    assert progress.keys == 3
+    figures = {f.uid: f for f in progress.operators}["map-0"]
+    assert (figures.records_in, figures.records_out, figures.states) == (3, 3, {"seen": 3})
+    assert progress.bytes_in > 0
     sink = world.subtask._operators[-1]
     assert sink.results() == ("out", [("a", 3), ("b", 2), ("c", 1)])
 

@@ -15,6 +15,7 @@ from moorline.driver.checkpoints.coordinator import AttemptCheckpoints
 from moorline.driver.checkpoints.retention import Retention
 from moorline.driver.cluster import Cluster
 from moorline.driver.connectors.attempt import AttemptConnectors
+from moorline.driver.observation.checkpoints import CheckpointHistory
 from moorline.driver.processes import this_process
 from moorline.driver.restore import Start, start_from_storage, start_without_storage
 from moorline.errors import MoorlineError
@@ -36,7 +37,9 @@ class Launcher:
         config: RunConfig,
         history: History | None,
         wall_ms: Callable[[], int],
+        checkpoints: CheckpointHistory,
     ) -> None:
+        self._checkpoints = checkpoints
         self.graph, self._config, self._history, self._wall_ms = graph, config, history, wall_ms
         if history is not None:
             history.process = this_process()
@@ -70,6 +73,7 @@ class Launcher:
             now_ms,
             self._wall_ms,
             self._config.thresholds.put_aside_bytes,
+            self._checkpoints,
         )
         heartbeats = Heartbeats(
             deployment.plan.subtasks(), self._config.heartbeat_ms, self._config.start_timeout_ms, now_ms

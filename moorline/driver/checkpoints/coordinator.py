@@ -23,6 +23,7 @@ from moorline.driver.checkpoints.sources import Sources
 from moorline.driver.checkpoints.stats import CheckpointStats, stats_of
 from moorline.driver.connectors.attempt import AttemptConnectors
 from moorline.driver.journal import Journal
+from moorline.driver.observation.checkpoints import CheckpointHistory, CheckpointRecord
 from moorline.errors import FailureReason, StorageError
 from moorline.model.config.checkpoints import Checkpoints
 from moorline.model.config.thresholds import THRESHOLDS
@@ -71,9 +72,11 @@ class AttemptCheckpoints:
         now_ms: int,
         wall_ms: Callable[[], int],
         put_aside_bytes: int = THRESHOLDS.put_aside_bytes,
+        observed: CheckpointHistory | None = None,
     ) -> None:
         self._deployment, self._config, self._retention = deployment, config, retention
         self._send, self._wall_ms = send, wall_ms
+        self._observed = observed if observed is not None else CheckpointHistory()
         self.connectors = connectors
         self._journal = Journal(deployment.plan.graph.job)
         # Only where something is put aside that the exchange could hold.
@@ -173,6 +176,7 @@ class AttemptCheckpoints:
     def acknowledged(self, subtask: SubtaskId, report: Acknowledged, now_ms: int) -> None:
         if report.checkpoint in self._in_flight:
             self._in_flight[report.checkpoint].acks.append(report)
+        self._observed.acknowledged(subtask, report, now_ms)
         event = co.Acknowledged(subtask, report.checkpoint, tuple(report.operators))
         self._obey(self._coordination.handle(event), now_ms)
 
@@ -190,6 +194,7 @@ class AttemptCheckpoints:
         ordered = self._orders.start(checkpoint) if start.requested else _PERIODIC
         event = co.Started(checkpoint, now_ms, start.final, bool(ordered.savepoint))
         actions = self._coordination.handle(event)
+        self._observe(start, ordered, now_ms)
         base = self.last_completed
         self._in_flight[checkpoint] = _InFlight(now_ms, base, self.connectors.enumerators.states())
         self._sources.send(
@@ -206,6 +211,20 @@ class AttemptCheckpoints:
         )
         self._obey(actions, now_ms)
 
+    def _observe(self, start: Start, ordered: SnapshotOrder, now_ms: int) -> None:
+        plan = self._deployment.plan
+        self._observed.started(
+            CheckpointRecord(
+                start.checkpoint,
+                int(self._deployment.attempt),
+                "final" if start.final else "savepoint" if ordered.savepoint else "checkpoint",
+                self._wall_ms(),
+                sum(vertex.parallelism for vertex in plan.vertices),
+                ordered.savepoint,
+                began_ms=now_ms,
+            )
+        )
+
     def _obey(self, actions: list[co.Action], now_ms: int) -> None:
         for action in actions:
             log.debug("%s", action)
@@ -219,6 +238,8 @@ class AttemptCheckpoints:
                 case co.AbortEverywhere(checkpoint, reason):
                     log.warning("checkpoint %d given up: %s", checkpoint, reason.sentence)
                     self._ended(checkpoint, False, now_ms)
+                    cause = self._cause[1] if self._cause[0] == checkpoint else ""
+                    self._observed.failed_of(checkpoint, reason.name, reason.sentence, cause, now_ms)
                     self._orders.failed(checkpoint, f"{reason.sentence}{self._because(checkpoint)}")
                     self._send_to_all(Abort(checkpoint=checkpoint))
                 case co.Discard(checkpoint, handles):
@@ -245,6 +266,7 @@ class AttemptCheckpoints:
         if not savepoint:
             self._keep_stats(checkpoint, manifest, now_ms)
         self._ended(checkpoint, True, now_ms)
+        self._observed.published(checkpoint, now_ms)
         staged = [h for part in handles.values() for h in part]
         if not self.connectors.staged(checkpoint, staged, lambda: self._store_of(savepoint)):
             return

@@ -17,6 +17,7 @@ import msgspec
 
 from moorline.model.manifest import OperatorHandles
 from moorline.model.type_tree.tree import PLAIN, StateType
+from moorline.model.wire.figures import OperatorFigures, ProcessFigures
 
 
 class Connected(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -101,6 +102,12 @@ class Progress(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     counters: dict[str, dict[str, int]] = {}
     #: Outside systems that do not answer just now: why, by the uid of the source or sink.
     outages: dict[str, str] = {}
+    #: What came over the exchange, and what was sent over it or round a loop.
+    bytes_in: int = 0
+    bytes_out: int = 0
+    #: In the order of the chain.
+    operators: list[OperatorFigures] = []
+    process: ProcessFigures = ProcessFigures()
 
 
 class Noticed(msgspec.Struct, frozen=True, tag=True, kw_only=True):

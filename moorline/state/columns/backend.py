@@ -22,7 +22,16 @@ from moorline.model.config.thresholds import FOLDING, Folding
 from moorline.model.keys.identity import KeyIdentities
 from moorline.model.manifest import KeyedHandle, NativeHandle
 from moorline.protocol.increments import is_fold_due
-from moorline.state.backend import CurrentKey, KeyedSnapshot, OperatorClock, Restored, RestoredFiles, Rows, TimerStore
+from moorline.state.backend import (
+    CurrentKey,
+    KeyedSnapshot,
+    OperatorClock,
+    Restored,
+    RestoredFiles,
+    Rows,
+    StateFigures,
+    TimerStore,
+)
 from moorline.state.columns.table import ColumnTable, Copied
 from moorline.state.forms import Form, form_of
 from moorline.state.heap.chains import Chains
@@ -107,6 +116,9 @@ class ColumnBackend:
 
     def entries(self) -> int:
         return sum(map(len, self._states.of_states()))
+
+    def figures(self) -> StateFigures:
+        return StateFigures({table.form.state: len(table) for table in self._states.of_states()})
 
     def close(self) -> None:
         self._states.clear()

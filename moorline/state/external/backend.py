@@ -37,7 +37,16 @@ from moorline.model import keys
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import KeyedHandle, RowsHandle, StoreHandle
 from moorline.model.type_tree.tree import BYTES
-from moorline.state.backend import CurrentKey, KeyedSnapshot, OperatorClock, Restored, RestoredFiles, Rows, TimerStore
+from moorline.state.backend import (
+    CurrentKey,
+    KeyedSnapshot,
+    OperatorClock,
+    Restored,
+    RestoredFiles,
+    Rows,
+    StateFigures,
+    TimerStore,
+)
 from moorline.state.external.connection import StoreConnection
 from moorline.state.external.progress import STORE, StoreProgress, read_progress, write_progress
 from moorline.state.external.table import ExternalTable
@@ -221,6 +230,12 @@ class ExternalBackend:
 
     def entries(self) -> int:
         return self._connection.entries + self._heap.entries()
+
+    def figures(self) -> StateFigures:
+        figures = self._heap.figures()
+        # What is counted outside is all states of the store together.
+        outside = self._connection.entries
+        return StateFigures(figures.keys | ({self._connection.store.label: outside} if outside else {}), figures.timers)
 
     def close(self) -> None:
         self._heap.close()

@@ -23,7 +23,7 @@ from moorline.model.config.thresholds import FOLDING, Folding
 from moorline.model.keys.identity import KeyIdentities
 from moorline.model.manifest import FileHandle, KeyedHandle, NativeHandle
 from moorline.protocol.increments import is_fold_due
-from moorline.state.backend import CurrentKey, KeyedSnapshot, OperatorClock, Restored, RestoredFiles, Rows
+from moorline.state.backend import CurrentKey, KeyedSnapshot, OperatorClock, Restored, RestoredFiles, Rows, StateFigures
 from moorline.state.forms import Form
 from moorline.state.heap.chains import Chains
 from moorline.state.heap.rows import Content
@@ -125,6 +125,11 @@ class HeapBackend:
 
     def entries(self) -> int:
         return sum(map(len, self._states.of_states()))
+
+    def figures(self) -> StateFigures:
+        parts = self._states.parts.values()
+        keys = {stored.form.state: len(stored) for stored in parts if not stored.form.is_timers}
+        return StateFigures(keys, sum(len(stored) for stored in parts if stored.form.is_timers))
 
     def close(self) -> None:
         self._states.clear()

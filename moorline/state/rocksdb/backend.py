@@ -25,7 +25,7 @@ from moorline.api.state.descriptors import ListStateDescriptor, MapStateDescript
 from moorline.api.state.states import State
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.keys.identity import KeyIdentities
-from moorline.state.backend import CurrentKey, KeyedSnapshot, OperatorClock, Restored, RestoredFiles
+from moorline.state.backend import CurrentKey, KeyedSnapshot, OperatorClock, Restored, RestoredFiles, StateFigures
 from moorline.state.forms import Form
 from moorline.state.peeking import MOST_ELEMENTS, Peeked, check_count, joined
 from moorline.state.registration import Made, Registration
@@ -241,7 +241,21 @@ class RocksDbBackend:
         if not self.database.is_open:
             return 0
         self._write_back()
-        return self.database.count_keys((bound.entry, bound.form.is_windowed) for bound in self._states.of_states())
+        return sum(self._keys_of_states().values())
+
+    def figures(self) -> StateFigures:
+        if not self.database.is_open:
+            return StateFigures()
+        self._write_back()
+        store = self.database.store
+        timers = [bound for bound in self._states.parts.values() if bound.form.is_timers]
+        waiting = sum(self.database.count_keys(bound.entry, by_window=True) for bound in timers)
+        sizes = {"memory_bytes": self.memory_bytes(), "disk_bytes": store.disk_bytes(), "rows": store.estimated_rows()}
+        return StateFigures(self._keys_of_states(), waiting, sizes)
+
+    def _keys_of_states(self) -> dict[str, int]:
+        count = self.database.count_keys
+        return {b.form.state: count(b.entry, by_window=b.form.is_windowed) for b in self._states.of_states()}
 
     def memory_bytes(self) -> int:
         """The memory that RocksDB and the caches take, as an estimate."""

@@ -137,14 +137,13 @@ class Database:
         first_rows = (row for entry in self.registry.entries.values() for row, _ in islice(self.rows(entry), 1))
         return {kind_of(encoded_key(row[2 : place_end(row)])) for row in first_rows}
 
-    def count_keys(self, states: Iterable[tuple[Entry, bool]]) -> int:
-        """The keys of some states together. With each state: are its pairs of key and window counted instead?
+    def count_keys(self, entry: Entry, *, by_window: bool) -> int:
+        """The keys of a state. ``by_window``: its pairs of key and window are counted instead.
 
         Exact if they are few, else by a sample.
         """
         is_small = self.store.estimated_rows() <= COUNTED_ROWS
-        count = self._counted if is_small else self._sampled
-        return sum(count(entry, by_window) for entry, by_window in states)
+        return (self._counted if is_small else self._sampled)(entry, by_window)
 
     def _counted(self, entry: Entry, by_window: bool) -> int:
         return sum(1 for _ in heads(self.rows(entry), by_window))

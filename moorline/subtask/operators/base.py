@@ -20,7 +20,7 @@ from moorline.errors import MoorlineError, UserCodeFailed
 from moorline.model.copying.copies import copies_of, owned_of
 from moorline.model.copying.immutable import IMMUTABLE
 from moorline.model.graph import Operator
-from moorline.model.times import MAX_TIME
+from moorline.model.times import MAX_TIME, MIN_TIME
 from moorline.state.backend import KeyedBackend, OperatorClock
 from moorline.subtask.environment import Background, at_once
 from moorline.subtask.failure_report import advice_on_module
@@ -69,7 +69,11 @@ class ChainedOperator:
         self.targets: list[Target] = []
         self.side_targets: dict[str, list[Target]] = {}
         self.notice = place.notice
-        self.records_in = 0
+        self.records_in = self.records_out = 0
+        #: The last watermark that it has passed on.
+        self.watermark_out = MIN_TIME
+        #: The time of the last record that it has stamped.
+        self.event_time: int | None = None
         #: What else it counts, for people. Read by another thread.
         self.counters: dict[str, int] = {}
         self._outages = place.outages
@@ -146,6 +150,7 @@ class ChainedOperator:
 
     def _give(self, targets: list[Target], records: list[Any], timestamps: list[int] | None) -> None:
         """Pass records on to all of these. A link keeps them for a while; an operator may change them."""
+        self.records_out += len(records)
         if len(targets) < 2 or self.own is None:
             for target in targets:
                 target.process(records, timestamps)
@@ -156,6 +161,7 @@ class ChainedOperator:
             target.process(records if is_free else copies_of(records), timestamps)
 
     def _pass_watermark(self, time: int) -> None:
+        self.watermark_out = time
         if time == MAX_TIME:
             # Before the end of time is passed on: downstream, what is emitted now must not be late.
             self.finish()

@@ -62,6 +62,8 @@ class ReadingOperator(ChainedOperator):
                 except Exception as error:  # the user's timestamp assigner
                     raise user_code_failed(self.operator, self.subtask, error, self.records_in) from error
             self.records_in += len(records)
+            if timestamps:
+                self.event_time = timestamps[-1]
             self.emit(records, timestamps)
             self._size.was_read(records, self.packed_bytes() - packed_before)
         if self._time is not None:
@@ -150,6 +152,7 @@ class SourceOperator(ReadingOperator):
         if reader.side_outputs:
             side_outputs, reader.side_outputs = reader.side_outputs, None
             for tag, beside in side_outputs.items():
+                self.records_out += len(beside)
                 for target in self.side_targets.get(tag, ()):
                     target.process(beside)
         if records is None:

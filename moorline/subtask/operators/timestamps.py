@@ -159,6 +159,8 @@ class TimestampsOperator(ChainedOperator):
         except Exception as error:
             raise user_code_failed(self.operator, self.subtask, error, self.records_in) from error
         self.records_in += len(records)
+        if stamped:
+            self.event_time = stamped[-1]
         self.emit(records, stamped)
 
     def watermark(self, time: int) -> None:

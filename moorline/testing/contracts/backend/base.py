@@ -371,6 +371,7 @@ class BackendTests:
         backend.flush()
         if self.exact_entries:
             assert backend.entries() == expected
+            assert sum(backend.figures().keys.values()) == expected
         _go_on(backend)
 
     # --- a bit of everything --------------------------------------------------------------------

@@ -1,0 +1,221 @@
+"""The figures of a job as JSON: per vertex, per subtask in it and per operator in that, and summed up by operator.
+
+Called by other threads than the one that supervises, so it copies what may change before it looks at it. The shape is
+a reference page (``docs/reference/metrics.md``); names in it are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from moorline.driver.attempts.running import RunningAttempt
+from moorline.driver.observation.observation import Observation
+from moorline.driver.observation.rates import Window
+from moorline.model.graph import Plan, Vertex
+from moorline.model.ids import SubtaskId
+from moorline.model.wire.figures import OperatorFigures, UserMetric
+from moorline.model.wire.messages import Progress
+
+#: Counts of a report that are summed up over the subtasks of a vertex.
+SUMS = ("records_in", "records_out", "bytes_in", "bytes_out", "keys", "in_flight_bytes")
+#: Those of them with a rate.
+RATES = ("records_in", "records_out", "bytes_in", "bytes_out")
+
+
+def figures_of(observation: Observation, attempt: RunningAttempt | None) -> dict[str, Any]:
+    """Everything about the last attempt and the checkpoints of the job, as JSON. ``attempt``: None before the first."""
+    wall_ms = observation.wall_ms()
+    plan = attempt.deployment.plan if attempt is not None else None
+    windows = observation.rates.windows() if attempt is not None else {}
+    vertices = [_vertex(plan, v, attempt, windows, wall_ms) for v in plan.vertices] if attempt and plan else []
+    return {
+        "time_ms": wall_ms,
+        "uptime_ms": wall_ms - observation.began_ms,
+        "attempts": observation.attempts.count,
+        "failures": observation.attempts.failures,
+        "vertices": vertices,
+        "links": _links(plan) if plan is not None else [],
+        "operators": _operators(vertices),
+        "checkpoints": _checkpoints(observation),
+    }
+
+
+def _links(plan: Plan) -> list[dict[str, Any]]:
+    return [
+        {
+            "source": link.source,
+            "target": link.target,
+            "operator": link.source_operator,
+            "tag": link.tag,
+            "partitioning": link.partitioning.value,
+            "feedback": link.feedback,
+        }
+        for link in plan.links
+    ]
+
+
+def _vertex(
+    plan: Plan, vertex: Vertex, attempt: RunningAttempt, windows: Mapping[SubtaskId, Window], wall_ms: int
+) -> dict[str, Any]:
+    ids = [SubtaskId(vertex.id, index) for index in range(vertex.parallelism)]
+    subtasks = [_subtask(plan, s, attempt, windows.get(s), wall_ms) for s in ids]
+    heard = [s for s in subtasks if s["reported"]]
+    sums: dict[str, Any] = {name: sum(s[name] for s in heard) for name in (*SUMS, "blocked_bytes")}
+    sums |= {f"{name}_per_second": round(sum(s[f"{name}_per_second"] for s in heard), 1) for name in RATES}
+    for share in ("busy", "held_back", "idle"):
+        sums[share] = round(sum(s[share] for s in heard) / len(heard), 3) if heard else 0.0
+        sums[f"most_{share}"] = max((s[share] for s in heard), default=0.0)
+    return {
+        "id": vertex.id,
+        "stage": vertex.stage,
+        "parallelism": vertex.parallelism,
+        "operators": [
+            {"uid": uid, "name": plan.graph.by_uid[uid].name, "kind": plan.graph.by_uid[uid].kind.value}
+            for uid in vertex.operators
+        ],
+        **sums,
+        "subtasks": subtasks,
+    }
+
+
+def _subtask(
+    plan: Plan, subtask: SubtaskId, attempt: RunningAttempt, window: Window | None, wall_ms: int
+) -> dict[str, Any]:
+    report = window.new if window is not None else Progress(records_in=0, records_out=0)
+    window = window or Window(report, report, 0)
+    place = attempt.places.get(subtask)
+    busy, held_back, idle = window.shares()
+    return {
+        "subtask": str(subtask),
+        "index": subtask.index,
+        "reported": report is not window.old,
+        "is_running": subtask in attempt.running,
+        "host": place.host if place is not None else "",
+        "pid": place.pid if place is not None else 0,
+        "executor": place.executor if place is not None else "",
+        **{name: getattr(report, name) for name in (*SUMS, "blocked_bytes")},
+        **{f"{name}_per_second": window.per_second(name) for name in RATES},
+        "busy": busy,
+        "held_back": held_back,
+        "idle": idle,
+        "busy_ms": report.busy_ms,
+        "held_back_ms": report.backpressured_ms,
+        "idle_ms": report.idle_ms,
+        "stalled_ms": report.stalled_ms,
+        "stalled_at": report.stalled_at,
+        "process": {name: getattr(report.process, name) for name in report.process.__struct_fields__},
+        "operators": [_operator(f, window, report, wall_ms) for f in report.operators],
+    }
+
+
+def _operator(figures: OperatorFigures, window: Window, report: Progress, wall_ms: int) -> dict[str, Any]:
+    rate_in, rate_out = window.of_operator(figures)
+    return {
+        "uid": figures.uid,
+        "records_in": figures.records_in,
+        "records_out": figures.records_out,
+        "records_in_per_second": rate_in,
+        "records_out_per_second": rate_out,
+        "watermark": figures.watermark,
+        "watermark_lag_ms": None if figures.watermark is None else wall_ms - figures.watermark,
+        "event_time_lag_ms": None if figures.event_time is None else wall_ms - figures.event_time,
+        "has_ended": figures.has_ended,
+        "keys": figures.keys,
+        "states": figures.states,
+        "timers": figures.timers,
+        "backend": figures.backend,
+        "splits": figures.splits,
+        "late_records": report.counters.get(figures.uid, {}).get("late_records", 0),
+        "counters": report.counters.get(figures.uid, {}),
+        "outage": report.outages.get(figures.uid, ""),
+        "metrics": {name: msgspec.to_builtins(metric) for name, metric in figures.metrics.items()},
+    }
+
+
+#: How the figures of an operator's subtasks become one.
+_SUMMED = ("records_in", "records_out", "keys", "timers", "late_records")
+_SUMMED_BY_NAME = ("states", "backend", "counters")
+
+
+def _operators(vertices: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """By uid, over all subtasks: counts are added up, a watermark is the least, a lag is the greatest."""
+    operators: dict[str, dict[str, Any]] = {}
+    for vertex in vertices:
+        for subtask in vertex["subtasks"]:
+            for figures in subtask["operators"]:
+                _add(operators.setdefault(figures["uid"], _nothing(vertex["id"])), figures)
+    for sums in operators.values():
+        for name in ("records_in_per_second", "records_out_per_second"):
+            sums[name] = round(sums[name], 1)
+    return operators
+
+
+def _nothing(vertex: int) -> dict[str, Any]:
+    return {
+        "vertex": vertex,
+        **dict.fromkeys(_SUMMED, 0),
+        "records_in_per_second": 0.0,
+        "records_out_per_second": 0.0,
+        **{name: {} for name in _SUMMED_BY_NAME},
+        "watermark": None,
+        "watermark_lag_ms": None,
+        "event_time_lag_ms": None,
+        "records_behind": None,
+        "outage": "",
+        "metrics": {},
+    }
+
+
+def _add(sums: dict[str, Any], figures: dict[str, Any]) -> None:
+    for name in (*_SUMMED, "records_in_per_second", "records_out_per_second"):
+        sums[name] += figures[name]
+    for name in _SUMMED_BY_NAME:
+        for key, count in figures[name].items():
+            sums[name][key] = sums[name].get(key, 0) + count
+    if figures["watermark"] is not None:
+        sums["watermark"] = min(figures["watermark"], sums["watermark"] or figures["watermark"])
+    for lag in ("watermark_lag_ms", "event_time_lag_ms"):
+        if figures[lag] is not None:
+            sums[lag] = max(figures[lag], sums[lag] if sums[lag] is not None else figures[lag])
+    behind = [split["records_behind"] for split in figures["splits"].values() if "records_behind" in split]
+    if behind:
+        sums["records_behind"] = (sums["records_behind"] or 0) + sum(behind)
+    sums["outage"] = sums["outage"] or figures["outage"]
+    for name, metric in figures["metrics"].items():
+        sums["metrics"][name] = added(sums["metrics"].get(name), metric)
+
+
+def added(one: dict[str, Any] | None, other: dict[str, Any]) -> dict[str, Any]:
+    """A user's metric over two subtasks: values and counts are added up, the least and greatest are kept."""
+    if one is None:
+        return other
+    a, b = msgspec.convert(one, UserMetric), msgspec.convert(other, UserMetric)
+    if a.kind != b.kind:
+        return one
+    both = [m for m in (a, b) if m.count] or [a]
+    return msgspec.to_builtins(  # type: ignore[no-any-return]
+        UserMetric(
+            kind=a.kind,
+            value=a.value + b.value,
+            count=a.count + b.count,
+            sum=a.sum + b.sum,
+            min=min(m.min for m in both),
+            max=max(m.max for m in both),
+            buckets=[(bound, n + k) for (bound, n), (_, k) in zip(a.buckets, b.buckets)],
+            labels=a.labels,
+        )
+    )
+
+
+def _checkpoints(observation: Observation) -> dict[str, Any]:
+    history = observation.checkpoints
+    return {
+        "completed": history.completed,
+        "failed": dict(history.failed),
+        "in_progress": history.in_progress(observation.now_ms),
+        "last": history.last.summary() if history.last is not None else None,
+        "since_last_ms": None if history.last_ms is None else max(0, observation.now_ms - history.last_ms),
+    }
