@@ -34,6 +34,7 @@ from moorline.api.functions.connected import (
 )
 from moorline.api.functions.source_function import SinkFunction, SourceFunction
 from moorline.api.job import Job
+from moorline.api.metrics import Counter, Distribution, Gauge, Histogram, Meter, MetricGroup
 from moorline.api.sinks import (
     CommitterContext,
     DeliveryGuarantee,
@@ -221,8 +222,10 @@ __all__ = [
     "ContinuousProcessingTimeTrigger",
     "CountEvictor",
     "CountTrigger",
+    "Counter",
     "Delete",
     "DeliveryGuarantee",
+    "Distribution",
     "EndOfStreamTrigger",
     "EnumeratorContext",
     "EventTimeSessionWindows",
@@ -238,10 +241,12 @@ __all__ = [
     "FoldingStateDescriptor",
     "Format",
     "Function",
+    "Gauge",
     "GlobalCommitter",
     "GlobalWindow",
     "GlobalWindows",
     "Handle",
+    "Histogram",
     "Job",
     "JobStatus",
     "JoinFunction",
@@ -258,6 +263,8 @@ __all__ = [
     "MapFunction",
     "MapState",
     "MapStateDescriptor",
+    "Meter",
+    "MetricGroup",
     "MoorlineError",
     "NatsMessage",
     "NeverTrigger",

@@ -44,6 +44,8 @@ class Meter:
         """Count what is kept, if it is time to. On the subtask's thread."""
         if (began := self._env.now_ms()) >= self._count_at_ms:
             self._state = {o.operator.uid: o.backend.figures() for o in self._operators if o.backend is not None}
+            for operator in self._operators:
+                operator.metrics.look(began)
             ended = self._env.now_ms()
             self._count_at_ms = ended + max(COUNT_MS, COUNT_REST * (ended - began))
 
@@ -92,4 +94,5 @@ def _figures(chained: ChainedOperator, state: StateFigures) -> OperatorFigures:
         states=state.keys,
         timers=state.timers,
         backend=state.sizes,
+        metrics=chained.metrics.report(),
     )

@@ -26,6 +26,7 @@ from moorline.model.manifest import Manifest, OperatorEntry
 from moorline.model.times import MAX_TIME
 from moorline.model.wire.deployment import Deployment, OperatorRestore
 from moorline.model.wire.elements import Barrier
+from moorline.model.wire.figures import UserMetric
 from moorline.model.wire.messages import AddSplits, Order
 from moorline.protocol.lowering import lower
 from moorline.protocol.redistribution import key_groups_of, redistribute
@@ -293,6 +294,20 @@ class OperatorHarness:
             subtask.operator.aborted(self._checkpoint)
 
     @property
+    def metrics(self) -> dict[str, Any]:
+        """The metrics that the function has defined, by name, over all subtasks.
+
+        A number for a counter and a gauge, the count of a meter, and ``count``, ``sum``, ``min`` and ``max`` of a
+        distribution or histogram.
+        """
+        together: dict[str, UserMetric] = {}
+        for subtask in self._subtasks:
+            subtask.operator.metrics.look(self.clock.now_ms())
+            for name, metric in subtask.operator.metrics.report().items():
+                together[name] = together[name].plus(metric) if name in together else metric
+        return {name: _number(metric) for name, metric in together.items()}
+
+    @property
     def functions(self) -> list[Any]:
         """The copy of the function that each subtask runs."""
         return [subtask.operator.operator.function for subtask in self._subtasks]
@@ -388,6 +403,18 @@ def _ignore(report: Any) -> None:
 
 def _no_background(work: Any, done: Any) -> None:
     raise NotImplementedError("a harness writes its snapshots itself")
+
+
+def _number(metric: UserMetric) -> Any:
+    match metric.kind:
+        case "counter":
+            return int(metric.value)
+        case "gauge":
+            return metric.value
+        case "meter":
+            return metric.count
+        case _:
+            return metric
 
 
 def _shown(live: Any) -> Any:

@@ -16,6 +16,7 @@ from moorline.api.type_parameters import ACC, IN, OUT, A, B, K_co, K_contra, T
 from moorline.model.copying.immutable import NotData
 
 if TYPE_CHECKING:
+    from moorline.api.metrics import MetricGroup
     from moorline.api.state import combining, descriptors, states
 
 
@@ -60,6 +61,15 @@ class RuntimeContext(KeyedStateStore, Protocol):
     def max_parallelism(self) -> int: ...
     @property
     def attempt(self) -> int: ...
+
+    @property
+    def metrics_group(self) -> MetricGroup:
+        """Counters, gauges, meters, distributions and histograms of your own."""
+        ...
+
+    def get_metrics_group(self) -> MetricGroup:
+        """Same as ``metrics_group``, by PyFlink's name."""
+        ...
 
     def get_index_of_this_subtask(self) -> int:
         """Same as ``subtask``, by PyFlink's name."""

@@ -16,7 +16,7 @@ from moorline.driver.observation.observation import Observation
 from moorline.driver.observation.rates import Window
 from moorline.model.graph import Plan, Vertex
 from moorline.model.ids import SubtaskId
-from moorline.model.wire.figures import OperatorFigures, UserMetric
+from moorline.model.wire.figures import OperatorFigures
 from moorline.model.wire.messages import Progress
 
 #: Counts of a report that are summed up over the subtasks of a vertex.
@@ -31,7 +31,7 @@ def figures_of(observation: Observation, attempt: RunningAttempt | None) -> dict
     plan = attempt.deployment.plan if attempt is not None else None
     windows = observation.rates.windows() if attempt is not None else {}
     vertices = [_vertex(plan, v, attempt, windows, wall_ms) for v in plan.vertices] if attempt and plan else []
-    return {
+    made = {
         "time_ms": wall_ms,
         "uptime_ms": wall_ms - observation.began_ms,
         "attempts": observation.attempts.count,
@@ -41,6 +41,8 @@ def figures_of(observation: Observation, attempt: RunningAttempt | None) -> dict
         "operators": _operators(vertices),
         "checkpoints": _checkpoints(observation),
     }
+    builtins: dict[str, Any] = msgspec.to_builtins(made)  # what users have defined is still typed
+    return builtins
 
 
 def _links(plan: Plan) -> list[dict[str, Any]]:
@@ -131,7 +133,7 @@ def _operator(figures: OperatorFigures, window: Window, report: Progress, wall_m
         "late_records": report.counters.get(figures.uid, {}).get("late_records", 0),
         "counters": report.counters.get(figures.uid, {}),
         "outage": report.outages.get(figures.uid, ""),
-        "metrics": {name: msgspec.to_builtins(metric) for name, metric in figures.metrics.items()},
+        "metrics": figures.metrics,
     }
 
 
@@ -185,29 +187,8 @@ def _add(sums: dict[str, Any], figures: dict[str, Any]) -> None:
         sums["records_behind"] = (sums["records_behind"] or 0) + sum(behind)
     sums["outage"] = sums["outage"] or figures["outage"]
     for name, metric in figures["metrics"].items():
-        sums["metrics"][name] = added(sums["metrics"].get(name), metric)
-
-
-def added(one: dict[str, Any] | None, other: dict[str, Any]) -> dict[str, Any]:
-    """A user's metric over two subtasks: values and counts are added up, the least and greatest are kept."""
-    if one is None:
-        return other
-    a, b = msgspec.convert(one, UserMetric), msgspec.convert(other, UserMetric)
-    if a.kind != b.kind:
-        return one
-    both = [m for m in (a, b) if m.count] or [a]
-    return msgspec.to_builtins(  # type: ignore[no-any-return]
-        UserMetric(
-            kind=a.kind,
-            value=a.value + b.value,
-            count=a.count + b.count,
-            sum=a.sum + b.sum,
-            min=min(m.min for m in both),
-            max=max(m.max for m in both),
-            buckets=[(bound, n + k) for (bound, n), (_, k) in zip(a.buckets, b.buckets)],
-            labels=a.labels,
-        )
-    )
+        known = sums["metrics"].get(name)
+        sums["metrics"][name] = metric if known is None or known.kind != metric.kind else known.plus(metric)
 
 
 def _checkpoints(observation: Observation) -> dict[str, Any]:

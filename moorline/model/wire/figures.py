@@ -18,6 +18,8 @@ class UserMetric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One metric that a user's function defines, as it stands in one subtask."""
 
     kind: MetricKind
+    #: Without the labels that are part of its key.
+    name: str = ""
     #: Of a counter and a gauge; of a meter its rate per second.
     value: float = 0.0
     #: Of a meter, a distribution and a histogram: how many; of the latter two also their sum, least and greatest.
@@ -29,6 +31,19 @@ class UserMetric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     buckets: list[tuple[float, int]] = []
     #: Groups that it is in, as pairs of name and value.
     labels: list[tuple[str, str]] = []
+
+    def plus(self, other: UserMetric) -> UserMetric:
+        """The same metric over two subtasks: counts and values are added up, the least and greatest are kept."""
+        counted = [m for m in (self, other) if m.count] or [self]
+        return msgspec.structs.replace(
+            self,
+            value=self.value + other.value,
+            count=self.count + other.count,
+            sum=self.sum + other.sum,
+            min=min(m.min for m in counted),
+            max=max(m.max for m in counted),
+            buckets=[(bound, n + k) for (bound, n), (_, k) in zip(self.buckets, other.buckets)],
+        )
 
 
 class OperatorFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from moorline.api.metrics import MetricRegistry
 from moorline.errors import MoorlineError, UserCodeFailed
 from moorline.model.copying.copies import copies_of, owned_of
 from moorline.model.copying.immutable import IMMUTABLE
@@ -58,6 +59,8 @@ class OperatorContext:
     commits: Background = at_once
     #: Why outside systems do not answer just now, by uid.
     outages: dict[str, str] = field(default_factory=dict)
+    #: What its function defines.
+    metrics: MetricRegistry = field(default_factory=lambda: MetricRegistry(""))
 
 
 class ChainedOperator:
@@ -77,6 +80,7 @@ class ChainedOperator:
         #: What else it counts, for people. Read by another thread.
         self.counters: dict[str, int] = {}
         self._outages = place.outages
+        self.metrics = place.metrics
         #: From the results of a call and one of them to the record that is emitted; None: the result itself.
         self.own: Callable[[Any, Any], Any] | None = None if place.object_reuse else owned_of
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from moorline.api.metrics import MetricGroup, MetricRegistry
 from moorline.api.state import descriptors
 from moorline.api.state.descriptors import StateDescriptor
 from moorline.api.state.states import State, declared_states
@@ -26,7 +27,9 @@ class RuntimeContext:
         deployment: Deployment,
         backend: KeyedBackend | None,
         restore: OperatorRestore,
+        metrics: MetricRegistry,
     ) -> None:
+        self.metrics_group = MetricGroup(metrics)
         self.operator_uid, self.subtask = operator.uid, subtask
         self.parallelism, self.max_parallelism = operator.parallelism, deployment.plan.graph.max_parallelism
         self.attempt = int(deployment.attempt)
@@ -38,6 +41,9 @@ class RuntimeContext:
         #: Those that are declared on the function's class, by attribute.
         self._declared: dict[str, State] = {}
         self.is_open = False
+
+    def get_metrics_group(self) -> MetricGroup:
+        return self.metrics_group
 
     def get_index_of_this_subtask(self) -> int:
         return self.subtask

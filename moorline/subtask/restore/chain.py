@@ -12,6 +12,7 @@ import msgspec
 from moorline.api.columns.aggregation import Aggregation
 from moorline.api.functions.reduce import Reduction
 from moorline.api.functions.source_function import SinkFunction, SourceFunction
+from moorline.api.metrics import MetricRegistry
 from moorline.api.state.external import ExternalStore
 from moorline.errors import StateIncompatible
 from moorline.failpoints import failpoint
@@ -171,11 +172,12 @@ def _make(
     ends = {state: plain_elements(state, parts) for state, parts in own.items()}
     users = {state: parts for state, parts in elements.items() if state not in own}
     state = OperatorState(operator.uid, users, read_raw(restore, key_groups, store), checkpoint, key_groups, is_end)
-    context = RuntimeContext(operator, subtask.index, deployment, backend, restore)
 
     def notice(kind: str, text: str) -> None:
         environment.report(Noticed(uid=operator.uid, kind=kind, text=text))
 
+    metrics = MetricRegistry(operator.uid, notice)
+    context = RuntimeContext(operator, subtask.index, deployment, backend, restore, metrics)
     reuse = deployment.state.object_reuse
     place = OperatorContext(
         operator,
@@ -188,6 +190,7 @@ def _make(
         reuse,
         environment.commits,
         environment.outages,
+        metrics,
     )
     return _operator(place, context, deployment, ends), context
 
