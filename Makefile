@@ -11,7 +11,8 @@ WORKERS ?= 3
 # What shares a Spark or a server stays on one worker, and the order of tests/conftest.py is kept.
 SPREAD := --dist loadgroup --no-loadscope-reorder
 
-.PHONY: help setup demo demo-kafka test test-fast sim simulate coverage chaos bench lint types format docs clean java
+.PHONY: help setup servers demo demo-kafka test test-fast sim simulate coverage chaos bench lint types doctests format \
+  docs clean java
 
 help:
 	@echo "make demo       a job that loses a worker half-way and proves that nothing was lost"
@@ -29,11 +30,18 @@ help:
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml
-	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+$(BIN)/python:
+	@$(PYTHON) -m venv $(VENV)
+
+# What is never imported need not be compiled.
+$(STAMP): pyproject.toml | $(BIN)/python
 	@echo "installing into $(VENV) (PySpark is large; this takes a minute or two) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[dev]'
 	@touch $(STAMP)
+
+# Fetched once per machine, for tests that start them.
+servers: | $(BIN)/python
+	@$(BIN)/python tests/server_files.py
 
 java:
 	@command -v java >/dev/null 2>&1 || test -x "$$JAVA_HOME/bin/java" || { \
@@ -46,8 +54,10 @@ demo: setup java
 demo-kafka: setup java
 	@$(BIN)/python tools/demo_kafka.py
 
-test: setup java lint types
-	$(BIN)/python -m pytest --doctest-modules moorline
+# What takes one processor goes on beside something else that does.
+test: java
+	@$(MAKE) --no-print-directory -j2 setup servers
+	@$(MAKE) --no-print-directory -j2 types doctests lint
 	$(BIN)/python -m pytest -n $(WORKERS) $(SPREAD)
 
 test-fast: setup
@@ -78,6 +88,9 @@ lint: setup
 types: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+doctests: setup
+	$(BIN)/python -m pytest --doctest-modules moorline
 
 format: setup
 	$(BIN)/ruff check --fix .

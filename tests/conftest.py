@@ -5,12 +5,12 @@ gives each ten times as many.
 """
 
 import os
+import subprocess
 import sys
 
 import pytest
-import real_servers
+import server_files
 from hypothesis import HealthCheck, settings
-from kafka_server import install_ahead as install_kafka
 from kafka_server import kafka_server  # noqa: F401  here, so that all files of tests share one broker
 from nats_server import nats_server  # noqa: F401
 from thoroughness import examples
@@ -70,19 +70,20 @@ def spark():
 
 
 def pytest_sessionstart(session):
-    """Install servers while the first tests run, if there are to be several workers and tests that need them."""
+    """Fetch servers while the first tests run, if there are to be several workers and tests that need them."""
     config = session.config
     is_worker = hasattr(config, "workerinput")
     if not is_worker and getattr(config.option, "numprocesses", None) and "not server" not in config.option.markexpr:
-        real_servers.install_ahead()
-        install_kafka()
+        subprocess.Popen([sys.executable, server_files.__file__])
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by markers, and before xdist looks for groups
 def pytest_collection_modifyitems(items):
     """Tests that share a Spark or a server go to one worker, and what takes long comes first.
 
-    With a worker for each of the two lines of Spark tests and one for the rest, none waits for the others at the end.
+    There are two lines of Spark tests, each with a Spark for all of its tests: ``tests/spark``, and pages, examples and
+    those that need a process of their own. With a worker for each of them and one for the rest, none waits for the
+    others at the end.
     """
     for item in items:
         if " at 0x" in item.nodeid:
@@ -105,14 +106,18 @@ def fixtures_of(item):
 def shared_by(item):
     """The group of tests that must not be spread over several workers."""
     if item.get_closest_marker("spark"):
-        return "spark" if "spark" in fixtures_of(item) else "spark-processes"
+        # A broker takes long to start: what needs both goes to the line that has one.
+        is_first = "kafka_server" in fixtures_of(item) or (
+            item.path.parent.name == "spark" and "spark" in fixtures_of(item)
+        )
+        return "spark" if is_first else "spark-beside"
     server = item.get_closest_marker("server")
     return server.args[0] if server else None
 
 
 def rank(item):
     group = shared_by(item)
-    if group in ("spark", "spark-processes"):
+    if group in ("spark", "spark-beside"):
         return 0, group
     if item.get_closest_marker("slow"):
         return 1, ""

@@ -1,8 +1,8 @@
 """A real Kafka broker for tests: one process that is broker and controller, in a folder and on ports of its own.
 
-Its jars come from Maven Central, once, into a folder below the Python environment that the tests run in. A machine
-without Maven or Java skips the tests that need a broker and says so; ``.ci/run`` installs both. Topics are cheap and
-brokers are not: there is one broker, and each test makes topics of its own.
+Its jars come from Maven Central, once per machine (``server_files.py``). A machine without Maven or Java skips the
+tests that need a broker and says so; ``.ci/run`` installs both. Topics are cheap and brokers are not: there is one
+broker, and each test makes topics of its own.
 
     PLAINTEXT    for most tests
     SASL_SSL     with a password, and a certificate that the server has signed itself
@@ -11,13 +11,11 @@ brokers are not: there is one broker, and each test makes topics of its own.
 from __future__ import annotations
 
 import base64
-import fcntl
 import shutil
 import signal
 import socket
 import ssl
 import subprocess
-import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+import server_files
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
@@ -41,20 +40,8 @@ from waiting import eventually
 
 T = TypeVar("T")
 
-VERSION = "4.3.1"
 #: The word that must never turn up in a log, and whose word it is.
 USER, PASSWORD = "moorline", "s3cret-kafka-word"
-_SERVERS = Path(sys.prefix) / "servers"
-_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>moorline</groupId><artifactId>test-broker</artifactId><version>1</version>
-  <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version></dependency>
-    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
-  </dependencies>
-</project>
-"""
-_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 #: What an answer says while the only broker has been too slow to say that it is alive, and is fenced for a moment.
 _PASSING = frozenset(
     {
@@ -344,29 +331,12 @@ def kafka_server() -> Iterator[KafkaServer]:
         server.stop(signal.SIGTERM)
 
 
-def install_ahead() -> None:
-    """Have another process fetch the broker, before the first test needs it."""
-    if shutil.which("mvn") is not None:
-        work = "import kafka_server; kafka_server._jars()"
-        subprocess.Popen([sys.executable, "-c", work], cwd=Path(__file__).parent, stderr=subprocess.DEVNULL)
-
-
 def _jars() -> Path:
-    """The folder with the broker's jars, fetched if it is not there. Several processes may want it at one moment."""
-    _SERVERS.mkdir(exist_ok=True)
-    found = _SERVERS / f"kafka-{VERSION}"
-    with open(_SERVERS / "kafka.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if found.exists():
-            return found
-        with tempfile.TemporaryDirectory(prefix="kafka-", dir=_SERVERS) as folder:
-            (Path(folder) / "pom.xml").write_text(_POM)
-            command = ["mvn", "-q", "-B", _COPY, "-DoutputDirectory=jars", "-DincludeScope=runtime"]
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-            if done.returncode:
-                pytest.fail(f"these tests need a Kafka broker: {' '.join(command)}\n{done.stdout}{done.stderr}")
-            (Path(folder) / "jars").rename(found)
-    return found
+    """The folder with the broker's jars, fetched if it is not there."""
+    try:
+        return server_files.kafka_jars()
+    except server_files.NotFetched as error:
+        pytest.fail(f"these tests need a Kafka broker: {error}")
 
 
 def _certificate(folder: Path) -> tuple[Path, Path]:

@@ -1,21 +1,16 @@
 """Real servers for tests, and what it takes to start one: processes in folders and on ports of their own.
 
 Only processes that were started here are ever stopped. What is missing is installed where that is possible; else the
-tests fail and say what to install: skipped tests look like good ones.
-
-The S3 server is moto. It gets a Python environment of its own, below the one the tests run in: the AWS libraries it is
-made of pin versions of packages that the rest should be free to choose.
+tests fail and say what to install: skipped tests look like good ones. What has to be fetched is in ``server_files.py``.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.request
@@ -27,12 +22,12 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+import server_files
 
 T = TypeVar("T")
 
 #: The word that must never turn up in a log.
 SECRET = "s3cret-access-word"
-_SERVERS = Path(sys.prefix) / "servers"
 #: The thread that starts servers. It lives as long as the tests do: a server that a thread of one test has brought back
 #: after a kill would be stopped with that thread.
 _PARENT = ThreadPoolExecutor(1)
@@ -87,7 +82,7 @@ class S3Server(Server):
     def __init__(self, folder: Path) -> None:
         port = free_port()
         self.endpoint = f"http://127.0.0.1:{port}"
-        command = [str(_moto()), "-H", "127.0.0.1", "-p", str(port)]
+        command = [str(_moto() / "bin" / "moto_server"), "-H", "127.0.0.1", "-p", str(port)]
         is_ready = lambda: urllib.request.urlopen(f"{self.endpoint}/moto-api/", timeout=2)  # noqa: E731
         super().__init__(command, port, folder, is_ready)
 
@@ -189,32 +184,16 @@ def install(packages: str, find: Callable[[], T]) -> T:
 
 
 def _moto() -> Path:
-    """Moto's server, installed if it is not there. Several processes may want it at the same moment."""
-    _SERVERS.mkdir(exist_ok=True)
-    found = _SERVERS / "moto" / "bin" / "moto_server"
-    with open(_SERVERS / "moto.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if found.exists():
-            return found
-        pip = [str(_SERVERS / "moto" / "bin" / "pip"), "install", "-q", "moto[server]>=5.2", "s3fs"]
-        for command in ([sys.executable, "-m", "venv", str(_SERVERS / "moto")], pip):
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                shutil.rmtree(_SERVERS / "moto", ignore_errors=True)
-                pytest.fail(f"these tests need moto's server, an S3 for tests: {' '.join(command)}\n{done.stderr}")
-    return found
-
-
-def install_ahead() -> subprocess.Popen[bytes]:
-    """Have another process install what is not there, before the first test needs it."""
-    work = "import real_servers; real_servers._moto()"
-    return subprocess.Popen([sys.executable, "-c", work], cwd=Path(__file__).parent, stderr=subprocess.DEVNULL)
+    """The environment of moto's server, fetched if it is not there."""
+    try:
+        return server_files.moto()
+    except server_files.NotFetched as error:
+        pytest.fail(f"these tests need moto's server, an S3 for tests: {error}")
 
 
 def s3fs_packages() -> str:
     """Where s3fs lies, for a Python that is to have it."""
-    _moto()
-    (found,) = (_SERVERS / "moto" / "lib").glob("python*/site-packages")
+    (found,) = (_moto() / "lib").glob("python*/site-packages")
     return str(found)
 
 
