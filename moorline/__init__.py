@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 from moorline import connectors
 from moorline.api import foreign_names
 from moorline.api.columns.aggregates import Aggregate, avg, count, first, last, max, min, sum
+from moorline.api.columns.batch_functions import BatchKeys, BatchState, BatchStates, KeyedBatchFunction
+from moorline.api.columns.expressions.expression import Expression, coalesce, col, greatest, least, lit, when
 from moorline.api.columns.streams import ColumnStream, KeyedColumnStream
 from moorline.api.connected_streams import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
 from moorline.api.foreign_names import unknown_name
@@ -201,6 +203,9 @@ __all__ = [
     "AggregatingState",
     "AggregatingStateDescriptor",
     "Autoscale",
+    "BatchKeys",
+    "BatchState",
+    "BatchStates",
     "BroadcastConnectedStream",
     "BroadcastProcessFunction",
     "BroadcastStream",
@@ -232,6 +237,7 @@ __all__ = [
     "EventTimeTrigger",
     "Evictor",
     "ExponentialDelay",
+    "Expression",
     "ExternalStore",
     "FailureRate",
     "FilterFunction",
@@ -251,6 +257,7 @@ __all__ = [
     "JobStatus",
     "JoinFunction",
     "KafkaRecord",
+    "KeyedBatchFunction",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedColumnStream",
@@ -323,6 +330,8 @@ __all__ = [
     "avg",
     "avro_format",
     "client",
+    "coalesce",
+    "col",
     "collect",
     "connectors",
     "count",
@@ -335,9 +344,12 @@ __all__ = [
     "generate",
     "generate_batches",
     "give_up",
+    "greatest",
     "hybrid",
     "json_format",
     "last",
+    "least",
+    "lit",
     "max",
     "memory_state",
     "min",
@@ -364,6 +376,7 @@ __all__ = [
     "sum",
     "sweep",
     "to_dataframe",
+    "when",
     "write_delta",
     "write_files",
     "write_iceberg",

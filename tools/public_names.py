@@ -22,7 +22,9 @@ GROUPS = {
     "Jobs": "Job run start Handle Result JobStatus plan spark_config MoorlineError",
     "Streams": """Stream KeyedStream ConnectedStreams BroadcastStream BroadcastConnectedStream WindowedStream OutputTag
         Rekey""",
-    "Columns": "ColumnStream KeyedColumnStream Aggregate count sum avg min max first last generate_batches",
+    "Columns": """ColumnStream KeyedColumnStream Expression col lit when coalesce least greatest
+        KeyedBatchFunction BatchKeys BatchState BatchStates
+        Aggregate count sum avg min max first last generate_batches""",
     "Functions": """Function MapFunction FilterFunction FlatMapFunction ProcessFunction KeyedProcessFunction
         ReduceFunction AggregateFunction CoMapFunction CoFlatMapFunction CoProcessFunction KeyedCoProcessFunction
         BroadcastProcessFunction KeyedBroadcastProcessFunction RuntimeContext Context KeyedContext OnTimerContext

@@ -33,7 +33,7 @@ from moorline.model.options import STEP_OPTIONS, check_options, checks_options
 from moorline.model.wire import user_code
 
 #: The options of a step beside its function.
-OPTIONS = {"watermarks", "broadcast", "window", "rekey", "drop_states"}
+OPTIONS = {"watermarks", "broadcast", "window", "batches", "rekey", "drop_states"}
 
 
 @checks_options()

@@ -65,7 +65,10 @@ class OperatorKind(StrEnum):
     WITH_SCHEMA = "with_schema"
     MAP_BATCHES = "map_batches"
     FILTER_BATCHES = "filter_batches"
+    SELECT = "select"
+    WHERE = "where"
     AGGREGATE = "aggregate"
+    PROCESS_BATCHES = "process_batches"
     SINK = "sink"
 
 

@@ -79,6 +79,21 @@ def schema_of(given: Any) -> pa.Schema:
     return schema.remove_metadata()
 
 
+def type_of(given: Any) -> pa.DataType:
+    """The pyarrow type that is meant: Spark's name of it, pyarrow's own, or Python's. Raises :class:`InvalidArgument`.
+
+    >>> type_of("bigint"), type_of(float)
+    (DataType(int64), DataType(double))
+    """
+    if isinstance(given, pa.DataType):
+        return given
+    if isinstance(given, str):
+        return _ddl_field(f"type {given}").type
+    if isinstance(given, type) and given in _PYTHON:
+        return _PYTHON[given]
+    raise InvalidArgument("type", given, "Give Spark's name of a type, such as \"bigint\", or one of pyarrow's.")
+
+
 def check_columns(schema: pa.Schema | None, names: typing.Iterable[str], where: str) -> None:
     """Raise for the first name that is no column of ``schema``. None: it is not known."""
     for name in names:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
@@ -10,6 +10,9 @@ import pyarrow as pa
 
 from moorline.api.columns.aggregates import Aggregate
 from moorline.api.columns.aggregation import aggregation, kept_types
+from moorline.api.columns.batch_functions import BatchStep, KeyedBatchFunction, check_batch_function
+from moorline.api.columns.expressions.expression import Expression, Named
+from moorline.api.columns.projections import Condition, Projection, extended, known_schema, renamed, selected, without
 from moorline.api.columns.schemas import check_columns, schema_of
 from moorline.api.options import StepOptions
 from moorline.api.streams import KeyedStream, Stream, describe
@@ -55,6 +58,95 @@ class ColumnStream(Stream[Row]):
         super().__init__(job, origins, partitioning)
         #: The columns, if they are known.
         self.schema: pa.Schema | None = schema
+
+    def select(
+        self,
+        *columns: str | Expression | Named,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+        **computed: object,
+    ) -> ColumnStream:
+        """These columns alone, by name, and others that are computed, under the names they are given with.
+
+        >>> import moorline as mo
+        >>> orders = mo.Job("euros").source(mo.from_items([{"customer": "ada", "cents": 250}]), uid="orders")
+        >>> sales = orders.with_schema("customer string, cents bigint", uid="sales")
+        >>> sales.select("customer", euros=mo.col("cents") / 100, uid="euros").schema.names
+        ['customer', 'euros']
+        """
+        projection = selected(self.schema, "select", columns, computed)
+        return self._projected(projection, name or projection.shown(), uid, parallelism)
+
+    def with_columns(
+        self,
+        *columns: Named,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+        **computed: object,
+    ) -> ColumnStream:
+        """All columns, and more that are computed. One with the name of a column takes its place.
+
+        >>> import moorline as mo
+        >>> orders = mo.Job("euros").source(mo.from_items([{"cents": 250}]), uid="orders")
+        >>> sales = orders.with_schema("cents bigint", uid="sales")
+        >>> sales.with_columns(euros=mo.col("cents") / 100, uid="euros").schema.names
+        ['cents', 'euros']
+        """
+        projection = extended(self.schema, columns, computed)
+        return self._projected(projection, name or ", ".join(computed), uid, parallelism)
+
+    @checks_options(also=STEP_OPTIONS)
+    def where(self, condition: Expression, **options: Unpack[StepOptions]) -> ColumnStream:
+        """The rows for which the condition is true; not those for which it is null.
+
+        >>> import moorline as mo
+        >>> orders = mo.Job("large").source(mo.from_items([{"cents": 250}]), uid="orders")
+        >>> orders.with_schema("cents bigint", uid="sales").where(mo.col("cents") > 100, uid="large")
+        <ColumnStream of job 'large' from 'large'>
+        """
+        checked = Condition.of(self.schema, condition)
+        options.setdefault("name", str(condition))
+        made = self._step("where", checked, **options)
+        return ColumnStream(self._job, made._origins, self.schema)
+
+    @checks_options(also=STEP_OPTIONS)
+    def drop(self, *columns: str, **options: Unpack[StepOptions]) -> ColumnStream:
+        """All columns but these.
+
+        >>> import moorline as mo
+        >>> visits = mo.Job("visits").source(mo.from_items([{"user": "ada", "ip": "::1"}]), uid="visits")
+        >>> visits.with_schema("user string, ip string", uid="columns").drop("ip", uid="private").schema.names
+        ['user']
+        """
+        projection = without(self.schema, columns)
+        options.setdefault("name", f"drop {', '.join(columns)}")
+        return self._projected(projection, **options)
+
+    @checks_options(also=STEP_OPTIONS)
+    def rename(self, names: Mapping[str, str], **options: Unpack[StepOptions]) -> ColumnStream:
+        """The same columns, of which some have new names: ``{old: new}``.
+
+        >>> import moorline as mo
+        >>> visits = mo.Job("visits").source(mo.from_items([{"user": "ada"}]), uid="visits")
+        >>> visits.with_schema("user string", uid="columns").rename({"user": "customer"}, uid="names").schema.names
+        ['customer']
+        """
+        projection = renamed(self.schema, names)
+        options.setdefault("name", "rename")
+        return self._projected(projection, **options)
+
+    def _projected(
+        self,
+        projection: Projection,
+        name: str | None = None,
+        uid: str | None = None,
+        parallelism: int | None = None,
+        **options: Any,
+    ) -> ColumnStream:
+        made = self._step("select", projection, uid, name, parallelism, **options)
+        return ColumnStream(self._job, made._origins, projection.out_schema)
 
     @checks_options(also=STEP_OPTIONS)
     def map_batches(
@@ -189,6 +281,31 @@ class KeyedColumnStream(KeyedStream[Row, Any]):
         step: dict[str, Any] = {"rekey": rekey, "drop_states": drop_states}
         made = self._step("aggregate", function, uid, shown, parallelism, **step)
         return ColumnStream(self._job, made._origins, function.out_schema)
+
+    @checks_options(also=STEP_OPTIONS)
+    def process_batches(
+        self, function: KeyedBatchFunction, *, schema: Any = None, **options: Unpack[StepOptions]
+    ) -> ColumnStream:
+        """A batch in, columns out, with states that are read and written for all keys of the batch at once.
+
+        ``schema`` says what comes out; without it, steps that need to know the columns cannot follow. See
+        :class:`mo.KeyedBatchFunction <moorline.KeyedBatchFunction>`.
+
+        >>> import moorline as mo
+        >>> class First(mo.KeyedBatchFunction):
+        ...     seen = mo.ValueState(bool, default=False)
+        ...     def process_batch(self, keys, batch, states):
+        ...         rows = keys.first_rows[~states.seen.numpy()]
+        ...         states.seen.update([True] * len(keys))
+        ...         return batch.take(pa.array(rows))
+        >>> visits = mo.Job("first").source(mo.from_items([{"user": "ada"}]), uid="visits")
+        >>> visits.with_schema("user string", uid="columns").key_by("user").process_batches(First(), uid="first")
+        <ColumnStream of job 'first' from 'first'>
+        """
+        check_batch_function(function)
+        step = BatchStep(known_schema(self.schema, "process_batches"), None if schema is None else schema_of(schema))
+        made = self._step("process_batches", function, batches=step, **options)
+        return ColumnStream(self._job, made._origins, step.out_schema)
 
 
 def with_schema(stream: Stream[Any], schema: Any, **options: Any) -> ColumnStream:

@@ -35,6 +35,8 @@ from moorline.storage.stores.counted import CountedStore
 from moorline.storage.stores.open import open_store
 from moorline.subtask.batch.reduce import BatchReduceOperator
 from moorline.subtask.columns.aggregate import AggregateOperator
+from moorline.subtask.columns.batch_process import BatchProcessOperator
+from moorline.subtask.columns.expressions import SelectOperator, WhereOperator
 from moorline.subtask.columns.operators import BatchOperator, ToColumnsOperator
 from moorline.subtask.environment import Environment
 from moorline.subtask.operators.base import ChainedOperator, OperatorContext
@@ -251,6 +253,12 @@ def _operator(
             return ToColumnsOperator(place)
         case OperatorKind.MAP_BATCHES | OperatorKind.FILTER_BATCHES:
             return BatchOperator(place)
+        case OperatorKind.PROCESS_BATCHES:
+            return BatchProcessOperator(place, context)
+        case OperatorKind.SELECT:
+            return SelectOperator(place)
+        case OperatorKind.WHERE:
+            return WhereOperator(place)
         case _:
             return MapOperator(place, context)
 

@@ -1,0 +1,110 @@
+"""Functions of whole columns that are made of several of pyarrow's, where Python or SQL means something else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def _is_text(value: Any) -> bool:
+    return bool(pa.types.is_string(value.type) or pa.types.is_large_string(value.type))
+
+
+def _add(a: Any, b: Any) -> Any:
+    """Numbers are added, texts are joined, as in Python."""
+    if _is_text(a) and _is_text(b):
+        return pc.binary_join_element_wise(a, b, "")
+    return pc.add_checked(a, b)
+
+
+def _true_divide(a: Any, b: Any) -> Any:
+    """A float, as in Python; division by 0 is an infinity or nan, as for all floats of IEEE."""
+    return pc.divide(_floats(a), _floats(b))
+
+
+def _floats(value: Any) -> Any:
+    if _is_text(value) or pa.types.is_temporal(value.type) or pa.types.is_boolean(value.type):
+        raise TypeError("only numbers are divided")
+    return pc.cast(value, pa.float64(), safe=False)
+
+
+def _floor_divide(a: Any, b: Any) -> Any:
+    """Rounded down, as in Python: -7 // 2 is -4."""
+    quotient = pc.divide_checked(a, b)
+    if not pa.types.is_integer(quotient.type):
+        return pc.floor(quotient)
+    rest = pc.subtract(a, pc.multiply(quotient, b))
+    # pyarrow rounds towards 0: one less, where there is a rest with another sign than the divisor.
+    return pc.subtract(quotient, pc.cast(_has_other_sign(rest, b), quotient.type))
+
+
+def _modulo(a: Any, b: Any) -> Any:
+    """With the sign of the divisor, as in Python: -7 % 2 is 1."""
+    quotient = pc.divide_checked(a, b)
+    if not pa.types.is_integer(quotient.type):
+        return pc.subtract(a, pc.multiply(pc.floor(quotient), b))
+    rest = pc.subtract(a, pc.multiply(quotient, b))
+    return pc.if_else(_has_other_sign(rest, b), pc.add(rest, b), rest)
+
+
+def _has_other_sign(rest: Any, divisor: Any) -> Any:
+    return pc.and_(pc.not_equal(rest, 0), pc.not_equal(pc.less(rest, 0), pc.less(divisor, 0)))
+
+
+def _is_in(values: Any, among: pa.Array) -> Any:
+    """False for null, which is in nothing."""
+    return pc.is_in(values, value_set=among.cast(values.type))
+
+
+def _if_else(condition: Any, then: Any, otherwise: Any) -> Any:
+    """Where the condition is null it does not hold, as in SQL."""
+    return pc.if_else(pc.fill_null(condition, False), then, otherwise)
+
+
+def _part(texts: Any, separator: str, number: int) -> Any:
+    """The part with this number between separators; null if there are not so many."""
+    lists = pc.split_pattern(texts, separator)
+    if isinstance(lists, pa.Scalar):
+        parts = lists.as_py()
+        return pa.scalar(parts[number] if parts is not None and number < len(parts) else None, texts.type)
+    lengths = pc.fill_null(pc.list_value_length(lists), 0)
+    places = np.asarray(lists.offsets)[: len(lists)].astype(np.int64) + number
+    return lists.values.take(pa.array(places, mask=np.asarray(lengths) <= number))
+
+
+def _extract(texts: Any, pattern: str) -> Any:
+    """What the first named group of a regular expression matches; null without a match."""
+    return pc.struct_field(pc.extract_regex(texts, pattern), [0])
+
+
+def _epoch_ms(times: Any) -> Any:
+    """Milliseconds since 1970, rounded down."""
+    if not pa.types.is_timestamp(times.type):
+        raise TypeError("only timestamps have milliseconds since 1970")
+    return pc.floor_temporal(times, unit="millisecond").cast(pa.timestamp("ms", times.type.tz)).cast(pa.int64())
+
+
+def _timestamp_of_ms(numbers: Any) -> Any:
+    """The moments of milliseconds since 1970, in UTC."""
+    if not pa.types.is_integer(numbers.type):
+        raise TypeError("milliseconds since 1970 are whole numbers")
+    return numbers.cast(pa.int64()).cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
+
+
+#: By the names that trees have them under.
+COMPOUND: dict[str, Callable[..., Any]] = {
+    "add": _add,
+    "true_divide": _true_divide,
+    "floor_divide": _floor_divide,
+    "python_modulo": _modulo,
+    "is_in": _is_in,
+    "if_else": _if_else,
+    "part": _part,
+    "extract": _extract,
+    "epoch_ms": _epoch_ms,
+    "timestamp_of_ms": _timestamp_of_ms,
+}
