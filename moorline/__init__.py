@@ -133,6 +133,7 @@ from moorline.connectors.row_changes import UNCHANGED, Change, Delete
 from moorline.connectors.sql.write import write_sql
 from moorline.errors import MoorlineError
 from moorline.model.config.checkpoints import Checkpoints
+from moorline.model.config.control import ControlPort
 from moorline.model.config.leadership import StorageLease, ZooKeeper
 from moorline.model.config.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart
 from moorline.model.config.run import Autoscale
@@ -145,6 +146,8 @@ if TYPE_CHECKING:
     from moorline import client
     from moorline.driver.checking import fsck, give_up, sweep
     from moorline.http.server import Console
+    from moorline.snapshots.explain.explain import explain_snapshot
+    from moorline.snapshots.explain.report import Explanation, KeySize, OperatorSize, StateSize
     from moorline.snapshots.lookup import query_snapshot
     from moorline.snapshots.plan import plan
     from moorline.snapshots.tables.diff import diff_snapshots
@@ -167,6 +170,11 @@ _AT_FIRST_USE = {
     "give_up": "moorline.driver.checking",
     "plan": "moorline.snapshots.plan",
     "query_snapshot": "moorline.snapshots.lookup",
+    "explain_snapshot": "moorline.snapshots.explain.explain",
+    "Explanation": "moorline.snapshots.explain.report",
+    "KeySize": "moorline.snapshots.explain.report",
+    "OperatorSize": "moorline.snapshots.explain.report",
+    "StateSize": "moorline.snapshots.explain.report",
     "sweep": "moorline.driver.checking",
     "Handle": "moorline.spark.handle",
     "Result": "moorline.spark.handle",
@@ -225,6 +233,7 @@ __all__ = [
     "Context",
     "ContinuousEventTimeTrigger",
     "ContinuousProcessingTimeTrigger",
+    "ControlPort",
     "CountEvictor",
     "CountTrigger",
     "Counter",
@@ -236,6 +245,7 @@ __all__ = [
     "EventTimeSessionWindows",
     "EventTimeTrigger",
     "Evictor",
+    "Explanation",
     "ExponentialDelay",
     "Expression",
     "ExternalStore",
@@ -257,6 +267,7 @@ __all__ = [
     "JobStatus",
     "JoinFunction",
     "KafkaRecord",
+    "KeySize",
     "KeyedBatchFunction",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
@@ -277,6 +288,7 @@ __all__ = [
     "NeverTrigger",
     "NoRestart",
     "OnTimerContext",
+    "OperatorSize",
     "OutputTag",
     "Pickled",
     "ProcessFunction",
@@ -309,6 +321,7 @@ __all__ = [
     "SourceFunction",
     "SourceReader",
     "SplitEnumerator",
+    "StateSize",
     "StateTtlConfig",
     "StorageLease",
     "Stream",
@@ -337,6 +350,7 @@ __all__ = [
     "count",
     "diff_snapshots",
     "discard",
+    "explain_snapshot",
     "first",
     "from_dataframe",
     "from_items",

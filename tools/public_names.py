@@ -50,9 +50,10 @@ GROUPS = {
         SinkFunction""",
     "State in outside stores": "memory_state postgres_state redis_state ExternalStore",
     "Configuration": """Checkpoints RocksDb NoRestart FixedDelay FailureRate ExponentialDelay Autoscale StorageLease
-        ZooKeeper Console""",
+        ZooKeeper Console ControlPort""",
     "Rooms": "connectors client",
-    "Snapshots": "read_snapshot register diff_snapshots SnapshotWriter query_snapshot fsck sweep give_up",
+    "Snapshots": """read_snapshot register diff_snapshots SnapshotWriter query_snapshot explain_snapshot Explanation
+        OperatorSize StateSize KeySize fsck sweep give_up""",
 }
 #: Modules whose names are all public.
 MODULES = {

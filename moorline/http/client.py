@@ -90,6 +90,15 @@ class QueryClient:
         checkpoints: list[dict[str, Any]] = self._expect("GET", "/v1/checkpoints")["checkpoints"]
         return checkpoints
 
+    def explain(self, uid: str | None = None, *, top: int = 10, timeout: Duration = "5min") -> dict[str, Any]:
+        """The state of the job's newest checkpoint, explained: as ``handle.explain`` does, as data."""
+        return self._expect("POST", "/v1/explain", {"uid": uid or "", "top": top}, milliseconds(timeout, "timeout"))
+
+    def log_lines(self, after: int = 0) -> list[dict[str, Any]]:
+        """The last lines of the driver's log on the job, those with a higher number than ``after``."""
+        lines: list[dict[str, Any]] = self._expect("POST", "/v1/logs", {"after": after})["lines"]
+        return lines
+
     def savepoint(self, path: str, *, timeout: Duration = "5min") -> str:
         """Take a savepoint at ``path`` (as the driver sees it) and return where it is: ``handle.savepoint``."""
         wait_ms = milliseconds(timeout, "timeout")

@@ -7,6 +7,8 @@
     GET  /v1/series        rates and lags of the last ten minutes
     GET  /v1/history       checkpoints that completed, failed or are in progress, and attempts with their errors
     POST /v1/query         {"uid", "state", "key", "level", "timeout_ms"} -> {"value"}
+    POST /v1/explain       {"uid", "top"} -> the state of the newest checkpoint, explained
+    POST /v1/logs          {"after": 0} -> {"lines"}: the driver's last log lines on the job, from that number on
     POST /v1/savepoint     {"path", "timeout_ms"} -> {"savepoint"}: where it is, once it is there
     POST /v1/rescale       {"parallelism": 4 or {"uid": 4}, "timeout_ms"}: answered when all subtasks run
     POST /v1/stop          {"cancel", "savepoint", "drain", "timeout_ms"}: end it well, or at once
@@ -29,6 +31,8 @@ _CHECKPOINT = re.compile(r"/v1/checkpoints/([0-9]{1,15})")
 MAX_QUERY_MS = 30_000
 #: Nor does anybody wait longer for a savepoint or a rescale; they go on all the same.
 MAX_WISH_MS = 600_000
+#: No more keys are listed for a state.
+MAX_TOP = 1000
 
 
 class Served(Protocol):
@@ -41,6 +45,8 @@ class Served(Protocol):
     def series(self) -> dict[str, Any]: ...
     def history(self) -> dict[str, Any]: ...
     def query_encoded(self, uid: str, state: str, key: bytes, level: Any, timeout_ms: int) -> Any: ...
+    def explained(self, uid: str | None, top: int) -> dict[str, Any]: ...
+    def log_told(self, after: int) -> list[dict[str, Any]]: ...
     def savepoint(self, path: str, timeout_ms: int) -> str: ...
     def rescale(self, parallelism: int | dict[str, int], timeout_ms: int) -> None: ...
     def end(self, *, cancel: bool, savepoint: str, drain: bool, timeout_ms: int) -> None: ...
@@ -71,6 +77,13 @@ def read(method: str, path: str, content: dict[str, Any], served: Served) -> Cal
             return _checkpoint(int(numbered[1]), served)
         case "POST", "/v1/query":
             return _query(content, served)
+        case "POST", "/v1/explain":
+            asked = _asked(content, "uid", "top")
+            uid, top = _given(asked, "uid", str, ""), _given(asked, "top", int, 10)
+            return lambda: served.explained(uid or None, max(0, min(top, MAX_TOP)))
+        case "POST", "/v1/logs":
+            after = _given(_asked(content, "after"), "after", int, 0)
+            return lambda: {"lines": served.log_told(after)}
         case "POST", "/v1/savepoint":
             asked = _asked(content, "path", "timeout_ms")
             folder, wait_ms = _given(asked, "path", str, None), _wait_ms(asked)
@@ -85,7 +98,8 @@ def read(method: str, path: str, content: dict[str, Any], served: Served) -> Cal
             folder, wait_ms = _given(asked, "savepoint", str, ""), _wait_ms(asked)
             return _then_status(served, lambda: served.end(**flags, savepoint=folder, timeout_ms=wait_ms))
     gets = "GET /v1/status, /v1/checkpoints, /v1/checkpoints/<number>, /v1/metrics, /v1/series and /v1/history"
-    raise Refusal(404, f"there is {gets}, POST /v1/query, /v1/savepoint, /v1/rescale and /v1/stop")
+    posts = "/v1/query, /v1/explain, /v1/logs, /v1/savepoint, /v1/rescale and /v1/stop"
+    raise Refusal(404, f"there is {gets}, POST {posts}")
 
 
 def _checkpoint(number: int, served: Served) -> Callable[[], Any]:

@@ -49,10 +49,11 @@ def look_at(path: str) -> Snapshot:
 
 def jobs_at(location: str) -> list[JobAt]:
     """The jobs that have a history at a location or one folder below it."""
-    return [_job_at(open_store(root)) for root in job_folders(open_store(location))]
+    return [job_at(open_store(root)) for root in job_folders(open_store(location))]
 
 
-def _job_at(store: BlobStore) -> JobAt:
+def job_at(store: BlobStore) -> JobAt:
+    """The job whose folder a store is."""
     records = read_history(store)
     entries = [r.entry for r in records if r.entry is not None]
     manifests = [entry for entry in entries if isinstance(entry, Manifest)]

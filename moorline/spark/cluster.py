@@ -16,7 +16,9 @@ from moorline.driver.control.server import ControlServer
 from moorline.driver.loop import DriverLoop
 from moorline.errors import SparkUnsuitable
 from moorline.model.config.checkpoints import Checkpoints
+from moorline.model.config.control import ControlPort
 from moorline.model.ids import SubtaskId
+from moorline.model.log_lines import Place, work_for
 from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.elements import unpack_results
 from moorline.model.wire.handshake import new_secret
@@ -44,9 +46,12 @@ class SparkCluster:
         flush_ms: int,
         in_flight_ms: int,
         checkpoints: Checkpoints | None = None,
+        control: ControlPort | None = None,
+        worker_log_level: str = "warning",
     ) -> None:
         self._spark, self._loop, self._job, self._flush_ms = spark, loop, job, flush_ms
-        self._in_flight_ms = in_flight_ms
+        self._in_flight_ms, self._worker_log_level = in_flight_ms, worker_log_level
+        self._control = control or ControlPort()
         self._storage = (checkpoints.location, checkpoints.storage_options) if checkpoints else ("", None)
         self._session = settings.own_session(spark)
         self._server: ControlServer | None = None
@@ -58,8 +63,9 @@ class SparkCluster:
     def launch(self, deployment: Deployment) -> None:
         attempt = deployment.attempt
         secret = new_secret()
-        bind, advertise = settings.control_host(self._spark)
+        bind, advertise = self._control.hosts(*settings.control_host(self._spark))
         loop = self._loop
+        work_for(Place(self._job, attempt))
         self._server = ControlServer(
             bind,
             self._job,
@@ -68,6 +74,7 @@ class SparkCluster:
             set(deployment.plan.subtasks()),
             lambda subtask, report: loop.post(lambda s, now: s.reported(attempt, subtask, report, now)),
             lambda subtask: loop.post(lambda s, now: s.line_lost(attempt, subtask)),
+            self._control.port,
         )
         spec = TaskSpec(
             (advertise, self._server.address[1]),
@@ -77,6 +84,7 @@ class SparkCluster:
             shipping.pack(deployment),
             failpoints.current,
             self._storage,
+            self._worker_log_level,
         )
         self._group = f"moorline-{self._job}-{attempt}-{uuid.uuid4().hex[:8]}"
         self._cancelled = threading.Event()
@@ -114,6 +122,7 @@ class SparkCluster:
         self, deployment: Deployment, spec: TaskSpec, server: ControlServer, group: str, cancelled: threading.Event
     ) -> None:
         results, error, raised = None, None, False
+        work_for(Place(self._job, deployment.attempt))
         try:
             self._wait_for_slots(sum(deployment.plan.widths), cancelled)
             # Threads of py4j are pinned, so the group holds for this thread's job alone.

@@ -32,6 +32,7 @@ from pyspark import TaskContext
 from moorline import failpoints
 from moorline.failpoints import failpoint
 from moorline.model.ids import SubtaskId
+from moorline.model.log_lines import Place, show_in_worker
 from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.messages import Connected, Order, Progress
 from moorline.spark import shipping
@@ -73,6 +74,7 @@ class TaskSpec:
     failpoints: failpoints.Plan
     #: What opening the job's storage takes, and where that is. Secret like the rest.
     storage: tuple[str, Mapping[str, Any] | None] = field(default=("", None), repr=False)
+    log_level: str = "warning"
 
 
 class _Task:
@@ -202,7 +204,11 @@ def run_task(spec: TaskSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> I
     deployment = shipping.unpack(spec.deployment)
     context = TaskContext.get()
     assert context is not None
-    task = _Task(spec, deployment, deployment.plan.at(stage, context.partitionId()))
+    place = deployment.plan.at(stage, context.partitionId())
+    operators = ",".join(deployment.plan.vertices[place.vertex].operators)
+    log_place = Place(deployment.plan.graph.job, deployment.attempt, operators, str(place))
+    show_in_worker(log_place, spec.log_level)
+    task = _Task(spec, deployment, place)
     mailbox = task.mailbox
     reader = threading.Thread(target=_read, args=(batches, stage, mailbox), name="moorline-reader", daemon=True)
     try:

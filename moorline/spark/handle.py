@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -13,15 +14,18 @@ from moorline.driver.attempts.progress import progress_of
 from moorline.driver.checkpoints.stats import CheckpointStats
 from moorline.driver.loop import DriverLoop
 from moorline.driver.observation.report import figures_of
+from moorline.driver.queries.explained import explain_newest
 from moorline.driver.queries.service import QueryService
 from moorline.driver.requests import SnapshotRequest
 from moorline.driver.supervision import Supervision
 from moorline.errors import InvalidArgument, ParallelismTooHigh
 from moorline.http.server import Console, ConsoleServer
 from moorline.model.durations import Duration, milliseconds
+from moorline.model.log_lines import LogTail
 from moorline.model.options import checks_options
 from moorline.protocol.lowering import lower
 from moorline.protocol.supervision.lifecycle import JobStatus
+from moorline.snapshots.explain.report import Explanation
 from moorline.snapshots.folders import new_folder
 from moorline.snapshots.lookup import encoded_key
 from moorline.spark.cluster import SparkCluster
@@ -77,6 +81,10 @@ class Handle:
         self._job, self._loop, self._cluster, self._resources = job, loop, cluster, resources
         self._parallelism, self._of_each = parallelism, dict[str, int]()
         self._queries = QueryService(job.graph(parallelism), loop, location)
+        self._location = location
+        self._log = LogTail(job.name)
+        logging.getLogger("moorline").addHandler(self._log)
+        resources.callback(logging.getLogger("moorline").removeHandler, self._log)
         #: Where other processes can ask: its ``url``, ``token`` and ``token_file``. None if it is off.
         self.console: ConsoleServer | None = None
         if console:
@@ -145,6 +153,11 @@ class Handle:
         return {**job, **figures_of(supervision.observation, supervision.last_attempt)}
 
     @property
+    def log_lines(self) -> list[dict[str, Any]]:
+        """The last lines of the driver's log on this job: ``number``, ``time_ms``, ``level`` and ``text``."""
+        return self._log.after(0)
+
+    @property
     def worker_pids(self) -> dict[str, int]:
         """The process of each subtask of the running attempt, by ``vertex/index``."""
         running = self._loop.supervision.running
@@ -167,6 +180,18 @@ class Handle:
         newest complete checkpoint has, from storage. Values come as plain data: a dict for a dataclass.
         """
         return self._queries.query(uid, state, encoded_key(key), level, milliseconds(timeout, "timeout"))
+
+    @checks_options()
+    def explain(
+        self, uid: str | None = None, *, top: int = 10, ttl: Duration | None = None, growth: bool = True
+    ) -> Explanation:
+        """Explain why the state is as large as it is, from the newest checkpoint: as :func:`explain_snapshot` does.
+
+        How long states live is known from the classes of the job's functions; ``ttl`` counts for the others. In event
+        time, now is when the state was last touched. What is read is storage alone: the job goes on.
+        """
+        length = milliseconds(ttl, "ttl") if ttl is not None else None
+        return explain_newest(self._job.graph(self._parallelism), self._location, uid, top, length, growth)
 
     @checks_options()
     @overload

@@ -21,6 +21,7 @@ from moorline.driver.supervision import Supervision
 from moorline.errors import InvalidArgument, SparkUnsuitable
 from moorline.http.server import Console
 from moorline.model.config.checkpoints import Checkpoints, as_checkpoints
+from moorline.model.config.control import ControlPort
 from moorline.model.config.leadership import StorageLease, ZooKeeper
 from moorline.model.config.restarts import RestartStrategy
 from moorline.model.config.run import Autoscale, RunConfig
@@ -41,6 +42,7 @@ from moorline.storage.layout import job_url
 from moorline.storage.stores.open import open_for_history, remember_options
 
 log = logging.getLogger("moorline")
+LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 def _wall_ms() -> int:
@@ -69,6 +71,8 @@ def start(
     in_flight: Duration = "250ms",
     object_reuse: bool = False,
     console: Console | str | bool = False,
+    control: ControlPort | None = None,
+    log_level: Literal["debug", "info", "warning", "error"] | None = None,
 ) -> Handle:
     """Start a job and return a handle to it at once.
 
@@ -81,10 +85,14 @@ def start(
     ``backend="rocksdb"`` keeps keyed state on the workers' disks instead of in their memory. With ``ha`` the job starts
     when this driver leads; until then its status is *waiting*. ``object_reuse=True`` passes records on without copies:
     for jobs in which no function changes or keeps what it has emitted. ``console=True``, an address such as
-    ``"127.0.0.1:8090"`` or a :class:`Console` lets other processes ask for status and state over HTTP.
+    ``"127.0.0.1:8090"`` or a :class:`Console` lets other processes ask for status and state over HTTP. ``control`` says
+    where subtasks find the driver, if that is not where Spark's executors do. ``log_level`` is that of the driver and
+    of the workers; without it the driver logs from INFO on, and workers from WARNING on.
     """
     refuse_while_loading("mo.start")
-    quiet.show_log()
+    if log_level not in (None, *LOG_LEVELS):
+        raise InvalidArgument("log_level", log_level, f"It is one of {', '.join(map(repr, LOG_LEVELS))}.")
+    quiet.show_log(log_level)
     checkpoints = as_checkpoints(checkpoints)
     config = RunConfig(
         checkpoints=checkpoints,
@@ -120,7 +128,9 @@ def start(
             _check_slots(spark, slots)
         resources.enter_context(quiet.hushed(spark))
         loop = DriverLoop(graph.job)
-        cluster = SparkCluster(spark, loop, graph.job, config.flush_ms, config.in_flight_ms, checkpoints)
+        cluster = SparkCluster(
+            spark, loop, graph.job, config.flush_ms, config.in_flight_ms, checkpoints, control, log_level or "warning"
+        )
         supervision = Supervision(graph, config, history, cluster, random.Random(), _wall_ms)
         loop.supervision = supervision
         handle = Handle(

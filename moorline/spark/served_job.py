@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from moorline.driver.observation.observation import Observation
 from moorline.driver.queries.service import Level
 from moorline.errors import InvalidArgument
+from moorline.http.explained import explanation_to_json
 from moorline.storage.stores.permitted import check_savepoint
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ class ServedJob:
 
     def __init__(self, handle: Handle, savepoints: Sequence[str]) -> None:
         self._handle, self._savepoints = handle, savepoints
+        #: One at a time: an explanation reads all state, here on the driver.
+        self._explaining = threading.Lock()
 
     def status_told(self) -> dict[str, Any]:
         handle = self._handle
@@ -64,6 +68,13 @@ class ServedJob:
 
     def query_encoded(self, uid: str, state: str, key: bytes, level: Level, timeout_ms: int) -> Any:
         return self._handle._queries.query(uid, state, key, level, timeout_ms)
+
+    def explained(self, uid: str | None, top: int) -> dict[str, Any]:
+        with self._explaining:
+            return explanation_to_json(self._handle.explain(uid, top=top))
+
+    def log_told(self, after: int) -> list[dict[str, Any]]:
+        return [line for line in self._handle.log_lines if line["number"] > after]
 
     def savepoint(self, path: str, timeout_ms: int) -> str:
         check_savepoint(path, self._savepoints)

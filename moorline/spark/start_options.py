@@ -7,6 +7,7 @@ from typing import Literal, TypedDict
 
 from moorline.http.server import Console
 from moorline.model.config.checkpoints import Checkpoints
+from moorline.model.config.control import ControlPort
 from moorline.model.config.leadership import StorageLease, ZooKeeper
 from moorline.model.config.restarts import RestartStrategy
 from moorline.model.config.run import Autoscale
@@ -37,3 +38,5 @@ class StartOptions(TypedDict, total=False):
     in_flight: Duration
     object_reuse: bool
     console: Console | str | bool
+    control: ControlPort | None
+    log_level: Literal["debug", "info", "warning", "error"] | None

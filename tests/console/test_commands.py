@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 
@@ -12,11 +13,15 @@ from command_calls import call, shown
 from moorline.cli import output
 
 COMMANDS = (
+    "completion",
     "diff",
     "doctor",
     "fsck",
+    "init",
     "inspect",
     "list",
+    "logs",
+    "pack",
     "plan",
     "query",
     "rescale",
@@ -24,6 +29,7 @@ COMMANDS = (
     "savepoint",
     "status",
     "stop",
+    "top",
 )
 
 
@@ -87,6 +93,29 @@ def test_doctor_finds_what_is_missing_and_says_what_to_do(tmp_path, monkeypatch)
     assert (told["Java"]["state"], "JDK" in told["Java"]["advice"]) == ("missing", True)
     assert told["checkpoints"]["state"] == "missing"
     assert told["Python"]["state"] == "ok"
+
+
+def test_doctor_finds_a_port_that_is_taken_and_looks_at_clock_host_and_disk(tmp_path):
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        port = taken.getsockname()[1]
+        told = json.loads(call("doctor", "--port", port, "--checkpoints", tmp_path / "chk", "--json").stdout)
+    found = {finding["what"]: finding for finding in told["findings"]}
+    assert found["port"]["state"] == "missing" and str(port) in found["port"]["found"]
+    assert found["clock"]["state"] == "ok", found["clock"]
+    assert {"host name", "free disk"} <= set(found)
+    assert call("doctor", "--module", "x").exit_code == 2
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_doctor_finds_modules_that_workers_lack():
+    code = (
+        "from moorline.spark.session.machine import examine_workers;"
+        "print(examine_workers('local[2]', ('moorline', 'no_such_module')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True)
+    assert "no_such_module cannot be imported" in done.stdout
+    assert "moorline cannot be imported" not in done.stdout
 
 
 def test_doctor_leaves_nothing_behind(tmp_path):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 from command_calls import call, shown
 
 from moorline.errors import QueryFailed, SavepointFailed
 from moorline.http.server import Console, ConsoleServer
+from moorline.storage.history import History
+from moorline.storage.stores.local import LocalStore
 
 
 class Job:
@@ -18,7 +21,8 @@ class Job:
         self.status = "running"
 
     def status_told(self):
-        progress = {"operators": {"count": {"records_in": 1234, "records_out": 5, "keys": 3, "held_bytes": 0}}}
+        counts = {"records_in": 1234, "records_out": 5, "keys": 3, "held_bytes": 0, "busy": 0.5}
+        progress = {"operators": {"count": counts}, "records_in": 1234}
         progress |= {"counters": {"windows": {"late_records": 1_200}}}
         progress |= {"stalled": {"1/0": {"seconds": 75.2, "at": "job.py:12 open"}}}
         told = {"job": "orders", "status": self.status, "attempt": 2, "checkpoints": 4, "last_checkpoint": 9}
@@ -31,6 +35,24 @@ class Job:
         if state != "total":
             raise QueryFailed(uid, state, "there is no such state")
         return (key.decode(), level, timeout_ms)
+
+    def explained(self, uid, top):
+        key = {"key": "ada\x1b[2J", "key_group": 3, "rows": 1, "bytes": 900}
+        state = {"uid": uid or "count", "state": "seen", "table": "keyed", "kind": "value", "keys": 2, "rows": 2}
+        state |= {"bytes": 1000, "stored": 400, "written": 100, "replaced": 1, "bytes_grown": -24}
+        state |= {"expired": {"rows": 1, "bytes": 100, "undated": 1, "now_ms": 5}, "largest": [key][:top]}
+        state |= {"key_groups": [{"key_group": 3, "rows": 1, "bytes": 900}, {"key_group": 4, "rows": 1, "bytes": 100}]}
+        operator = {"uid": "count", "parallelism": 2, "rows": 2, "bytes": 1000, "stored": 400}
+        head = {"job": "orders", "checkpoint": 9, "created_ms": 0, "stored": 400}
+        head |= {"since": 8, "since_ms": 0, "since_stored": 424}
+        return head | {"operators": [operator], "states": [state]}
+
+    def log_told(self, after):
+        levels = ("INFO", "WARNING", "INFO")
+        lines = [
+            {"number": n, "time_ms": 0, "level": level, "text": f"line {n}\x1b[2J"} for n, level in enumerate(levels, 1)
+        ]
+        return [line for line in lines if line["number"] > after]
 
     def savepoint(self, path, timeout_ms):
         if path == "full":
@@ -51,6 +73,53 @@ def running(tmp_path):
     console = ConsoleServer(Job(), Console("127.0.0.1:0", str(tmp_path / "token")))
     yield ["--url", console.url, "--token-file", console.token_file]
     console.close()
+
+
+def test_inspect_without_a_path_has_the_job_explain_its_newest_checkpoint(running):
+    text = shown(call("inspect", *running))
+    assert "checkpoint 9" in text and "-24 B since checkpoint 8" in text
+    assert "ada" in text and "\x1b" not in text, "a key is shown as text, whatever it holds"
+    assert "a time to live would remove 1 rows" in text
+    told = json.loads(shown(call("inspect", *running, "--uid", "count", "--top", "0", "--json")))
+    assert (told["states"][0]["uid"], told["states"][0]["largest"]) == ("count", [])
+
+
+def test_logs_shows_the_last_lines_from_a_level_on(running):
+    text = shown(call("logs", *running))
+    assert [line.split(" ", 1)[1] for line in text.splitlines()] == [
+        "INFO line 1\\x1b[2J",
+        "WARNING line 2\\x1b[2J",
+        "INFO line 3\\x1b[2J",
+    ]
+    assert "line 2" not in shown(call("logs", *running, "--last", "1"))
+    (line,) = json.loads(shown(call("logs", *running, "--level", "warning", "--json")))["lines"]
+    assert line["number"] == 2
+    assert call("logs", *running, "--json", "--follow").exit_code == 2
+
+
+def test_logs_follows_a_job_until_its_console_is_gone(tmp_path):
+    console = ConsoleServer(Job(), Console("127.0.0.1:0", str(tmp_path / "token")))
+    timer = threading.Timer(0.5, console.close)
+    timer.start()
+    text = shown(call("logs", "--url", console.url, "--token-file", console.token_file, "--follow"))
+    assert len(text.splitlines()) == 3, "no line is shown twice"
+
+
+def test_top_shows_jobs_by_their_consoles_and_by_their_checkpoints(running, tmp_path):
+    history = History(LocalStore(tmp_path / "chk/stored"), "stored")
+    history.claim(True, 1)
+    at = ["--console", running[1], running[3], "--console", "http://127.0.0.1:9", running[3]]
+    text = shown(call("top", *at, tmp_path / "chk", "--once"))
+    assert "orders" in text and "count 50 %" in text
+    assert "unreachable" in text
+    told = {job["job"]: job for job in json.loads(shown(call("top", *at, tmp_path / "chk", "--json")))["jobs"]}
+    assert (told["orders"]["status"], told["orders"]["records_in"], told["orders"]["checkpoint"]) == (
+        "running",
+        1234,
+        9,
+    )
+    assert (told["stored"]["status"], told["stored"]["checkpoint"]) == ("running or lost", None)
+    assert call("top").exit_code == 2
 
 
 def test_status_shows_how_a_job_is(running):

@@ -67,6 +67,18 @@ def test_inspect_shows_operators_and_states(location, path):
     assert all(first < end for state in told["states"] for first, end in state["key_groups"])
 
 
+@pytest.mark.parametrize("path", ["chk", "sp"])
+def test_inspect_explains_why_the_state_is_so_large(location, path):
+    text = shown(call("inspect", location / path, "--explain", "--top", "1"))
+    assert "totals days: the largest of 3 keys" in text
+    told = json.loads(shown(call("inspect", location / path, "--explain", "--uid", "totals", "--json")))
+    states = {state["state"]: state for state in told["states"]}
+    assert {key["key"] for key in states["total"]["largest"]} == {7, "ada", "bob"}
+    assert (states["total"]["rows"], states["days"]["keys"]) == (3, 3)
+    assert call("inspect", location / path, "--uid", "totals").exit_code == 2, "it needs --explain"
+    assert "'totals'" in call("inspect", location / path, "--explain", "--uid", "total").stderr
+
+
 @pytest.mark.parametrize("path", ["chk", "chk/harness", "sp"])
 def test_fsck_finds_what_is_damaged_and_exits_with_1(location, path):
     assert "whole" in shown(call("fsck", location / path))

@@ -50,6 +50,12 @@ class Job:
             raise RuntimeError("secret detail")
         return {"seen": (1, b"x"), 7: {2.5}} if key == keys.encode("a") else None
 
+    def explained(self, uid: str | None, top: int) -> dict[str, Any]:
+        return {"uid": uid, "top": top}
+
+    def log_told(self, after: int) -> list[dict[str, Any]]:
+        return [{"number": after + 1}]
+
     def savepoint(self, path: str, timeout_ms: int) -> str:
         if timeout_ms < 1000:
             raise TimeoutError

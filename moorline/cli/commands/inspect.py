@@ -1,4 +1,4 @@
-"""``moorline inspect``: what is in a checkpoint or savepoint."""
+"""``moorline inspect``: the contents of a checkpoint or savepoint, and why they are as large as they are."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from dataclasses import asdict, dataclass, field
 
 import click
 
-from moorline.cli.output import age, json_option, show_json, show_table, size
+from moorline.cli.connection import connected, console_options
+from moorline.cli.explained import show_explanation
+from moorline.cli.output import age, json_option, long_work, show_json, show_table, size
+from moorline.http.explained import explanation_to_json
+from moorline.model.durations import milliseconds
 from moorline.model.manifest import ElementsHandle, KeyedHandle, NativeHandle, OperatorEntry, SnapshotFile
-from moorline.snapshots.locate import look_at
+from moorline.snapshots.explain.explain import explain
+from moorline.snapshots.locate import Snapshot, look_at
 
 
 @dataclass
@@ -46,15 +51,53 @@ class _State:
 
 
 @click.command()
-@click.argument("path")
+@click.argument("path", required=False)
+@click.option("--explain", "is_explained", is_flag=True, help="Read all rows: why is the state so large?")
+@click.option("--uid", metavar="UID", help="Explain this operator alone.")
+@click.option("--top", type=click.IntRange(0, 1000), default=5, show_default=True, help="So many of the largest keys.")
+@click.option("--ttl", metavar="TIME", help="What would a time to live of this length remove now?")
+@click.option("--growth/--no-growth", default=True, help="Read the checkpoint before as well, and compare.")
+@console_options
 @json_option
-def command(path: str, as_json: bool) -> None:
+def command(
+    path: str | None,
+    is_explained: bool,
+    uid: str | None,
+    top: int,
+    ttl: str | None,
+    growth: bool,
+    url: str | None,
+    token_file: str | None,
+    as_json: bool,
+) -> None:
     """Show what is in the snapshot at PATH.
 
     PATH is the folder of a savepoint, of a job's checkpoints (the newest is shown), one entry of its history, or a
-    checkpoint location with one job in it.
+    checkpoint location with one job in it. That reads the manifest alone. --explain reads the rows: sizes by operator,
+    state and key group, the largest keys, growth since the checkpoint before, and what a time to live would remove.
+
+    Without PATH, the newest checkpoint of a running job is explained, by the job itself (--url and --token-file).
     """
+    if path is None:
+        if ttl is not None:
+            raise click.UsageError("--ttl is for a PATH: a running job knows how long its states live.")
+        explained = connected(url, token_file).explain(uid, top=top)
+        show_json(explained) if as_json else show_explanation(explained)
+        return
     snapshot = look_at(path)
+    if not is_explained:
+        if uid is not None or ttl is not None:
+            raise click.UsageError("--uid and --ttl need --explain.")
+        _show_contents(snapshot, as_json)
+        return
+    length = milliseconds(ttl, "--ttl") if ttl is not None else None
+    with long_work("reading") as say:
+        found = explain(snapshot.manifest, snapshot.store, uid=uid, top=top, ttl_ms=length, growth=growth, say=say)
+    content = explanation_to_json(found)
+    show_json(content) if as_json else show_explanation(content)
+
+
+def _show_contents(snapshot: Snapshot, as_json: bool) -> None:
     manifest = snapshot.manifest
     states = [state for entry in manifest.operators for state in _states(entry)]
     if as_json:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 import click
 
-from moorline.cli.output import json_option, long_work, show_json, size
+from moorline.cli.jobs_table import OPERATOR_HEADERS, RateMeter, job_line, operator_rows, screen, text_table
+from moorline.cli.output import json_option, long_work, printable, show_json, size
 from moorline.cli.scripts import load_job
 from moorline.http.server import Console
 from moorline.model.config.checkpoints import Checkpoints
 
 #: How often the progress of the job is shown.
 _LOOK_SECONDS = 0.5
+#: How often --watch looks: a rate over less says little.
+WATCH_SECONDS = 1.0
 
 
 @click.command()
@@ -35,6 +39,7 @@ _LOOK_SECONDS = 0.5
     multiple=True,
     help="Below this folder, too, a savepoint may be asked for through the console.",
 )
+@click.option("--watch", is_flag=True, help="Show live progress, operator by operator.")
 @json_option
 def command(
     script: str,
@@ -50,6 +55,7 @@ def command(
     console: str | None,
     token_file: str | None,
     savepoints: tuple[str, ...],
+    watch: bool,
     as_json: bool,
 ) -> None:
     """Run the job in SCRIPT until it ends.
@@ -79,12 +85,10 @@ def command(
         handle = _start(job, master, options)
         if handle.console is not None:
             click.echo(f"console: {handle.console.url}  token file: {handle.console.token_file}", err=True)
-        try:
-            while (result := handle.wait(_LOOK_SECONDS)) is None:
-                say(_progress_line(handle))
-        except KeyboardInterrupt:
-            handle.cancel()
-            raise
+        if not watch:
+            result = _wait(handle, lambda: say(_progress_line(handle)), _LOOK_SECONDS)
+    if watch:
+        result = _watch(handle)
     _show(job.name, result, as_json)
 
 
@@ -92,6 +96,32 @@ def _start(job: Any, master: str | None, options: dict[str, Any]) -> Any:
     # Loaded here: the other commands do without Spark, and are there at once.
     spark = importlib.import_module("moorline.spark.session.machine").on_master(master) if master else None
     return importlib.import_module("moorline.spark.run").start(job, spark, **options)
+
+
+def _wait(handle: Any, look: Callable[[], None], seconds: float) -> Any:
+    """The result of a job, which is looked at until then."""
+    try:
+        while (result := handle.wait(seconds)) is None:
+            look()
+        return result
+    except KeyboardInterrupt:
+        handle.cancel()
+        raise
+
+
+def _watch(handle: Any) -> Any:
+    served = importlib.import_module("moorline.spark.served_job").ServedJob(handle, ())
+    meter = RateMeter()
+    with screen() as place:
+
+        def look() -> None:
+            status = served.status_told()
+            rates = meter.look(status)
+            table = text_table(OPERATOR_HEADERS, operator_rows(status, rates))
+            failures = "".join(f"\n{printable(failure)}" for failure in status["failures"][-3:])
+            place.show(f"{job_line(status, rates)}\n{table}{failures}")
+
+        return _wait(handle, look, WATCH_SECONDS)
 
 
 def _progress_line(handle: Any) -> str:

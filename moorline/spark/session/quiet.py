@@ -16,6 +16,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from moorline.model import log_lines
+
 #: Those that speak of tasks that were cancelled or whose worker is gone.
 TALKATIVE = (
     "org.apache.spark.util.ErrorNotifier",
@@ -94,7 +96,7 @@ class _OwnHandler(logging.StreamHandler[Any]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s moorline: %(message)s", "%H:%M:%S"))
+        self.setFormatter(log_lines.formatter())
 
     def emit(self, record: logging.LogRecord) -> None:
         if logging.root.handlers:
@@ -106,9 +108,14 @@ class _OwnHandler(logging.StreamHandler[Any]):
         super().emit(record)
 
 
-def show_log() -> None:
-    """Have the log of ``moorline`` seen, if the application has set up no logging at all."""
+def show_log(level: str | None = None) -> None:
+    """Have the log of ``moorline`` seen, if the application has set up no logging; ``level`` counts either way."""
     logger = logging.getLogger("moorline")
-    if not logging.root.handlers and not logger.handlers and logger.level == logging.NOTSET:
+    if level is not None and logging.root.handlers:
+        logger.setLevel(level.upper())
+    others = [handler for handler in logger.handlers if not isinstance(handler, log_lines.LogTail)]
+    if not logging.root.handlers and not others and logger.level == logging.NOTSET:
         logger.addHandler(_OwnHandler())
-        logger.setLevel(logging.INFO)
+        logger.setLevel((level or "info").upper())
+    elif level is not None and any(isinstance(handler, _OwnHandler) for handler in logger.handlers):
+        logger.setLevel(level.upper())

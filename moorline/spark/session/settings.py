@@ -37,6 +37,8 @@ SQL_SETTINGS = {
 }
 #: Workers are forked from a process that has loaded everything: attempts start in half the time.
 START_SETTINGS = {"spark.python.daemon.module": "moorline.spark.daemon"}
+#: Where an archive of ``moorline pack`` is unpacked, below the working directory of each executor.
+UNPACKED = "moorline"
 #: A subtask lost is an attempt lost: Spark must neither retry it alone nor shun the machine.
 FAILURE_SETTINGS = {
     "spark.task.maxFailures": "1",
@@ -47,14 +49,17 @@ FAILURE_SETTINGS = {
 
 
 @checks_options()
-def spark_config() -> dict[str, Any]:
+def spark_config(*, archive: str | None = None) -> dict[str, Any]:
     """The settings that a Spark session needs to carry Moorline jobs.
+
+    ``archive`` is what ``moorline pack`` has written, for executors on which Moorline is not installed.
 
     >>> import moorline as mo
     >>> from pyspark.sql import SparkSession
     >>> builder = SparkSession.builder.appName("orders").config(map=mo.spark_config())
     """
-    return {**CORE_SETTINGS, **START_SETTINGS, **FAILURE_SETTINGS}
+    packed = {"spark.archives": f"{archive}#{UNPACKED}", "spark.executorEnv.PYTHONPATH": UNPACKED} if archive else {}
+    return {**CORE_SETTINGS, **START_SETTINGS, **FAILURE_SETTINGS, **packed}
 
 
 def same_python(spark: SparkSession) -> None:

@@ -1,0 +1,1 @@
+"""The answer to: why is the state so large?"""
