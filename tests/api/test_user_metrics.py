@@ -40,7 +40,8 @@ def test_metrics_are_summed_up_over_the_subtasks_of_a_harness():
     with OperatorHarness(Measured(), key=lambda v: v, parallelism=3) as harness:
         harness.process_all(["bad", "a", "bad", "a" * 30, "bc"])
         metrics = harness.metrics
-    assert (metrics["errors"], metrics["events"], metrics["longest"]) == (2, 5, sum(f.longest for f in harness.functions))
+    longest = sum(f.longest for f in harness.functions)
+    assert (metrics["errors"], metrics["events"], metrics["longest"]) == (2, 5, longest)
     sizes = metrics["texts.sizes"]
     assert (sizes.count, sizes.sum, sizes.min, sizes.max) == (5, 39.0, 1.0, 30.0)
     assert metrics["latency{region=eu}"].buckets == [(1.0, 2), (10.0, 4)]
@@ -61,7 +62,7 @@ def test_a_metric_that_is_asked_for_twice_is_the_same_one_and_of_one_kind():
     group = mo.MetricGroup(MetricRegistry("count"))
     assert group.counter("n") is group.counter("n")
     assert group.add_group("a", "1").counter("n") is not group.add_group("a", "2").counter("n")
-    with pytest.raises(InvalidArgument, match="'n' of operator 'count'.*counter"):
+    with pytest.raises(InvalidArgument, match=r"'n' of operator 'count'.*counter"):
         group.meter("n")
 
 
