@@ -116,7 +116,7 @@ def test_a_topic_that_may_not_be_read_any_more_is_refused_by_name(kafka_server: 
 
 def test_a_topic_of_which_the_client_says_nothing_is_asked_for(kafka_server: KafkaServer, monkeypatch):
     """It was forbidden before the first fetch: the client waits for it in silence."""
-    monkeypatch.setattr("moorline.connectors.kafka.watch.SILENT_SECONDS", 0.5)
+    monkeypatch.setattr("moorline.connectors.kafka.reading.watch.SILENT_SECONDS", 0.5)
     topic = kafka_server.new_topic()
     kafka_server.forbid(ResourceType.TOPIC, topic)
     source = mo.read_kafka(kafka_server.secure_brokers, topic, options=kafka_server.secure_options)
@@ -130,7 +130,7 @@ def test_a_topic_of_which_the_client_says_nothing_is_asked_for(kafka_server: Kaf
 
 
 def test_a_topic_that_is_deleted_before_its_end_was_read_is_noticed(kafka_server: KafkaServer, monkeypatch):
-    monkeypatch.setattr("moorline.connectors.kafka.watch.SILENT_SECONDS", 0.5)
+    monkeypatch.setattr("moorline.connectors.kafka.reading.watch.SILENT_SECONDS", 0.5)
     topic = kafka_server.new_topic()
     kafka_server.produce(topic, ["1"])
     source = mo.read_kafka(kafka_server.brokers, topic, end={(topic, 0): 5}, patience=1.0)

@@ -16,9 +16,9 @@ from thoroughness import examples
 
 import moorline as mo
 from moorline.api.sinks import SinkContext
-from moorline.connectors.kafka import transactions
-from moorline.connectors.kafka.markers import Marker, Markers
-from moorline.connectors.kafka.staging import StagedMessages
+from moorline.connectors.kafka.writing import transactions
+from moorline.connectors.kafka.writing.markers import Marker, Markers
+from moorline.connectors.kafka.writing.staging import StagedMessages
 from moorline.errors import InvalidArgument, MoorlineError, SnapshotCorrupt, StorageError
 from moorline.testing.contracts.sink import SinkContract
 

@@ -111,7 +111,7 @@ class TestRecords:
         assert rows(server, table, "number, amount, text") == [(1, 7, None), (2, None, None), (3, 3, None)]
 
     def test_more_rows_than_fit_into_a_piece_arrive(self, server, table, monkeypatch):
-        monkeypatch.setattr("moorline.connectors.postgres.rows.CHUNK_BYTES", 200)
+        monkeypatch.setattr("moorline.connectors.postgres.writing.rows.CHUNK_BYTES", 200)
         many = [{"number": n, "text": f"record {n}"} for n in range(500)]
         sink = write(server, table)
         sink.check()

@@ -177,7 +177,7 @@ class TestTwoAtOnce:
         # It stops between two commands, as if its machine did.
         pause = lambda *_: (is_stopped.set(), release.wait(60))  # noqa: E731
         with ThreadPoolExecutor(1) as pool, pytest.MonkeyPatch.context() as patch:
-            patch.setattr("moorline.connectors.postgres.committing.RowTransaction.write", pause)
+            patch.setattr("moorline.connectors.postgres.writing.committing.RowTransaction.write", pause)
             stopped = pool.submit(zombie.commit, committables)
             assert is_stopped.wait(30)
             patch.undo()

@@ -162,7 +162,7 @@ def read_kafka(
 
 def _kafka() -> Any:
     try:
-        return importlib.import_module("moorline.connectors.kafka.source")
+        return importlib.import_module("moorline.connectors.kafka.reading.source")
     except ImportError as error:
         if error.name and error.name.partition(".")[0] != "confluent_kafka":
             raise

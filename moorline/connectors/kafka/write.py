@@ -69,7 +69,7 @@ def write_kafka(
         raise InvalidArgument("marker_topic", marker_topic, "Give the name of a topic for markers alone.")
     if patience < 0:
         raise InvalidArgument("patience", patience, "Give it in seconds.")
-    kafka, messages = _kafka("sink"), _kafka("messages")
+    kafka, messages = _kafka("writing.sink"), _kafka("writing.messages")
     cluster = _kafka("client").KafkaCluster.of(brokers, options)
     value_format = format_for_writing(format)
     keys = None if key_format is None else format_for_writing(key_format, "key_format")

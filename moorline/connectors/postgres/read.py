@@ -57,7 +57,7 @@ def read_postgres(
             raise InvalidArgument(name, value, "It is at least 1.")
     if timeout <= 0 or patience < 0:
         raise InvalidArgument("timeout and patience", (timeout, patience), "Give them in seconds.")
-    sources = load("source", "read_postgres")
+    sources = load("reading.source", "read_postgres")
     settings = sources.SourceSettings(
         load("connection", "read_postgres").Database(checked_dsn(dsn), timeout),
         () if table is None else name_parts(table),

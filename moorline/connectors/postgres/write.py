@@ -63,7 +63,7 @@ def write_postgres(
             raise InvalidArgument(option, value, f"It is one of {', '.join(choices)}.")
     if timeout <= 0 or patience < 0:
         raise InvalidArgument("timeout and patience", (timeout, patience), "Give them in seconds.")
-    sinks = load("sink", "write_postgres")
+    sinks = load("writing.sink", "write_postgres")
     sink: Sink = sinks.make_sink(
         *(checked_dsn(dsn), name_parts(table), mode, keys, names, name_parts(marker_table, "marker_table")),
         *(on_missing_markers, on_roll_back, timeout, patience),

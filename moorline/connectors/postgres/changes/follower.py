@@ -103,7 +103,7 @@ class Follower(threading.Thread):
                     self._follow()
                 except ERRORS as error:
                     self._failed(error)
-        except BaseException as error:
+        except BaseException as error:  # whatever ends this thread is for the reader to raise
             self._batches.fail(error)
         finally:
             self._watchdog.stop()

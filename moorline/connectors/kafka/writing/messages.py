@@ -9,7 +9,7 @@ from typing import Any
 
 from moorline.api.watermarks import to_ms
 from moorline.connectors.formats.base import Format
-from moorline.connectors.kafka.staging import Message
+from moorline.connectors.kafka.writing.staging import Message
 from moorline.connectors.row_tables import UnfitRecord
 
 

@@ -23,7 +23,7 @@ from moorline.api.sources import EnumeratorContext, Positions, Source, SourceCon
 from moorline.connectors import retry
 from moorline.connectors.broken import BrokenRecords, OnError
 from moorline.connectors.postgres.connection import ERRORS, Connection, Database, is_transient
-from moorline.connectors.postgres.ranges import SETTINGS, Bound, Rows, origin
+from moorline.connectors.postgres.reading.ranges import SETTINGS, Bound, Rows, origin
 from moorline.connectors.postgres.table import read_shape, read_types
 from moorline.connectors.watchdog import Watchdog
 from moorline.errors import InvalidArgument, SnapshotCorrupt, StorageError

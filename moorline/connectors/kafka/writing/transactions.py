@@ -26,8 +26,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from moorline.api.sinks import SinkCommitter, SinkContext
 from moorline.connectors import retry
 from moorline.connectors.kafka.client import KafkaCluster, is_transient, kafka_error
-from moorline.connectors.kafka.markers import Marker, Markers
-from moorline.connectors.kafka.staging import MESSAGE_BYTES, Message, StagedMessages
+from moorline.connectors.kafka.writing.markers import Marker, Markers
+from moorline.connectors.kafka.writing.staging import MESSAGE_BYTES, Message, StagedMessages
 from moorline.errors import StorageError
 from moorline.failpoints import failpoint
 

@@ -25,10 +25,10 @@ from psycopg import sql
 from moorline.api.sinks import SinkCommitter, SinkContext
 from moorline.connectors import retry
 from moorline.connectors.postgres.connection import ERRORS, LIMITS, Connection, Database, is_transient
-from moorline.connectors.postgres.markers import Markers
-from moorline.connectors.postgres.rows import CODEC, Part
-from moorline.connectors.postgres.staging import Staged
 from moorline.connectors.postgres.table import TableShape, quoted, read_shape
+from moorline.connectors.postgres.writing.markers import Markers
+from moorline.connectors.postgres.writing.rows import CODEC, Part
+from moorline.connectors.postgres.writing.staging import Staged
 from moorline.connectors.watchdog import Watchdog
 from moorline.errors import MoorlineError, SnapshotCorrupt, StorageError
 from moorline.failpoints import failpoint

@@ -8,10 +8,11 @@ from moorline.api.sources import EnumeratorContext, Source, SourceContext, Sourc
 from moorline.connectors.broken import BrokenRecords, OnError
 from moorline.connectors.formats.base import Format
 from moorline.connectors.kafka.client import KafkaCluster
-from moorline.connectors.kafka.decoding import MessageDecoder
-from moorline.connectors.kafka.enumerator import PartitionEnumerator
 from moorline.connectors.kafka.places import Place
-from moorline.connectors.kafka.reader import KafkaReader, make_consumer
+from moorline.connectors.kafka.reading.assigned import make_consumer
+from moorline.connectors.kafka.reading.decoding import MessageDecoder
+from moorline.connectors.kafka.reading.enumerator import PartitionEnumerator
+from moorline.connectors.kafka.reading.reader import KafkaReader
 from moorline.connectors.kafka.topics import TopicQueries, Topics
 from moorline.errors import InvalidArgument
 

@@ -15,10 +15,10 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from moorline.api.sinks import DeliveryGuarantee, Sink, SinkCommitter, SinkContext, SinkWriter
 from moorline.connectors.kafka.client import BrokerErrors, KafkaCluster
-from moorline.connectors.kafka.markers import Markers
-from moorline.connectors.kafka.messages import MessageMaker
-from moorline.connectors.kafka.staging import StagedMessages, Staging
-from moorline.connectors.kafka.transactions import CALL_SECONDS, QUEUE, KafkaCommitter, Outbox
+from moorline.connectors.kafka.writing.markers import Markers
+from moorline.connectors.kafka.writing.messages import MessageMaker
+from moorline.connectors.kafka.writing.staging import StagedMessages, Staging
+from moorline.connectors.kafka.writing.transactions import CALL_SECONDS, QUEUE, KafkaCommitter, Outbox
 from moorline.errors import InvalidArgument
 from moorline.model.spelling import did_you_mean
 

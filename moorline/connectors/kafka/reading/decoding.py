@@ -42,8 +42,8 @@ class MessageDecoder:
                 return [self._record(message) for message in messages], messages
             # A message without a value is a deletion, of which there is nothing to decode.
             return [None if value is None else decode(value) for value in map(Message.value, messages)], messages
-        except Exception:
-            pass  # which one it is, and what it means, is found out below
+        except Exception:  # which message it is, and what it means, is found out below
+            pass
         return self._one_by_one(messages)
 
     def _one_by_one(self, messages: list[Message]) -> Decoded:
@@ -57,7 +57,7 @@ class MessageDecoder:
                 if error.can_pass is False:
                     raise
                 raise Undecoded((records, whole), number, error) from None
-            except Exception as error:
+            except Exception as error:  # of the user's format
                 self._break(message, error)
         return records, whole
 

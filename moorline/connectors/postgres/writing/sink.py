@@ -11,12 +11,12 @@ import psycopg
 
 from moorline.api.sinks import Sink, SinkCommitter, SinkContext, SinkWriter
 from moorline.connectors import retry
-from moorline.connectors.postgres.committing import PostgresCommitter, TargetTable, writing
 from moorline.connectors.postgres.connection import ERRORS, Connection, Database, is_transient
-from moorline.connectors.postgres.rows import NO_ROWS, Kind, Mode, Part, Target
-from moorline.connectors.postgres.staging import PostgresWriter, Staged
 from moorline.connectors.postgres.table import Column, TableShape, read_shape
 from moorline.connectors.postgres.values import can_be_key, encoder
+from moorline.connectors.postgres.writing.committing import PostgresCommitter, TargetTable, writing
+from moorline.connectors.postgres.writing.rows import NO_ROWS, Kind, Mode, Part, Target
+from moorline.connectors.postgres.writing.staging import PostgresWriter, Staged
 from moorline.connectors.watchdog import Watchdog
 from moorline.errors import InvalidArgument
 

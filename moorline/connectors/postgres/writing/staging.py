@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from moorline.api.sinks import SinkContext, SinkWriter
-from moorline.connectors.postgres.rows import Kind, Part, RowEncoder, RowGroup, Target
+from moorline.connectors.postgres.writing.rows import Kind, Part, RowEncoder, RowGroup, Target
 from moorline.connectors.row_changes import UNCHANGED, Change, Delete
 from moorline.connectors.slot_markers import SlotStages, StagedSlot
 
