@@ -455,7 +455,7 @@ class TestCheck:
     def test_it_finds_the_stream_and_leaves_nothing_behind(self, server, stream):
         sink = mo.write_nats(server.url, f"{stream}.out")
         sink.check()
-        assert sink.stream == stream and sink.max_payload == 1 << 20
+        assert sink.stream == stream and sink.found.max_payload == 1 << 20
         assert server.api(f"STREAM.INFO.{stream}")["state"]["last_seq"] == 0
 
     def test_a_subject_that_no_stream_has_is_refused(self, server):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from moorline.api.sources import (
@@ -78,6 +79,41 @@ class HybridSource(Source):
         return HybridEnumerator(self._parts, ctx)
 
 
+@dataclass
+class _OpenPart:
+    """The part that is being read."""
+
+    number: int
+    reader: SourceReader
+    enumerates: bool
+    #: The last announcement of the part's own enumerator.
+    announced: Any = None
+    #: Outer names of splits that were read from.
+    named: set[SplitId] = field(default_factory=set)
+    has_ended: bool = False
+
+    def announce(self, announcement: Any) -> None:
+        """Tell the reader what its enumerator has announced, once."""
+        if announcement is not None and announcement != self.announced:
+            self.announced = announcement
+            self.reader.announced(announcement)
+
+    def add_splits(self, positions: Positions) -> None:
+        """Give the reader splits, if it does not find them by itself."""
+        if self.enumerates:
+            self.reader.add_splits(positions)
+
+    def splits(self) -> list[SplitId]:
+        """Outer names of what is being read."""
+        if self.has_ended:
+            return []
+        known = self.reader.splits()
+        if known is None:
+            # As a whole, until it is known better: time waits for a part that has not been heard of.
+            return list(self.named) or [str(self.number)]
+        return [outer_id(self.number, split) for split in known]
+
+
 class _HybridReader(SourceReader):
     """The reader of one part. It begins when the driver has announced which part that is."""
 
@@ -87,15 +123,12 @@ class _HybridReader(SourceReader):
         self._restored = by_part(ctx.positions, len(parts))
         #: By part: own splits of parts that are not open yet.
         self._waiting: dict[int, dict[SplitId, Any]] = {}
+        #: The one that is being read, and its number, which is below 0 before the first.
+        self._open_part: _OpenPart | None = None
         self._part = -1
-        self._inner: SourceReader | None = None
-        self._enumerates = self._has_all = self._has_ended = False
+        self._has_all = False
         #: In a batch, where all splits are known and nobody waits for others: the announcements of the parts.
         self._in_batch: list[Any] = []
-        #: The last announcement of the part's own enumerator.
-        self._announced: Any = None
-        #: Outer names of splits that this part's reader has read from.
-        self._named: set[SplitId] = set()
         #: The part that was being read when the positions for a checkpoint were asked for.
         self._parts_of: dict[int, int] = {}
 
@@ -106,8 +139,8 @@ class _HybridReader(SourceReader):
             case [int(part), bool(has_all), list(ends), inner] if 0 <= part < len(self._parts):
                 if part > self._part:
                     self._open(part, unpacked_ends(ends), inner)
-                elif part == self._part:
-                    self._pass_announcement(inner)
+                elif part == self._part and self._open_part is not None:
+                    self._open_part.announce(inner)
                 if part == self._part and has_all:
                     self._all_handed_out()
             case {"parts": list(announced)} if len(announced) == len(self._parts):
@@ -119,25 +152,18 @@ class _HybridReader(SourceReader):
         for part, positions in by_part(splits, len(self._parts)).items():
             if part > self._part:
                 self._waiting.setdefault(part, {}).update(positions)
-            elif part == self._part and self._enumerates and self._inner is not None:
-                self._inner.add_splits(positions)
+            elif part == self._part and self._open_part is not None:
+                self._open_part.add_splits(positions)
 
     def no_more_splits(self) -> None:
         if self._part < 0 and self._in_batch:
             self._open(0, {}, self._in_batch[0])
         self._all_handed_out()
 
-    def _pass_announcement(self, announcement: Any) -> None:
-        if announcement is not None and announcement != self._announced and self._inner is not None:
-            self._announced = announcement
-            self._inner.announced(announcement)
-
     def _open(self, part: int, ends: dict[int, SourceEnd], announcement: Any) -> None:
         self.close()
         source = self._parts.source(part, ends)
-        self._part, self._enumerates = part, source.enumerates
-        self._has_all = self._has_ended = False
-        self._named = set()
+        self._part, self._has_all = part, False
         ctx = self._ctx
         inner = PartContext(
             ctx.uid,
@@ -150,54 +176,49 @@ class _HybridReader(SourceReader):
             ctx.outage,
             part,
         )
-        self._inner, self._announced = source.open(inner), None
-        self._pass_announcement(announcement)
-        own = self._waiting.pop(part, None)
-        if own and source.enumerates:
-            self._inner.add_splits(own)
+        self._open_part = opened = _OpenPart(part, source.open(inner), source.enumerates)
+        opened.announce(announcement)
+        if own := self._waiting.pop(part, None):
+            opened.add_splits(own)
 
     def _all_handed_out(self) -> None:
-        if self._inner is not None and self._enumerates and not self._has_all:
-            self._inner.no_more_splits()
+        if self._open_part is not None and self._open_part.enumerates and not self._has_all:
+            self._open_part.reader.no_more_splits()
         self._has_all = True
 
     # --- reading ---
 
     def read(self, limit: int) -> Sequence[Any] | None:
-        is_last = self._part == len(self._parts) - 1
-        if self._inner is None or self._has_ended:
-            return None if self._has_ended and is_last else []
-        records = self._inner.read(limit)
-        self.timestamps = self._inner.timestamps
-        self.side_outputs, self._inner.side_outputs = self._inner.side_outputs, None
-        self.split = str(self._part) if self._inner.split is None else outer_id(self._part, self._inner.split)
+        part, is_last = self._open_part, self._part == len(self._parts) - 1
+        if part is None or part.has_ended:
+            return None if part is not None and is_last else []
+        reader = part.reader
+        records = reader.read(limit)
+        self.timestamps = reader.timestamps
+        self.side_outputs, reader.side_outputs = reader.side_outputs, None
+        self.split = str(part.number) if reader.split is None else outer_id(part.number, reader.split)
         if records is not None:
             if records:
-                self._named.add(self.split)
-            if self._inner.report is not None:
-                self.report = [self._part, None, self._inner.report]
+                part.named.add(self.split)
+            if reader.report is not None:
+                self.report = [part.number, None, reader.report]
             return records
-        self._has_ended = True
+        part.has_ended = True
         if is_last:
             return None
+        following = part.number + 1
         if self._in_batch:
-            self._open(self._part + 1, {}, self._in_batch[self._part + 1])
+            self._open(following, {}, self._in_batch[following])
             self._all_handed_out()
         else:
-            keeps = self._parts.is_derived(self._part + 1)
-            self.report = [self._part, dict(self._inner.positions()) if keeps else {}, self._inner.report]
+            keeps = self._parts.is_derived(following)
+            self.report = [part.number, dict(reader.positions()) if keeps else {}, reader.report]
         return []
 
     def splits(self) -> list[SplitId]:
-        if self._inner is None:
+        if self._open_part is None:
             return [split for part, splits in self._waiting.items() for split in outer(part, splits)]
-        if self._has_ended:
-            return []
-        known = self._inner.splits()
-        if known is None:
-            # As a whole, until it is known better: time waits for a part that has not been heard of.
-            return list(self._named) or [str(self._part)]
-        return [outer_id(self._part, split) for split in known]
+        return self._open_part.splits()
 
     def positions(self) -> Positions:
         return self._positions(lambda inner: inner.positions())
@@ -210,18 +231,18 @@ class _HybridReader(SourceReader):
         found: dict[SplitId, Any] = {}
         for part, splits in self._waiting.items():
             found.update(outer(part, splits))
-        if self._inner is not None:
-            found.update(outer(self._part, of(self._inner)))
+        if self._open_part is not None:
+            found.update(outer(self._part, of(self._open_part.reader)))
         return found
 
     def notify_checkpoint_complete(self, checkpoint: int) -> None:
         # Positions of a part that is over are no business of the reader of the next one.
         part = self._parts_of.pop(checkpoint, self._part)
         self._parts_of = {n: p for n, p in self._parts_of.items() if n > checkpoint}
-        if self._inner is not None and part == self._part:
-            self._inner.notify_checkpoint_complete(checkpoint)
+        if self._open_part is not None and part == self._part:
+            self._open_part.reader.notify_checkpoint_complete(checkpoint)
 
     def close(self) -> None:
-        if self._inner is not None:
-            self._inner.close()
-            self._inner = None
+        if self._open_part is not None:
+            self._open_part.reader.close()
+            self._open_part = None

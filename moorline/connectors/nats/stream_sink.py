@@ -9,6 +9,7 @@ import json
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from moorline.api.sinks import DeliveryGuarantee, Sink, SinkCommitter, SinkContext, SinkWriter
@@ -30,6 +31,17 @@ MESSAGES_AT_ONCE, BYTES_AT_ONCE = 500, 1 << 20
 _BATCH_HEADERS = 120
 #: Beside the time for which a commit is repeated, a mark must be there at least for so long.
 SHORTEST_AGE_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class FoundStream:
+    """What the check before the start has found out about the stream."""
+
+    subjects: tuple[str, ...] = ()
+    #: Bytes of a message with its headers.
+    max_payload: int = 1 << 20
+    #: The number of the newest message.
+    last: int = 0
 
 
 class NatsSink(Sink):
@@ -56,10 +68,8 @@ class NatsSink(Sink):
         self.on_unknown, self.on_roll_back, self.patience = on_unknown, on_roll_back, patience
         self.guarantee = DeliveryGuarantee.EXACTLY_ONCE if exactly_once else DeliveryGuarantee.AT_LEAST_ONCE
         self.known = KnownBySubtask(numbers=3)
-        # Known once it was checked:
-        self.subjects: list[str] = []
-        self.max_payload = 1 << 20
-        self.floor = 0
+        #: Known once it was checked.
+        self.found = FoundStream()
 
     def __repr__(self) -> str:
         return f"write_nats({self.where})"
@@ -98,11 +108,11 @@ class NatsSink(Sink):
         self.check_config(config)
         if config["storage"] == "memory":
             log.warning("write_nats: %s is in memory: what was committed is lost when the server stops", self.where)
-        self.subjects = config.get("subjects") or []
-        if isinstance(self.subject, str) and not is_chosen(self.subject, self.subjects):
-            advice = f"The stream {self.stream} has the subjects {', '.join(self.subjects)}."
+        subjects = config.get("subjects") or []
+        if isinstance(self.subject, str) and not is_chosen(self.subject, subjects):
+            advice = f"The stream {self.stream} has the subjects {', '.join(subjects)}."
             raise InvalidArgument("subject", self.subject, advice)
-        self.max_payload, self.floor = connection.max_payload, StreamState.of(info).last
+        self.found = FoundStream(tuple(subjects), connection.max_payload, StreamState.of(info).last)
         if self.exactly_once:
             for subject in (self.mark_subject(self.stream, "trial"), self.subject):
                 if isinstance(subject, str):
@@ -189,7 +199,7 @@ class _NatsWriter(SinkWriter):
                 message = (subject, sink.format.encode(record), self._headers(record))
             except MoorlineError:
                 raise
-            except Exception as error:
+            except Exception as error:  # of the user's functions and format
                 raise self._unfit(record, f"{type(error).__name__}: {error}") from error
             self._check(record, *message)
             self._messages.append(message)
@@ -208,22 +218,23 @@ class _NatsWriter(SinkWriter):
         return headers
 
     def _check(self, record: Any, subject: Any, data: bytes, headers: dict[str, str]) -> None:
-        sink = self._sink
+        stream = self._sink.found
         if not is_subject(subject):
             raise self._unfit(record, f"{subject!r:.80} is not a subject")
-        if (sink.subjects and not is_chosen(subject, sink.subjects)) or overlap(subject, self._own):
-            known = ", ".join(one for one in sink.subjects if one != self._own)
+        if (stream.subjects and not is_chosen(subject, stream.subjects)) or overlap(subject, self._own):
+            known = ", ".join(one for one in stream.subjects if one != self._own)
             raise self._unfit(record, f"the subject {subject} is not one of the stream's, which are {known}")
         size = len(data) + sum(len(name) + len(value.encode()) + 4 for name, value in headers.items()) + _BATCH_HEADERS
-        if size > sink.max_payload:
-            raise self._unfit(record, f"it has {size} bytes with its headers, and the server takes {sink.max_payload}")
+        if size > stream.max_payload:
+            taken = stream.max_payload
+            raise self._unfit(record, f"it has {size} bytes with its headers, and the server takes {taken}")
 
     def _unfit(self, record: Any, cause: str) -> UnfitRecord:
         return UnfitRecord(self._sink.where, f"{record!r:.200}", cause, "")
 
     def prepare(self, checkpoint: int) -> list[Any]:
         messages, self._messages = self._messages, []
-        since = max(self._sink.floor, self._known.floor)
+        since = max(self._sink.found.last, self._known.floor)
         return [
             Chunk.of(self._stream, self._mark, checkpoint, number, since, chunk).plain()
             for number, chunk in enumerate(_chunks(messages))

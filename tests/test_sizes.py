@@ -1,0 +1,133 @@
+"""What a reader has to hold in mind at once stays small: files, functions, classes and folders have a limit.
+
+Who needs more names it here, with a number and a reason. The number is a limit as well, and an exception that is no
+longer needed has to go.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CODE = ROOT / "moorline"
+
+#: A docstring is not counted among the lines of a function, nor ``__init__.py`` among the files of a folder.
+LIMITS = {"lines of a file": 400, "lines of a function": 60, "attributes": 15, "methods": 25, "files of a folder": 15}
+
+SUITE = "a contract: its methods are tests, which are read one by one"
+OPTIONS = "nothing but options that a user gives by name, one line of documentation for each"
+EXCEPTIONS: dict[tuple[str, str], tuple[int, str]] = {
+    ("lines of a file", "state/heap/states.py"): (413, "five kinds of state, one below the other, of the same shape"),
+    ("lines of a file", "testing/harness.py"): (403, "most of it is documentation: it is read as a page"),
+    ("lines of a function", "spark/run.py: start"): (
+        80,
+        "half of it are the options of a job and their defaults",
+    ),
+    ("lines of a function", "subtask/windows/batches.py: gathered"): (75, "the loop over every record of a window"),
+    ("attributes", "model/config/checkpoints.py: Checkpoints"): (16, OPTIONS),
+    ("attributes", "spark/start_options.py: StartOptions"): (16, OPTIONS),
+    ("attributes", "testing/simulation/faults/likelihood.py: Faults"): (19, "a likelihood for each kind of fault"),
+    ("attributes", "state/rocksdb/cells.py: Cells"): (16, "bound once, so that an access looks nothing up"),
+    ("attributes", "state/types/composite.py: StructType"): (16, "bound once, so that a value looks nothing up"),
+    ("attributes", "subtask/inputs.py: Inputs"): (
+        16,
+        "used for every frame: another object would be a look-up more",
+    ),
+    ("attributes", "subtask/output.py: Output"): (
+        16,
+        "used for every batch: another object would be a look-up more",
+    ),
+    ("methods", "subtask/task.py: Subtask"): (26, "one for each message that the driver may send"),
+    ("methods", "testing/harness.py: OperatorHarness"): (26, "one for each thing that a test may do to a function"),
+    ("methods", "testing/contracts/backend/timers.py: Timers"): (27, SUITE),
+    ("methods", "testing/contracts/backend/values.py: Values"): (28, SUITE),
+    ("methods", "testing/contracts/sink.py: SinkContract"): (30, SUITE),
+    ("files of a folder", "protocol"): (19, "one machine or decision each; the names are the table of contents"),
+    ("files of a folder", "subtask/operators"): (16, "one kind of operator each, beside the base of all"),
+}
+
+
+@cache
+def measured() -> list[tuple[str, str, int]]:
+    return list(_measured())
+
+
+def _measured() -> Iterator[tuple[str, str, int]]:
+    """What is measured, of which thing, and how large it is."""
+    for path in sorted(CODE.rglob("*.py")):
+        name, text = str(path.relative_to(CODE)), path.read_text()
+        yield "lines of a file", name, text.count("\n")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield "lines of a function", f"{name}: {node.name}", lines_of(node)
+            elif isinstance(node, ast.ClassDef):
+                yield "attributes", f"{name}: {node.name}", len(attributes_of(node))
+                yield "methods", f"{name}: {node.name}", len(methods_of(node))
+    for folder in sorted({path.parent for path in CODE.rglob("*.py")}):
+        files = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+        yield "files of a folder", str(folder.relative_to(CODE)), len(files)
+
+
+def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    first = function.body[0]
+    has_docstring = ast.get_docstring(function, clean=False) is not None
+    docstring = (first.end_lineno or 0) - first.lineno + 1 if has_docstring else 0
+    return (function.end_lineno or 0) - function.lineno + 1 - docstring
+
+
+def methods_of(kind: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [node for node in kind.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def attributes_of(kind: ast.ClassDef) -> set[str]:
+    """Fields that are declared, and all that methods assign to ``self``."""
+    fields = [node for node in kind.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)]
+    found = {node.target.id for node in fields if "ClassVar" not in ast.unparse(node.annotation)}
+    for method in methods_of(kind):
+        for node in ast.walk(method):
+            if (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.ctx, ast.Store)
+                and ast.unparse(node.value) == "self"
+            ):
+                found.add(node.attr)
+    return found
+
+
+@pytest.mark.parametrize("what", LIMITS)
+def test_nothing_is_larger_than_it_may_be(what: str):
+    too_large = {
+        thing: size
+        for kind, thing, size in measured()
+        if kind == what and size > EXCEPTIONS.get((what, thing), (LIMITS[what], ""))[0]
+    }
+    assert not too_large, f"more than {LIMITS[what]} {what}: split it, or say in {Path(__file__).name} why it is one"
+
+
+def test_every_exception_is_needed():
+    too_large = {(what, thing) for what, thing, size in measured() if size > LIMITS[what]}
+    assert EXCEPTIONS.keys() - too_large == set()
+
+
+SAMPLE = """
+class A:
+    x: int
+
+    def f(self):
+        '''Two lines,
+
+        and one more.'''
+        self.a = self.b, self.c = 1, 2
+"""
+
+
+def test_what_is_too_large_would_be_found():
+    (kind,) = ast.parse(SAMPLE).body
+    assert isinstance(kind, ast.ClassDef)
+    (method,) = methods_of(kind)
+    assert (attributes_of(kind), lines_of(method)) == ({"x", "a", "b", "c"}, 2)
