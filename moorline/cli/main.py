@@ -47,7 +47,7 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
-        except Exception as error:
+        except Exception as error:  # whatever a command meets: the user gets a paragraph
             if ctx.params.get("debug"):
                 raise
             raise click.ClickException(_paragraph(error)) from error

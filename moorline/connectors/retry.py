@@ -85,7 +85,7 @@ def call(
     while True:
         try:
             result = work()
-        except Exception as error:
+        except Exception as error:  # what may pass is for the caller to say
             if not is_transient(error):
                 raise
             away.failed(error)

@@ -83,12 +83,12 @@ class DriverLoop:
                 else:
                     step(supervision, now_ms())
                 supervision.time_passed(now_ms())
-        except BaseException as error:
+        except BaseException as error:  # a thread's last words, and whoever waits for the job is told
             log.exception("the driver loop of job %r failed", self._job)
             self._crash = error
             try:
                 supervision.abandon()
-            except Exception:
+            except Exception:  # the first error is the one to tell
                 log.exception("the running attempt of job %r could not be ended", self._job)
         finally:
             driver_ended(supervision.writer)

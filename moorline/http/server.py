@@ -268,7 +268,7 @@ class _Handler(BaseHTTPRequestHandler):
             status, content = 500, {"error": str(error)}
         except OSError:
             raise  # the line is broken: there is no one to answer
-        except Exception:
+        except Exception:  # a bug of ours must not end the server
             log.exception("a console request failed")
             status, content = 500, {"error": "the request failed; the driver's log says why"}
         self._send(status, content)
@@ -297,7 +297,7 @@ class _Handler(BaseHTTPRequestHandler):
             return routes.read(self.command, self.path, content, self.server.served)
         except (Refusal, OSError):
             raise
-        except Exception as error:
+        except Exception as error:  # a stranger's bytes may lead anywhere
             log.debug("a console request could not be read", exc_info=True)
             raise Refusal(400, f"the request cannot be understood: {type(error).__name__}") from None
 

@@ -178,7 +178,7 @@ def key_from_json(thing: Any) -> bytes:
     if isinstance(thing, dict) and set(thing) == {"encoded"}:
         try:
             encoded = _base64(thing["encoded"])
-        except Exception as error:
+        except (ValueError, TypeError) as error:
             raise ValueError(f"{thing['encoded']!r:.100} is no base64: {error}") from None
         with suppress(keys.UnknownClass):  # the class is the job's
             keys.decode(encoded)

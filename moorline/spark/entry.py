@@ -250,7 +250,7 @@ def _read(batches: Iterator[pa.RecordBatch], stage: int, mailbox: Mailbox) -> No
                 if frame is not None and not mailbox.put_frame(frame):
                     return
         mailbox.end_input(None)
-    except BaseException as error:
+    except BaseException as error:  # whatever ends this thread is for the task to raise
         mailbox.end_input(error)
 
 

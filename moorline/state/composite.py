@@ -172,7 +172,7 @@ class CompositeBackend:
         for backend in self._all():
             try:
                 backend.close()
-            except Exception as error:
+            except Exception as error:  # all are closed before one is raised
                 errors.append(error)
         if errors:
             raise errors[0]

@@ -34,7 +34,7 @@ def at_once(work: Callable[[], Any], done: Done) -> None:
     """Do the work here and now: where nothing else is to go on meanwhile."""
     try:
         result = work()
-    except Exception as error:
+    except Exception as error:  # for done to judge
         done(None, error)
     else:
         done(result, None)

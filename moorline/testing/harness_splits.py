@@ -61,7 +61,7 @@ class HarnessSplits:
     def _at_once(self, line: str, work: Callable[[], Any], done: Callable[[BaseException | None], None], /) -> None:
         try:
             work()
-        except Exception as error:
+        except Exception as error:  # for the harness to raise, in the test's own thread
             self._error = error
             done(error)
         else:

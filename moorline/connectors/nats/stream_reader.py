@@ -90,11 +90,11 @@ class StreamFetcher:
             try:
                 self._connection = await NatsConnection.open(self._source.address)
                 await self._serve(self._connection)
-            except Exception as errors:
+            except Exception as errors:  # also a group of errors; which one counts is found out next
                 error = _first(errors)
                 try:
                     self._note(error)
-                except Exception as last:
+                except Exception as last:  # it will not pass: for the reader to raise
                     self.buffer.fail(last)
                     return
                 await self._pause()
@@ -317,7 +317,7 @@ class NatsReader(SourceReader):
                 break
             except MoorlineError:
                 raise
-            except Exception as error:
+            except Exception as error:  # of the user's format
                 cause = f"its message {message.sequence} cannot be decoded: {type(error).__name__}: {error}"
                 details = {"subject": message.subject, "headers": dict(message.headers or {})}
                 self._broken.add(self._source.place, message.sequence, message.data, cause, details=details)

@@ -123,7 +123,7 @@ class StreamFetcher:
                 else:
                     self.buffer.sleep(pause)
                     pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-        except Exception as error:
+        except Exception as error:  # whatever ends this thread is for the reader to raise
             self.buffer.fail(error)
         finally:
             self._connection.close()
@@ -306,7 +306,7 @@ class RedisStreamReader(SourceReader):
                 break
             except MoorlineError:
                 raise
-            except Exception as error:
+            except Exception as error:  # of the user's format
                 self._add_broken(batch.stream, id, parts, error)
             decoded += 1
         else:

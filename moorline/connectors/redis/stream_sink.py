@@ -214,7 +214,7 @@ class _StreamWriter(SinkWriter):
                 tag = self._tag(stream)
             except MoorlineError:
                 raise
-            except Exception as error:
+            except Exception as error:  # of the user's functions and format
                 raise self._unfit(record, f"{type(error).__name__}: {error}") from error
             if len(parts) > 2 * MOST_FIELDS:
                 raise self._unfit(record, f"it has {len(parts) // 2} fields, and at most {MOST_FIELDS} can be added")

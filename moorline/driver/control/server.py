@@ -84,7 +84,7 @@ class ControlServer:
                         self._serve(key.data, events)
                 self._seal_outbox()
                 self._admission.drop_overdue()
-        except Exception:
+        except Exception:  # a thread's last words
             log.exception("the control server has failed")
         finally:
             self._seal_outbox()

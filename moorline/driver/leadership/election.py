@@ -113,7 +113,7 @@ class Election:
                     event = le.TimePassed(now_ms())
                 self._obey(machine.handle(event))
                 self._obey(machine.handle(le.TimePassed(now_ms())))
-        except BaseException as error:
+        except BaseException as error:  # a thread's last words; without it nobody keeps the lease
             log.exception("the election for job %r failed", self._job)
             self._lose(f"the election failed, which is a bug: {error!r}")
         finally:
@@ -146,7 +146,7 @@ class Election:
         except StorageError as error:
             log.warning("the lease: %s", error)
             event = le.Failed(now_ms())
-        except BaseException as error:
+        except BaseException as error:  # a thread's last words; without it nobody keeps the lease
             log.exception("the lease of job %r failed", self._job)
             reason = f"the lease failed: {error!r}"
             self._lose(reason)

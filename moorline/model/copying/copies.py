@@ -157,7 +157,7 @@ class _Plain:
 def _copy_deeply(value: Any) -> Any:
     try:
         return copy.deepcopy(value)
-    except Exception as error:
+    except Exception as error:  # whatever the methods of a user's object raise
         raise RecordNotCopied(f"{type(value).__module__}.{type(value).__qualname__}", str(error)) from error
 
 

@@ -59,7 +59,7 @@ class Reader:
         try:
             values = self._reads.from_array(array)
             return values if convert is None else [convert(v) for v in values]
-        except Exception as error:
+        except Exception as error:  # of the user's conversion, or of bytes that are no such value
             self._refuse(error)
 
     def unpack(self, data: bytes | memoryview) -> Any:
@@ -67,7 +67,7 @@ class Reader:
         try:
             value = self._reads.unpack(data)
             return value if self._convert is None else self._convert(value)
-        except Exception as error:
+        except Exception as error:  # of the user's conversion, or of bytes that are no such value
             self._refuse(error)
 
     def describe(self) -> str:
@@ -120,7 +120,7 @@ def _migration(old: tree.Type, declared: StoredType, migrate: Callable[[Any], An
         value = to_python(old, raw)
         try:
             made = migrate(value)
-        except Exception as error:
+        except Exception as error:  # the user's function
             raise ValueError(f"migrate failed for {value!r:.200} with {type(error).__name__}: {error}") from error
         try:
             return declared.unpack(declared.pack(made))

@@ -52,7 +52,7 @@ class Store:
         access = rocksdict.AccessType.read_only() if read_only else rocksdict.AccessType.read_write()
         try:
             self._db = rocksdict.Rdict(str(folder), self._options, access_type=access)
-        except Exception as error:
+        except Exception as error:  # rocksdict raises nothing narrower
             self.is_restoring = must_exist
             raise self._translated("open", error) from error
         self._write_options = rocksdict.WriteOptions()
@@ -66,13 +66,13 @@ class Store:
         try:
             value: bytes | None = self._db.get(row)
             return value
-        except Exception as error:
+        except Exception as error:  # rocksdict raises nothing narrower
             raise self._translated("read from", error) from error
 
     def multi_get(self, rows: list[bytes]) -> list[bytes | None]:
         try:
             return self._db.get(rows)  # type: ignore[no-any-return]
-        except Exception as error:
+        except Exception as error:  # rocksdict raises nothing narrower
             raise self._translated("read from", error) from error
 
     def scan(self, start: bytes, end: bytes) -> Iterator[Row]:
@@ -92,7 +92,7 @@ class Store:
         options.set_iterate_upper_bound(end)
         try:
             return self._db.iter(options)
-        except Exception as error:
+        except Exception as error:  # rocksdict raises nothing narrower
             raise self._translated("read from", error) from error
 
     # --- writing --------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class Store:
             return
         try:
             self._db.write(batch, self._write_options)
-        except Exception as error:
+        except Exception as error:  # rocksdict raises nothing narrower
             raise self._translated("write to", error) from error
 
     # --- as a whole -----------------------------------------------------------------------------
@@ -111,14 +111,14 @@ class Store:
         """Everything written so far, as files that stay as they are. Files of earlier checkpoints are hard links."""
         try:
             rocksdict.Checkpoint(self._db).create_checkpoint(str(folder))
-        except Exception as error:
+        except Exception as error:  # rocksdict raises nothing narrower
             raise self._translated("take a checkpoint of", error) from error
         return {p.name: p for p in sorted(folder.iterdir()) if p.name.startswith(_NEEDED) or p.name.endswith(_NEEDED)}
 
     def flush(self) -> None:
         try:
             self._db.flush()
-        except Exception as error:
+        except Exception as error:  # rocksdict raises nothing narrower
             raise self._translated("write to", error) from error
 
     def version(self) -> int:
@@ -222,7 +222,7 @@ def _check(iterator: rocksdict.RdictIter, store: Store) -> None:
     """It has ended: at the end, or at a damaged block?"""
     try:
         iterator.status()
-    except Exception as error:
+    except Exception as error:  # rocksdict raises nothing narrower
         raise store._translated("read from", error) from error
 
 

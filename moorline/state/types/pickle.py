@@ -106,7 +106,7 @@ class Pickled:
             value = _Unpickler(data, self._known).load()
         except PickleRefused:
             raise
-        except Exception as error:
+        except Exception as error:  # bytes that are no pickle lead anywhere
             raise ValueError(f"a pickle cannot be read: {type(error).__name__}: {error}") from error
         if isinstance(self.of, type) and not isinstance(value, self.of):
             raise ValueError(f"a pickle holds a {type(value).__qualname__} and not a {self.of.__qualname__}")

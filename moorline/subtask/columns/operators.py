@@ -40,7 +40,7 @@ class BatchOperator(ChainedOperator):
             made = self._step.function(frame_of(batch, self._step.frames))
         except MoorlineError:
             raise
-        except Exception as error:
+        except Exception as error:  # the user's function
             first = f"the first of {batch.num_rows} rows: {ColumnBatch(batch.slice(0, 1))[0]!r:.400}"
             raise user_code_failed(self.operator, self.subtask, error, self.records_in, first) from error
         if self._is_filter:

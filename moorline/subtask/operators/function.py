@@ -38,7 +38,7 @@ class FunctionOperator(ChainedOperator):
                 self.function.open(self._runtime_context)
         except MoorlineError:
             raise
-        except Exception as error:
+        except Exception as error:  # the user's code
             raise user_code_failed(self.operator, self.subtask, error) from error
 
     def before_barrier(self) -> None:
@@ -52,7 +52,7 @@ class FunctionOperator(ChainedOperator):
                 take(checked(self.function.finish(), self.operator.uid, "finish"), out, self.own)
             except MoorlineError as error:
                 raise self.noted(error) from error.__cause__
-            except Exception as error:
+            except Exception as error:  # the user's code
                 raise user_code_failed(self.operator, self.subtask, error) from error
             kept = [value for value in out if not is_tagged(value, self.operator.uid)]
             for tag, value in [value for value in out if is_tagged(value, self.operator.uid)]:
@@ -70,7 +70,7 @@ class FunctionOperator(ChainedOperator):
         iterator: Any = iter(records)
         try:
             keys = self.backend.identities.of_batch(list(map(key_of, iterator)))
-        except Exception as error:
+        except Exception as error:  # the user's code
             raise self.failure(error, records, iterator) from error
         self.backend.prefetch(keys)
         return keys
@@ -137,7 +137,7 @@ class MapOperator(FunctionOperator):
                         counts.append(len(out) - before)
                     if timestamps:
                         timestamps = [t for count, at in zip(counts, timestamps) for t in repeat(at, count)]
-        except Exception as error:
+        except Exception as error:  # the user's code
             raise self.failure(error, records, iterator) from error
         finally:
             if self.backend is not None:

@@ -169,7 +169,7 @@ class ProcessOperator(FunctionOperator):
                 stamps = self._stamped(this, iterator, timestamps, keys, out)
             else:
                 self._unstamped(this, iterator, keys, out)
-        except Exception as error:
+        except Exception as error:  # the user's code
             raise self.failure(error, records, iterator) from error
         finally:
             if self.backend is not None:
@@ -308,7 +308,7 @@ class ProcessOperator(FunctionOperator):
                 self._may_be_tagged |= take(results, self._fired, self.own)
         except MoorlineError as error:
             raise self.noted(error, f"a timer of key {key!r:.200}") from error.__cause__
-        except Exception as error:
+        except Exception as error:  # the user's code
             raise user_code_failed(self.operator, self.subtask, error, -1, f"a timer of key {key!r:.200}") from error
         finally:
             self.moment.timestamp = None

@@ -88,7 +88,7 @@ class RuntimeContext:
             live: State = self._backend.bind(descriptor)
         except MoorlineError:
             raise
-        except Exception as error:
+        except Exception as error:  # of the user's types, or of files that do not fit them
             stored = [h for h in self._restore.keyed if isinstance(h, RowsHandle) and h.state == descriptor.name]
             files = [file.path for handle in stored for file in handle.all_files()]
             if not files:

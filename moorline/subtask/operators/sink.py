@@ -60,7 +60,7 @@ class SinkOperator(ChainedOperator):
             self._writer = sink.open(context)
         except MoorlineError:
             raise
-        except Exception as error:
+        except Exception as error:  # the user's code
             raise user_code_failed(self.operator, self.subtask, error) from error
         self._restored = {}
 
@@ -102,7 +102,7 @@ class SinkOperator(ChainedOperator):
             self._writer.write(records)
         except MoorlineError:
             raise
-        except Exception as error:
+        except Exception as error:  # the user's code
             raise user_code_failed(self.operator, self.subtask, error, self.records_in) from error
         self.records_in += len(records)
 

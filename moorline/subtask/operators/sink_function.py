@@ -61,7 +61,7 @@ class SinkFunctionOperator(FunctionOperator):
             else:
                 for record, moment.timestamp in zip(iterator, timestamps):
                     invoke(record, context)
-        except Exception as error:
+        except Exception as error:  # the user's code
             raise self.failure(error, records, iterator) from error
         finally:
             moment.timestamp = None

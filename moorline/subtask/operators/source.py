@@ -136,7 +136,7 @@ class SourceOperator(ReadingOperator):
                 self._time.open_splits = self._reader.splits
         except MoorlineError:
             raise
-        except Exception as error:
+        except Exception as error:  # the user's code
             raise user_code_failed(self.operator, self.subtask, error) from error
         self._restored = {}
 
@@ -147,7 +147,7 @@ class SourceOperator(ReadingOperator):
             records = reader.read(self._size.up_to(room))
         except MoorlineError:
             raise
-        except Exception as error:
+        except Exception as error:  # the user's code
             raise user_code_failed(self.operator, self.subtask, error, self.records_in) from error
         if reader.side_outputs:
             side_outputs, reader.side_outputs = reader.side_outputs, None
@@ -172,7 +172,7 @@ class SourceOperator(ReadingOperator):
                 reader.no_more_splits()
         except MoorlineError:
             raise
-        except Exception as error:
+        except Exception as error:  # the user's code
             raise user_code_failed(self.operator, self.subtask, error) from error
         if self._time is not None:
             self._time.splits_are_known()

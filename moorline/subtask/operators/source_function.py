@@ -75,7 +75,7 @@ class SourceFunctionOperator(FunctionOperator, ReadingOperator):
             take(islice(self._generator, wanted), records, self.own)
         except MoorlineError:
             raise
-        except Exception as error:
+        except Exception as error:  # the user's code
             raise user_code_failed(self.operator, self.subtask, error, self.records_in) from error
         # One that waits for its records must not make barriers wait for thousands of them.
         is_slow = time.perf_counter() - began > MAX_READ_SECONDS

@@ -156,7 +156,7 @@ class TimestampsOperator(ChainedOperator):
         except MoorlineError as error:
             error.add_note(f"in operator {self.operator.uid!r} ({self.operator.name}), subtask {self.subtask}")
             raise
-        except Exception as error:
+        except Exception as error:  # the user's code
             raise user_code_failed(self.operator, self.subtask, error, self.records_in) from error
         self.records_in += len(records)
         if stamped:

@@ -145,7 +145,7 @@ def close_chain(operators: list[ChainedOperator], opened: list[ChainedOperator] 
     for close in functions + [o.backend.close for o in operators if o.backend is not None]:
         try:
             close()
-        except Exception:
+        except Exception:  # the others are to be closed too
             traceback.print_exc()
 
 

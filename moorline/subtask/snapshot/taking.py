@@ -77,7 +77,7 @@ class Snapshots:
                 operator.confirmed(checkpoint)
             except MoorlineError:
                 raise
-            except Exception as error:
+            except Exception as error:  # of the user's sink
                 raise RuntimeError(f"{operator.operator.uid}: could not commit {checkpoint}: {error}") from error
 
     def abort(self, checkpoint: int) -> None:

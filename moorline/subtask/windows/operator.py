@@ -174,7 +174,7 @@ class WindowOperator(FunctionOperator):
         keys, iterator = self._begin(self.operator.key_selector(side), records), iter(records)
         try:
             self._run(iterator, timestamps or repeat(None), keys, side)
-        except Exception as error:
+        except Exception as error:  # the user's code
             raise self.failure(error, records, iterator) from error
         finally:
             self._leave()
@@ -229,7 +229,7 @@ class WindowOperator(FunctionOperator):
                 ending.on_timers(time, items)
             except MoorlineError:
                 raise
-            except Exception as error:
+            except Exception as error:  # the user's code
                 where = _place(self._firing.scope.key)
                 raise user_code_failed(self.operator, self.subtask, error, -1, where) from error
             finally:
@@ -246,7 +246,7 @@ class WindowOperator(FunctionOperator):
             self._firing.on_timer(is_event, time, key, namespace)
         except MoorlineError:
             raise
-        except Exception as error:
+        except Exception as error:  # the user's code
             where = _place((key, namespace))
             raise user_code_failed(self.operator, self.subtask, error, -1, where) from error
         finally:

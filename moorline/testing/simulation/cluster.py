@@ -147,7 +147,7 @@ class Attempt:
         work, done = line.popleft()
         try:
             result = work()
-        except Exception as error:
+        except Exception as error:  # for done to judge
             failure = error
             worker.finished.append(lambda: done(None, failure))
         else:

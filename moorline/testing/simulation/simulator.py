@@ -241,7 +241,7 @@ class Simulation:
             self._kill(attempt, worker)
         except LostOrDoubled:
             raise
-        except Exception as error:
+        except Exception as error:  # as in a worker: it fails, and the story goes on
             if attempt in self.driver.zombies:
                 raise
             worker.has_failed = True

@@ -180,7 +180,7 @@ def translated(where: str, operation: str, lasting: tuple[type[BaseException], .
         yield
     except (StorageError, InvalidArgument, FileNotFoundError, Exchanged):
         raise
-    except Exception as error:
+    except Exception as error:  # filesystems raise whatever their client libraries do
         raise StorageError(where, operation, in_short(error), not isinstance(error, lasting)) from error
 
 

@@ -58,5 +58,5 @@ class Zombies:
                 worker = attempt.workers[chance.choice(list(attempt.workers))]
                 if worker.id in attempt.alive and not worker.subtask.is_done:
                     attempt.step(worker)
-        except (WorkerDied, Exception):
-            pass  # a zombie's last words are not heard
+        except (WorkerDied, Exception):  # a zombie's last words are not heard
+            pass
