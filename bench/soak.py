@@ -159,12 +159,14 @@ def cpu_seconds() -> float:
     return total([me, *java, *workers], lambda p: sum(p.cpu_times()[:2]))
 
 
-def growth(times: list[float], values: list[float]) -> float:
-    """Over the given time, by least squares, as a fraction of the mean."""
+def growth(times: list[float], values: list[float]) -> tuple[float, float]:
+    """Over the given time, by least squares, as a fraction of the mean; and how far values are from that line."""
     mean = statistics.mean(values)
     if not mean or len(values) < 3:
-        return 0.0
-    return statistics.linear_regression(times, values).slope * (times[-1] - times[0]) / mean
+        return 0.0, 0.0
+    slope, start = statistics.linear_regression(times, values)
+    swing = statistics.pstdev(value - start - slope * at for at, value in zip(times, values))
+    return slope * (times[-1] - times[0]) / mean, swing
 
 
 # --- the two parts -------------------------------------------------------------------------------
@@ -273,9 +275,10 @@ def verdicts(samples: list[Sample], times: list[float], limit: float) -> dict[st
     found = {}
     for name in samples[-1]:
         values = [s.get(name, 0.0) for s in samples[half:]]
-        grown = growth(times[half:], values)
-        # A file or a thread more or less is not a slope.
-        is_noise = statistics.mean(values) * abs(grown) < (2 if "MiB" not in name else 4)
+        grown, swing = growth(times[half:], values)
+        # A file or a thread more or less is not a slope, nor is less than the figure comes and goes by: RocksDB's files
+        # do with each compaction.
+        is_noise = statistics.mean(values) * abs(grown) < (4 if "MiB" in name else max(2, swing))
         found[name] = values[0], values[-1], grown, grown > limit and not is_noise
     return found
 
