@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import pickle
 from array import array
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -108,6 +109,18 @@ class Rows:
         payloads.append(payload)
         self._size += len(payload)
         if self._size >= BATCH_BYTES or len(slots) >= BATCH_ROWS:
+            self._close_batch()
+
+    def add_many(self, *columns: Sequence[Any]) -> None:
+        """The same for many rows, given as columns: a fraction of the time for each."""
+        payloads = columns[-1]
+        # No more at a time than fit into a batch, going by their mean.
+        step = max(1, min(BATCH_ROWS, BATCH_BYTES * len(payloads) // max(1, sum(map(len, payloads)))))
+        if self._columns[0]:
+            self._close_batch()
+        for start in range(0, len(payloads), step):
+            for column, values in zip(self._columns, columns):
+                column += values[start : start + step]
             self._close_batch()
 
     @property

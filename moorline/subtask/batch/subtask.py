@@ -14,6 +14,7 @@ staged is never committed, because only the rows of the one that counts tell the
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -23,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from moorline.model.ids import SubtaskId
-from moorline.model.times import MAX_TIME
+from moorline.model.times import MAX_TIME, MIN_TIME
 from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.messages import AddSplits
 from moorline.state.heap.single_key import OneKeyBackend
@@ -129,6 +130,9 @@ class BatchSubtask:
 
     def _run(self, seqs: list[int], times: list[int], payloads: list[bytes]) -> None:
         """Work off some rows of one key, or some without a key."""
+        if len(self._sides) == 1 and times[-1] == MIN_TIME and self._key:  # in their order: so are all before it
+            self._run_unstamped(payloads)
+            return
         process, sides, unpack = self._operators[0].process, self._sides, batch_rows.unpack
         records: list[Any] = []
         stamps: list[int] = []
@@ -147,6 +151,17 @@ class BatchSubtask:
                 stamps += timestamps
         if records:
             process(records, stamps or None, side)
+
+    def _run_unstamped(self, payloads: list[bytes]) -> None:
+        """The same for rows of one key that come from one input and share no time. There may be very many of them."""
+        process, (side,) = self._operators[0].process, self._sides.values()
+        records: list[Any] = []
+        for content in map(pickle.loads, payloads):
+            if len(records) + len(content) > RUN_RECORDS and records:
+                process(records, None, side)
+                records = []
+            records += content
+        process(records, None, side)
 
     def _end_key(self) -> None:
         if self._key:
