@@ -1,5 +1,8 @@
 """The frames on the exchange: what is packed is what is unpacked."""
 
+import numpy as np
+import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,3 +59,13 @@ def test_results_are_gathered_by_name_in_the_order_of_their_subtasks(sent):
         expected.setdefault(name, []).extend(batch)
     assert elements.unpack_results(frames) == expected
     assert all(elements.head(f).kind == RESULT and elements.head(f).stage == NO_STAGE for f in frames)
+
+
+@pytest.mark.parametrize("shift", range(8))
+def test_columns_begin_where_numbers_may_begin_wherever_they_stand_in_a_frame(shift):
+    """NumPy's kernels are up to forty times slower on arrays that do not."""
+    batch = pa.RecordBatch.from_pydict({"key": [1, 2, 3], "number": [4, 5, 6]})
+    frame = bytes(shift) + elements.pack_columns(batch)
+    _, found, _, _ = elements.unpack_part(frame, shift)
+    assert found.batch == batch
+    assert all(np.asarray(column).flags.aligned for column in found.batch.columns)

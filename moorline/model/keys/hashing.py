@@ -13,6 +13,8 @@ from moorline.model.keys.encoding import encode
 from moorline.model.keys.leaves import INT
 
 _M64 = (1 << 64) - 1
+#: Hashes of so many numbers are computed at a time: they stay in the processor's nearest cache.
+_CHUNK = 2048
 
 
 def _splitmix64(number: int) -> int:
@@ -45,10 +47,19 @@ def key_group(key: Any, max_parallelism: int) -> int:
 
 def int_key_groups(numbers: npt.NDArray[np.int64], max_parallelism: int) -> npt.NDArray[np.int64]:
     """:func:`key_group` for a whole column of ints."""
-    z = numbers.astype(np.uint64)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return _groups(z ^ (z >> np.uint64(31)), max_parallelism)
+    groups = np.empty(len(numbers), np.int64)
+    for first in range(0, len(numbers), _CHUNK):
+        z = numbers[first : first + _CHUNK].astype(np.uint64)
+        z ^= z >> np.uint64(30)
+        z *= np.uint64(0xBF58476D1CE4E5B9)
+        z ^= z >> np.uint64(27)
+        z *= np.uint64(0x94D049BB133111EB)
+        z ^= z >> np.uint64(31)
+        z >>= np.uint64(32)
+        z *= np.uint64(max_parallelism)
+        z >>= np.uint64(32)
+        groups[first : first + _CHUNK] = z
+    return groups
 
 
 def str_key_groups(texts: Sequence[str], max_parallelism: int) -> npt.NDArray[np.int64]:

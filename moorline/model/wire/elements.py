@@ -127,7 +127,9 @@ def pack_any(records: Any, timestamps: list[int] | None = None) -> bytes:
 
 
 def _unpack_columns(content: memoryview) -> tuple[ColumnBatch, list[int] | None]:
-    with pa.ipc.open_stream(pa.py_buffer(content)) as reader:
+    # A copy begins where numbers of 8 bytes may begin, as a part of a frame need not. NumPy's kernels are up to forty
+    # times slower on arrays that do not.
+    with pa.ipc.open_stream(pa.py_buffer(bytes(content))) as reader:
         batch = reader.read_next_batch()
     if batch.schema.names[-1:] != [TIMESTAMPS]:
         return ColumnBatch(batch), None

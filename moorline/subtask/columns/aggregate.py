@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from moorline.api.columns.aggregation import Aggregation
@@ -18,9 +19,6 @@ from moorline.state.columns.index import Slots
 from moorline.subtask.columns.conversion import to_batch
 from moorline.subtask.columns.kernels import Kernel
 from moorline.subtask.operators.base import ChainedOperator, OperatorContext
-
-#: Above so many slots for each row of a batch, those that have changed are found by sorting the rows.
-_SPARSE = 16
 
 
 class AggregateOperator(ChainedOperator):
@@ -39,6 +37,8 @@ class AggregateOperator(ChainedOperator):
         uid, columns = self.operator.uid, self._table.columns
         self._kernels = [Kernel(uid, name, a, columns) for name, a in function.results.items()]
         self._out = function.out_schema
+        #: By slot, a row of a batch: scratch space, which is written before it is read.
+        self._last: npt.NDArray[np.int32] = np.zeros(0, np.int32)
         self.state.initialize(function)
 
     def process(self, records: Sequence[Any], timestamps: list[int] | None = None, side: int = 0) -> None:
@@ -84,13 +84,12 @@ class AggregateOperator(ChainedOperator):
 
     def _changed(self, slots: Slots) -> tuple[Slots, Slots]:
         """The slots that occur, each once, and the last row of each."""
-        if len(self._table) > _SPARSE * len(slots):
-            changed, from_end = np.unique(slots[::-1], return_index=True)
-            return changed, len(slots) - 1 - from_end
-        last = np.full(len(self._table), -1, np.int64)
-        last[slots] = np.arange(len(slots))  # of several the last one stays
-        changed = np.flatnonzero(last >= 0)
-        return changed, last[changed]
+        if (size := int(slots.max(initial=-1)) + 1) > len(self._last):
+            self._last = np.zeros(2 * size, np.int32)
+        numbers = np.arange(len(slots), dtype=np.int32)
+        self._last[slots] = numbers  # of several the last one stays
+        rows = np.flatnonzero(self._last[slots] == numbers)
+        return slots[rows], rows
 
 
 def _tuples(columns: list[pa.Array]) -> tuple[list[Any], Slots]:

@@ -29,9 +29,6 @@ class Kernel:
         is_mean = aggregate.kind == "avg"
         self._kept = columns[f"{name}_sum" if is_mean else name]
         self._count = columns[f"{name}_count"] if is_mean else None
-        #: No sum of ints is farther from 0 than this.
-        self._bound = 0
-        self._bound_is_known = False
 
     def add(self, slots: Slots, column: pa.Array | None) -> None:
         """Take a batch into account: the slot of each row, and its column; None for a count of rows."""
@@ -58,8 +55,10 @@ class Kernel:
         kept, kind = self._kept, self.aggregate.kind
         if kind in ("sum", "avg"):
             # A slot without a value may hold what a cleared key has left.
-            kept.values[slots[~kept.has[slots]]] = 0
-            if numbers.dtype == np.int64 and self._may_overflow(numbers):
+            is_there = kept.has[slots]
+            if not is_there.all():
+                kept.values[slots[~is_there]] = 0
+            if numbers.dtype == np.int64 and self._may_overflow(slots, numbers):
                 self._add_exactly(slots, numbers)
             else:
                 np.add.at(kept.values, slots, numbers)
@@ -67,20 +66,15 @@ class Kernel:
             kept.values[slots] = numbers  # of several the last one stays
         else:
             is_first = ~kept.has[slots]
-            # Written from the end, so that of several the first one stays.
-            kept.values[slots[is_first][::-1]] = numbers[is_first][::-1]
+            if is_first.any():
+                # Written from the end, so that of several the first one stays.
+                kept.values[slots[is_first][::-1]] = numbers[is_first][::-1]
             if kind in ("min", "max"):
                 (_LEAST if kind == "min" else _GREATEST)(kept.values, slots, numbers)
 
-    def _may_overflow(self, numbers: npt.NDArray[np.int64]) -> bool:
-        """Could a sum leave 64 bits? A bound of all sums grows with each batch, and is taken anew when it says so."""
-        most = max(abs(int(numbers.min())), abs(int(numbers.max()))) * len(numbers)
-        if not self._bound_is_known or self._bound + most >= _LIMIT:
-            known = self._kept.values[self._kept.has]
-            self._bound = max(abs(int(known.min())), abs(int(known.max()))) if len(known) else 0
-            self._bound_is_known = True
-        self._bound += most
-        return self._bound >= _LIMIT
+    def _may_overflow(self, slots: Slots, numbers: npt.NDArray[np.int64]) -> bool:
+        """Could a sum leave 64 bits? Not if all numbers added to the largest of the sums would not."""
+        return _farthest(self._kept.values[slots]) + _farthest(numbers) * len(numbers) >= _LIMIT
 
     def _add_exactly(self, slots: Slots, numbers: npt.NDArray[np.int64]) -> None:
         values = self._kept.values
@@ -101,7 +95,8 @@ class Kernel:
     def result(self, slots: Slots, arrow: pa.DataType) -> pa.Array:
         """The results of some slots."""
         if self.aggregate.kind == "count":
-            return pa.array(np.where(self._kept.has[slots], self._kept.values[slots], 0), arrow)
+            counts, has = self._kept.values[slots], self._kept.has[slots]
+            return pa.array(counts if has.all() else np.where(has, counts, 0), arrow)
         if self._count is None:
             return self._kept.array(slots).cast(arrow)
         has = self._kept.has[slots]
@@ -110,6 +105,11 @@ class Kernel:
         if sums.dtype == object:
             sums = np.array([float(v) if h else 0.0 for v, h in zip(sums, has)], np.float64)
         return pa.array(sums / counts, arrow, mask=~has)
+
+
+def _farthest(numbers: npt.NDArray[np.int64]) -> int:
+    """The distance from 0 of the number that is farthest from it."""
+    return max(abs(int(numbers.min())), abs(int(numbers.max())))
 
 
 _LEAST: Callable[..., None] = np.fmin.at

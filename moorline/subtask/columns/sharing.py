@@ -79,7 +79,9 @@ def routed(
 def _share(
     batch: pa.RecordBatch, timestamps: list[int] | None, is_sent: npt.NDArray[np.bool_]
 ) -> tuple[pa.RecordBatch, list[int] | None]:
-    return batch.filter(pa.array(is_sent)), timestamps and list(compress(timestamps, is_sent.tolist()))
+    # To take rows by their numbers costs a fourth of what it costs to filter them.
+    rows = pa.array(np.flatnonzero(is_sent))
+    return batch.take(rows), timestamps and list(compress(timestamps, is_sent.tolist()))
 
 
 def key_groups(batch: pa.RecordBatch, key: ColumnKey, max_parallelism: int) -> npt.NDArray[np.int64]:
@@ -98,6 +100,8 @@ def key_groups(batch: pa.RecordBatch, key: ColumnKey, max_parallelism: int) -> n
         raise UnusableKey("None", record, f"the column {key.names[0]!r} is null")
     if pa.types.is_integer(column.type) and not pa.types.is_uint64(column.type):
         return keys.int_key_groups(column.cast(pa.int64()).to_numpy(zero_copy_only=False), max_parallelism)
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        return keys.str_key_groups(column.to_pylist(), max_parallelism)
     encoded = pc.dictionary_encode(column)
     places: npt.NDArray[np.int32] = encoded.indices.to_numpy(zero_copy_only=False)
     return _of_distinct(encoded.dictionary.to_pylist(), max_parallelism)[places]
