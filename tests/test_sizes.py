@@ -16,37 +16,51 @@ import pytest
 ROOT = Path(__file__).parent.parent
 CODE = ROOT / "moorline"
 
-#: A docstring is not counted among the lines of a function, nor ``__init__.py`` among the files of a folder.
-LIMITS = {"lines of a file": 400, "lines of a function": 60, "attributes": 15, "methods": 25, "files of a folder": 15}
+#: A docstring is not counted among the lines of a function, nor ``__init__.py`` among the files of a folder. Fields are
+#: those of a record, which no method of its own changes: it is read like a table. All else has attributes.
+LIMITS = {
+    "lines of a file": 400,
+    "lines of a function": 60,
+    "attributes": 15,
+    "fields": 20,
+    "methods": 25,
+    "files of a folder": 15,
+}
 
 SUITE = "a contract: its methods are tests, which are read one by one"
-OPTIONS = "nothing but options that a user gives by name, one line of documentation for each"
 EXCEPTIONS: dict[tuple[str, str], tuple[int, str]] = {
+    ("lines of a file", "__init__.py"): (430, "the list of public names, written out by hand"),
+    ("lines of a file", "testing/contracts/backend/base.py"): (401, SUITE),
     ("lines of a file", "state/heap/states.py"): (413, "five kinds of state, one below the other, of the same shape"),
-    ("lines of a file", "testing/harness.py"): (403, "most of it is documentation: it is read as a page"),
+    ("lines of a file", "testing/harness.py"): (450, "most of it is documentation: it is read as a page"),
     ("lines of a function", "spark/run.py: start"): (
-        80,
+        90,
         "half of it are the options of a job and their defaults",
     ),
     ("lines of a function", "subtask/windows/batches.py: gathered"): (75, "the loop over every record of a window"),
-    ("attributes", "model/config/checkpoints.py: Checkpoints"): (16, OPTIONS),
-    ("attributes", "spark/start_options.py: StartOptions"): (16, OPTIONS),
-    ("attributes", "testing/simulation/faults/likelihood.py: Faults"): (19, "a likelihood for each kind of fault"),
+    ("attributes", "driver/checkpoints/coordinator.py: AttemptCheckpoints"): (
+        16,
+        "what decides, and what is observed",
+    ),
     ("attributes", "state/rocksdb/cells.py: Cells"): (16, "bound once, so that an access looks nothing up"),
     ("attributes", "state/types/composite.py: StructType"): (16, "bound once, so that a value looks nothing up"),
+    ("attributes", "subtask/operators/base.py: ChainedOperator"): (17, "what the chain gives to every operator"),
     ("attributes", "subtask/inputs.py: Inputs"): (
-        16,
+        17,
         "used for every frame: another object would be a look-up more",
     ),
     ("attributes", "subtask/output.py: Output"): (
         16,
         "used for every batch: another object would be a look-up more",
     ),
+    ("methods", "driver/checkpoints/coordinator.py: AttemptCheckpoints"): (26, "one for each thing that may happen"),
     ("methods", "subtask/task.py: Subtask"): (26, "one for each message that the driver may send"),
-    ("methods", "testing/harness.py: OperatorHarness"): (26, "one for each thing that a test may do to a function"),
+    ("methods", "testing/harness.py: OperatorHarness"): (28, "one for each thing that a test may do to a function"),
     ("methods", "testing/contracts/backend/timers.py: Timers"): (27, SUITE),
     ("methods", "testing/contracts/backend/values.py: Values"): (28, SUITE),
     ("methods", "testing/contracts/sink.py: SinkContract"): (30, SUITE),
+    ("files of a folder", "cli/commands"): (20, "one command each, under its name"),
+    ("files of a folder", "model"): (16, "nouns, each used by many packages; those that belong together have rooms"),
     ("files of a folder", "protocol"): (19, "one machine or decision each; the names are the table of contents"),
     ("files of a folder", "subtask/operators"): (16, "one kind of operator each, beside the base of all"),
 }
@@ -66,7 +80,7 @@ def _measured() -> Iterator[tuple[str, str, int]]:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield "lines of a function", f"{name}: {node.name}", lines_of(node)
             elif isinstance(node, ast.ClassDef):
-                yield "attributes", f"{name}: {node.name}", len(attributes_of(node))
+                yield "fields" if is_record(node) else "attributes", f"{name}: {node.name}", len(attributes_of(node))
                 yield "methods", f"{name}: {node.name}", len(methods_of(node))
     for folder in sorted({path.parent for path in CODE.rglob("*.py")}):
         files = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
@@ -84,19 +98,26 @@ def methods_of(kind: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDe
     return [node for node in kind.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
 
 
+def is_record(kind: ast.ClassDef) -> bool:
+    """Has it fields, and no method that assigns to ``self``?"""
+    return any(isinstance(node, ast.AnnAssign) for node in kind.body) and not assigned_in(kind)
+
+
+def assigned_in(kind: ast.ClassDef) -> set[str]:
+    """What methods assign to ``self``."""
+    found = set()
+    for method in methods_of(kind):
+        for node in ast.walk(method):
+            match node:
+                case ast.Attribute(ast.Name("self"), name, ast.Store()):
+                    found.add(name)
+    return found
+
+
 def attributes_of(kind: ast.ClassDef) -> set[str]:
     """Fields that are declared, and all that methods assign to ``self``."""
     fields = [node for node in kind.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)]
-    found = {node.target.id for node in fields if "ClassVar" not in ast.unparse(node.annotation)}
-    for method in methods_of(kind):
-        for node in ast.walk(method):
-            if (
-                isinstance(node, ast.Attribute)
-                and isinstance(node.ctx, ast.Store)
-                and ast.unparse(node.value) == "self"
-            ):
-                found.add(node.attr)
-    return found
+    return assigned_in(kind) | {node.target.id for node in fields if "ClassVar" not in ast.unparse(node.annotation)}
 
 
 @pytest.mark.parametrize("what", LIMITS)
@@ -130,4 +151,4 @@ def test_what_is_too_large_would_be_found():
     (kind,) = ast.parse(SAMPLE).body
     assert isinstance(kind, ast.ClassDef)
     (method,) = methods_of(kind)
-    assert (attributes_of(kind), lines_of(method)) == ({"x", "a", "b", "c"}, 2)
+    assert (attributes_of(kind), is_record(kind), lines_of(method)) == ({"x", "a", "b", "c"}, False, 2)

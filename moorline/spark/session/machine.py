@@ -93,7 +93,7 @@ def _probe(modules: tuple[str, ...]) -> Callable[[Any], Iterator[dict[str, Any]]
         for module in modules:
             try:
                 importlib.import_module(module)
-            except Exception as error:
+            except Exception as error:  # whatever a module does when it is loaded
                 missing[module] = str(error)
         version = getattr(sys.modules.get("moorline"), "__version__", None)
         report = {"host": socket.gethostname(), "python": list(sys.version_info[:2]), "time": time.time()}

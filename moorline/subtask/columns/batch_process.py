@@ -166,7 +166,7 @@ class BatchProcessOperator(FunctionOperator):
             made = self.function.process_batch(keys, batch, self._states)  # type: ignore[arg-type]
         except MoorlineError:
             raise
-        except Exception as error:
+        except Exception as error:  # the user's function
             first = f"the first of {batch.num_rows} rows: {ColumnBatch(batch.slice(0, 1))[0]!r:.400}"
             raise user_code_failed(self.operator, self.subtask, error, self.records_in, first) from error
         self.backend.flush()
