@@ -7,6 +7,7 @@ what must survive a failure is state.
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_left
 from collections import deque
@@ -186,6 +187,8 @@ class MetricRegistry:
 
     def __init__(self, uid: str, warn: Callable[[str, str], None] = lambda kind, text: None) -> None:
         self._uid, self._warn = uid, warn
+        #: Kinds of warnings that were given.
+        self._warned: set[str] = set()
         self._metrics: dict[str, tuple[Metric, str, list[tuple[str, str]]]] = {}
 
     def add(self, name: str, labels: list[tuple[str, str]], metric: M) -> M:
@@ -199,7 +202,7 @@ class MetricRegistry:
             return known[0]
         if len(self._metrics) >= MOST_METRICS:
             text = f"defines more than {MOST_METRICS} metrics: {key!r:.200} and others are not reported"
-            self._warn("metrics", text)
+            self._warn_once("metrics", text)
         else:
             self._metrics[key] = metric, name, labels
         return metric
@@ -214,14 +217,27 @@ class MetricRegistry:
                     metric.get_value()
                 except Exception as error:  # it is for people, and no reason for a job to fail
                     text = f"has a gauge {key!r} that cannot be read: {type(error).__name__}: {error}"
-                    self._warn(f"gauge {key}", text)
+                    self._warn_once(f"gauge {key}", text)
 
     def report(self) -> dict[str, UserMetric]:
-        """All of them as they stand. Called from another thread."""
-        return {
-            key: UserMetric(kind=metric.kind, name=name, labels=labels, **metric.figures())
-            for key, (metric, name, labels) in list(self._metrics.items())
-        }
+        """All of them as they stand. Called from another thread, which must go on whatever a function has put in."""
+        report = {}
+        for key, (metric, name, labels) in list(self._metrics.items()):
+            try:
+                figures = metric.figures()
+                if all(math.isfinite(value) for value in figures.values() if isinstance(value, float)):
+                    report[key] = UserMetric(kind=metric.kind, name=name, labels=labels, **figures)
+                    continue
+                cause = "it is no finite number"
+            except Exception as error:
+                cause = f"{type(error).__name__}: {error}"
+            self._warn_once(f"metric {key}", f"has a metric {key!r} that is not reported: {cause}")
+        return report
+
+    def _warn_once(self, kind: str, text: str) -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
+            self._warn(kind, text)
 
 
 class MetricGroup:

@@ -4,6 +4,7 @@
     GET  /v1/checkpoints   the complete checkpoints of this run
     GET  /v1/checkpoints/7 one of them, or one that failed or is in progress, with the part of every subtask
     GET  /v1/metrics       figures of every vertex, subtask and operator, as docs/reference/metrics.md has them
+    GET  /metrics          the same as the text that Prometheus reads
     GET  /v1/series        rates and lags of the last ten minutes
     GET  /v1/history       checkpoints that completed, failed or are in progress, and attempts with their errors
     POST /v1/query         {"uid", "state", "key", "level", "timeout_ms"} -> {"value"}
@@ -21,9 +22,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from moorline.http import wire as typed_json
+from moorline.http.prometheus import CONTENT_TYPE, prometheus_text
 
 _CHECKPOINT = re.compile(r"/v1/checkpoints/([0-9]{1,15})")
 
@@ -52,6 +54,13 @@ class Served(Protocol):
     def end(self, *, cancel: bool, savepoint: str, drain: bool, timeout_ms: int) -> None: ...
 
 
+class Text(NamedTuple):
+    """An answer that is not JSON."""
+
+    text: str
+    content_type: str
+
+
 class Refusal(Exception):
     """A request is not answered, and why."""
 
@@ -69,6 +78,8 @@ def read(method: str, path: str, content: dict[str, Any], served: Served) -> Cal
             return lambda: {"checkpoints": served.checkpoints_told()}
         case "GET", "/v1/metrics":
             return served.metrics
+        case "GET", "/metrics":
+            return lambda: Text(prometheus_text(served.metrics()), CONTENT_TYPE)
         case "GET", "/v1/series":
             return served.series
         case "GET", "/v1/history":
@@ -97,7 +108,7 @@ def read(method: str, path: str, content: dict[str, Any], served: Served) -> Cal
             flags = {name: _given(asked, name, bool, False) for name in ("cancel", "drain")}
             folder, wait_ms = _given(asked, "savepoint", str, ""), _wait_ms(asked)
             return _then_status(served, lambda: served.end(**flags, savepoint=folder, timeout_ms=wait_ms))
-    gets = "GET /v1/status, /v1/checkpoints, /v1/checkpoints/<number>, /v1/metrics, /v1/series and /v1/history"
+    gets = "GET /v1/status, /v1/checkpoints, /v1/checkpoints/<number>, /v1/metrics, /v1/series, /v1/history, /metrics"
     posts = "/v1/query, /v1/explain, /v1/logs, /v1/savepoint, /v1/rescale and /v1/stop"
     raise Refusal(404, f"there is {gets}, POST {posts}")
 

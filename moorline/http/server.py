@@ -47,7 +47,7 @@ from moorline.errors import (
     SparkUnsuitable,
 )
 from moorline.http import routes
-from moorline.http.routes import Refusal, Served
+from moorline.http.routes import Refusal, Served, Text
 from moorline.model.options import checks_options
 from moorline.model.wire.waiting_room import WaitingRoom
 
@@ -318,9 +318,10 @@ class _Handler(BaseHTTPRequestHandler):
         return content
 
     def _send(self, status: int, content: Any) -> None:
-        data = json.dumps(content, allow_nan=False).encode()
+        is_text = isinstance(content, Text)
+        data = content.text.encode() if is_text else json.dumps(content, allow_nan=False).encode()
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", content.content_type if is_text else "application/json")
         self.send_header("Content-Length", str(len(data)))
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")

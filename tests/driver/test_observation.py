@@ -51,7 +51,7 @@ def test_a_rate_is_what_two_reports_differ_by_over_the_subtasks_own_time():
         world.pass_time(1_000)
     numbers, count = figures(world)["vertices"]
     assert (numbers["records_in"], numbers["records_in_per_second"]) == (4_000, 2_000.0)
-    assert (numbers["busy"], numbers["held_back"], numbers["bytes_in_per_second"]) == (0.25, 0.75, 100_000.0)
+    assert (numbers["busy"], numbers["back_pressured"], numbers["bytes_in_per_second"]) == (0.25, 0.75, 100_000.0)
     assert [s["busy"] for s in count["subtasks"]] == [0.25, 1.0], "one of them is skewed"
     assert (count["busy"], count["most_busy"]) == (0.625, 1.0)
 
@@ -81,6 +81,14 @@ def test_figures_of_an_operator_are_those_of_its_subtasks_together():
     assert (count["watermark"], count["watermark_lag_ms"]) == (4_000, world.now_ms - 4_000)
     assert count["event_time_lag_ms"] == world.now_ms - 4_100
     assert (count["metrics"]["errors"]["kind"], count["metrics"]["errors"]["value"]) == ("counter", 8.0)
+
+
+def test_a_watermark_of_nought_is_one():
+    world = running()
+    for index, watermark in enumerate([0, 4_000]):
+        operators = [OperatorFigures(uid="count", watermark=watermark)]
+        world.report(SubtaskId(1, index), Progress(records_in=0, records_out=0, operators=operators))
+    assert figures(world)["operators"]["count"]["watermark"] == 0
 
 
 def test_a_subtask_that_has_not_reported_yet_does_not_count():

@@ -32,7 +32,9 @@ class Job:
         return {"checkpoint": checkpoint} if checkpoint == 1 else None
 
     def metrics(self) -> dict[str, Any]:
-        return {"job": "<script>alert(1)</script>", "operators": {}}
+        checkpoints = {"completed": 0, "failed": {}, "in_progress": [], "last": None}
+        head = {"job": "<script>alert(1)</script>", "status": "running", "attempt": 1, "uptime_ms": 5}
+        return {**head, "attempts": 1, "failures": 0, "vertices": [], "operators": {}, "checkpoints": checkpoints}
 
     def series(self) -> dict[str, Any]:
         return {"time_ms": []}

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from console_worlds import World, query
+from prometheus_client.parser import text_string_to_metric_families
 
 from moorline.errors import InvalidArgument, QueryFailed, QueryUnavailable
 from moorline.http import routes
@@ -34,6 +35,16 @@ def test_figures_are_for_those_with_the_token_alone(world, path):
     assert world.request(path)[0] == 200
     assert world.request(path, Authorization=None)[0] == 401
     assert world.request(path, Authorization="Bearer wrong")[0] == 401
+
+
+def test_prometheus_reads_text_with_the_token_alone(world):
+    request = "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n{}\r\n"
+    token = f"Authorization: Bearer {world.server.token}\r\n"
+    head, _, text = world.send(request.format(token).encode()).decode().partition("\r\n\r\n")
+    assert "200 OK" in head and "Content-Type: text/plain; version=0.0.4" in head and "nosniff" in head
+    (family,) = [f for f in text_string_to_metric_families(text) if f.name == "moorline_job_attempt"]
+    assert [(s.labels, s.value) for s in family.samples] == [({"job": "<script>alert(1)</script>"}, 1.0)]
+    assert b"401" in world.send(request.format("").encode())
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_a_step_that_cannot_keep_up_is_made_wider_by_the_job_itself(spark, tmp_p
         assert handle.wait(150) is not None
     assert handle.failures == []
     assert "rescale: slow from 1 to 2" in caplog.text
-    assert set(shares) >= {"busy", "held_back", "idle"}
+    assert set(shares) >= {"busy", "back_pressured", "idle"}
     rows = [json.loads(line) for path in sorted(out.glob("part-*.jsonl")) for line in path.read_text().splitlines()]
     assert sorted(row["n"] for row in rows) == list(range(count))
     assert Counter((row["n"] % 50, row["seen"]) for row in rows) == Counter(

@@ -10,7 +10,7 @@ from typing import Any
 from moorline.driver.attempts.running import RunningAttempt
 
 #: Added up for every operator that begins a chain.
-_SUMS = ("records_in", "records_out", "keys", "held_bytes", "in_flight_bytes", "busy", "held_back", "idle")
+_SUMS = ("records_in", "records_out", "keys", "held_bytes", "in_flight_bytes", "busy", "back_pressured", "idle")
 
 
 def progress_of(attempt: RunningAttempt | None) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def progress_of(attempt: RunningAttempt | None) -> dict[str, Any]:
         sums["held_bytes"] += report.blocked_bytes
         sums["in_flight_bytes"] += report.in_flight_bytes
         sums["busy"] += report.busy_ms
-        sums["held_back"] += report.backpressured_ms
+        sums["back_pressured"] += report.backpressured_ms
         sums["idle"] += report.idle_ms
     counters: dict[str, dict[str, int]] = {}
     for report in reports.values():
@@ -46,8 +46,8 @@ def progress_of(attempt: RunningAttempt | None) -> dict[str, Any]:
             for counter, count in counts.items():
                 of_operator[counter] = of_operator.get(counter, 0) + count
     for sums in operators.values():
-        spent = max(1, sums["busy"] + sums["held_back"] + sums["idle"])
-        for share in ("busy", "held_back", "idle"):
+        spent = max(1, sums["busy"] + sums["back_pressured"] + sums["idle"])
+        for share in ("busy", "back_pressured", "idle"):
             sums[share] = round(sums[share] / spent, 3)
     uncommitted: dict[str, list[int]] = {}
     for batch in attempt.checkpoints.connectors.commits.pending:

@@ -67,7 +67,7 @@ def _vertex(
     heard = [s for s in subtasks if s["reported"]]
     sums: dict[str, Any] = {name: sum(s[name] for s in heard) for name in (*SUMS, "blocked_bytes")}
     sums |= {f"{name}_per_second": round(sum(s[f"{name}_per_second"] for s in heard), 1) for name in RATES}
-    for share in ("busy", "held_back", "idle"):
+    for share in ("busy", "back_pressured", "idle"):
         sums[share] = round(sum(s[share] for s in heard) / len(heard), 3) if heard else 0.0
         sums[f"most_{share}"] = max((s[share] for s in heard), default=0.0)
     return {
@@ -89,7 +89,7 @@ def _subtask(
     report = window.new if window is not None else Progress(records_in=0, records_out=0)
     window = window or Window(report, report, 0)
     place = attempt.places.get(subtask)
-    busy, held_back, idle = window.shares()
+    busy, back_pressured, idle = window.shares()
     return {
         "subtask": str(subtask),
         "index": subtask.index,
@@ -101,10 +101,10 @@ def _subtask(
         **{name: getattr(report, name) for name in (*SUMS, "blocked_bytes")},
         **{f"{name}_per_second": window.per_second(name) for name in RATES},
         "busy": busy,
-        "held_back": held_back,
+        "back_pressured": back_pressured,
         "idle": idle,
         "busy_ms": report.busy_ms,
-        "held_back_ms": report.backpressured_ms,
+        "back_pressured_ms": report.backpressured_ms,
         "idle_ms": report.idle_ms,
         "stalled_ms": report.stalled_ms,
         "stalled_at": report.stalled_at,
@@ -178,7 +178,8 @@ def _add(sums: dict[str, Any], figures: dict[str, Any]) -> None:
         for key, count in figures[name].items():
             sums[name][key] = sums[name].get(key, 0) + count
     if figures["watermark"] is not None:
-        sums["watermark"] = min(figures["watermark"], sums["watermark"] or figures["watermark"])
+        known = sums["watermark"]
+        sums["watermark"] = figures["watermark"] if known is None else min(known, figures["watermark"])
     for lag in ("watermark_lag_ms", "event_time_lag_ms"):
         if figures[lag] is not None:
             sums[lag] = max(figures[lag], sums[lag] if sums[lag] is not None else figures[lag])
@@ -198,5 +199,6 @@ def _checkpoints(observation: Observation) -> dict[str, Any]:
         "failed": dict(history.failed),
         "in_progress": history.in_progress(observation.now_ms),
         "last": history.last.summary() if history.last is not None else None,
+        "last_operators": history.last.details()["operators"] if history.last is not None else {},
         "since_last_ms": None if history.last_ms is None else max(0, observation.now_ms - history.last_ms),
     }

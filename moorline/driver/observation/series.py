@@ -18,7 +18,7 @@ FIGURES = (
     "records_in_per_second",
     "records_out_per_second",
     "busy",
-    "held_back",
+    "back_pressured",
     "idle",
     "watermark_lag_ms",
     "records_behind",
