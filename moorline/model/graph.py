@@ -69,6 +69,8 @@ class OperatorKind(StrEnum):
     WHERE = "where"
     AGGREGATE = "aggregate"
     PROCESS_BATCHES = "process_batches"
+    DEDUPLICATE = "deduplicate"
+    TOP = "top"
     SINK = "sink"
 
 

@@ -13,6 +13,7 @@ from moorline.api.columns.aggregation import aggregation, kept_types
 from moorline.api.columns.batch_functions import BatchStep, KeyedBatchFunction, check_batch_function
 from moorline.api.columns.expressions.expression import Expression, Named
 from moorline.api.columns.projections import Condition, Projection, extended, known_schema, renamed, selected, without
+from moorline.api.columns.ranking import LastRows, first_rows, top_rows
 from moorline.api.columns.schemas import check_columns, schema_of
 from moorline.api.options import StepOptions
 from moorline.api.streams import KeyedStream, Stream, describe
@@ -306,6 +307,55 @@ class KeyedColumnStream(KeyedStream[Row, Any]):
         step = BatchStep(known_schema(self.schema, "process_batches"), None if schema is None else schema_of(schema))
         made = self._step("process_batches", function, batches=step, **options)
         return ColumnStream(self._job, made._origins, step.out_schema)
+
+    @checks_options(also=STEP_OPTIONS)
+    def deduplicate(
+        self, *, keep: Literal["first", "last"] = "first", ttl: Any = None, **options: Unpack[StepOptions]
+    ) -> ColumnStream:
+        """One row for each key: the first that arrives, or the last.
+
+        ``keep="first"`` emits a row when its key is new; with ``ttl`` a key is new again after so long. Each row that
+        ``keep="last"`` emits takes the place of the one before it: for each batch the last row of each of its keys,
+        in a batch job one for each key. For the first or last by a column, use :meth:`top` with 1.
+
+        >>> import moorline as mo
+        >>> visits = mo.Job("visitors").source(mo.from_items([{"user": "ada", "page": "/"}]), uid="visits")
+        >>> rows = visits.with_schema("user string, page string", uid="rows")
+        >>> rows.key_by("user").deduplicate(ttl="1d", uid="first").schema.names
+        ['user', 'page']
+        """
+        if keep not in ("first", "last"):
+            raise InvalidArgument("keep", keep, 'Give "first" or "last".')
+        if keep == "last" and ttl is not None:
+            raise InvalidArgument("ttl", ttl, 'With keep="last" nothing is kept that could expire.')
+        function = first_rows(ttl) if keep == "first" else LastRows()
+        options.setdefault("name", f"{keep} of {', '.join(self._names)}")
+        return self._by_batches("deduplicate", function, known_schema(self.schema, "deduplicate"), options)
+
+    @checks_options(also=STEP_OPTIONS)
+    def top(
+        self, n: int, *, by: str, descending: bool = True, rank: str = "rank", **options: Unpack[StepOptions]
+    ) -> ColumnStream:
+        """The ``n`` rows of each key with the greatest values of a column; the least, if not ``descending``.
+
+        A row comes out for each rank of a key that has another row than before, with the rank in a column more: by
+        key and rank it takes the place of the one before it. In a batch job the ranks come out once, at the end of
+        the key. Of equal rows the one that came first is better. Rows whose value is null or nan have no rank.
+
+        >>> import moorline as mo
+        >>> scores = mo.Job("best").source(mo.from_items([{"game": "go", "points": 5}]), uid="scores")
+        >>> rows = scores.with_schema("game string, points bigint", uid="rows")
+        >>> rows.key_by("game").top(3, by="points", uid="best").schema.names
+        ['game', 'points', 'rank']
+        """
+        function = top_rows(self._names, known_schema(self.schema, "top"), n, by, descending, rank)
+        options.setdefault("name", f"{n} by {by}")
+        return self._by_batches("top", function, function.out_schema, options)
+
+    def _by_batches(self, kind: str, function: Any, out: pa.Schema, options: Any) -> ColumnStream:
+        assert self.schema is not None
+        made = self._step(kind, function, batches=BatchStep(self.schema, out), **options)
+        return ColumnStream(self._job, made._origins, out)
 
 
 def with_schema(stream: Stream[Any], schema: Any, **options: Any) -> ColumnStream:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from moorline.api.columns.batch_functions import BatchKeys, KeyedBatchFunction
+from moorline.api.columns.ranking import EmitsAtEnd, RowsOfKeys
 from moorline.api.state.states import declared_states
 from moorline.errors import InvalidKey, InvalidOutput, MoorlineError, StateMisused
 from moorline.model import keys as key_encoding
@@ -56,6 +57,15 @@ class LiveBatchState:
         made: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
         # What Arrow holds must not be changed in place.
         return made if made.flags.writeable else made.copy()
+
+    def objects(self) -> list[Any]:
+        """The values as they are kept; None where there is none."""
+        return self._values()
+
+    def put_objects(self, places: list[int], values: list[Any]) -> None:
+        """New values, of the declared type, for the keys at these places."""
+        keys = self._operator.current_keys
+        self._put([keys[place] for place in places], values)
 
     def update(self, values: Any, where: Any = None) -> None:
         keys = self._operator.current_keys
@@ -120,9 +130,11 @@ class LiveBatchState:
 class BatchProcessOperator(FunctionOperator):
     """A function of whole batches with state."""
 
-    def __init__(self, place: OperatorContext, runtime_context: RuntimeContext) -> None:
+    def __init__(self, place: OperatorContext, runtime_context: RuntimeContext, one_key: bool = False) -> None:
         super().__init__(place, runtime_context)
         self.function: KeyedBatchFunction
+        #: In a batch job: what is emitted is not known before the end of the key.
+        self._waits = one_key and isinstance(self.function, EmitsAtEnd)
         self._step = self.operator.options["batches"]
         #: What stands for the keys of the batch that is being processed.
         self.current_keys: list[Any] = []
@@ -171,11 +183,27 @@ class BatchProcessOperator(FunctionOperator):
             raise user_code_failed(self.operator, self.subtask, error, self.records_in, first) from error
         self.backend.flush()
         self.records_in += batch.num_rows
-        if made is not None:
+        if made is not None and not self._waits:
             self._pass_on(made, keys, batch.num_rows, timestamps)
+
+    def end_key(self) -> None:
+        if self._waits and self.current_keys:
+            assert isinstance(self.function, EmitsAtEnd)
+            made = self.function.at_end(self._states)
+            if made is not None:
+                self._emit_rows(made)
+        self.current_keys = []
+
+    def _emit_rows(self, made: RowsOfKeys) -> None:
+        """Each row has the timestamp of its key's last one."""
+        stamps = None if self._key_stamps is None else np.asarray(self._key_stamps)[made.keys].tolist()
+        self.emit(ColumnBatch(made.batch), stamps)  # type: ignore[arg-type]  # a sequence will do
 
     def _pass_on(self, made: Any, keys: BatchKeys, rows: int, timestamps: list[int] | None) -> None:
         uid = self.operator.uid
+        if isinstance(made, RowsOfKeys):
+            self._emit_rows(made)
+            return
         out = batch_of(made, uid, "process_batch")
         if self._step.out_schema is not None:
             out = to_batch(ColumnBatch(out), self._step.out_schema, uid)

@@ -253,8 +253,8 @@ def _operator(
             return ToColumnsOperator(place)
         case OperatorKind.MAP_BATCHES | OperatorKind.FILTER_BATCHES:
             return BatchOperator(place)
-        case OperatorKind.PROCESS_BATCHES:
-            return BatchProcessOperator(place, context)
+        case OperatorKind.PROCESS_BATCHES | OperatorKind.DEDUPLICATE | OperatorKind.TOP:
+            return BatchProcessOperator(place, context, deployment.state.one_key)
         case OperatorKind.SELECT:
             return SelectOperator(place)
         case OperatorKind.WHERE:
