@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from moorline.api.state.descriptors import StateDescriptor
 from moorline.api.state.states import State
+from moorline.errors import UnknownState
 from moorline.model import keys
 from moorline.model.config.thresholds import FOLDING, Folding
 from moorline.model.keys.identity import KeyIdentities
@@ -32,12 +33,32 @@ from moorline.state.backend import (
     StateFigures,
     TimerStore,
 )
-from moorline.state.columns.table import ColumnTable, Copied
+from moorline.state.columns.index import Slots
+from moorline.state.columns.removed import Idents
+from moorline.state.columns.rows import Copied
+from moorline.state.columns.table import ColumnTable
+from moorline.state.columns.window_table import WindowTable, WindowTimers
 from moorline.state.forms import Form, form_of
 from moorline.state.heap.chains import Chains
 from moorline.state.peeking import Peeked, joined
 from moorline.state.readers import checked_tables, readers_of_handle
 from moorline.state.registration import Registration
+
+
+class StoredColumns(Protocol):
+    """What is stored as one state: a table, or the timers of its windows."""
+
+    @property
+    def form(self) -> Form: ...
+    def __len__(self) -> int: ...
+    def all_keys(self) -> list[Any]: ...
+    def slots_of(self, key: Any) -> Slots: ...
+    def changed_since(self, epoch: int) -> Slots: ...
+    def removed_since(self, epoch: int) -> list[Idents] | None: ...
+    def copied(self, slots: Slots | None, gone: list[Idents] | None = None) -> Copied: ...
+    def rows(self, copied: Copied) -> Iterator[pa.Table]: ...
+    def take_in(self, keys: Any, value: Any, spans: Any = ...) -> None: ...
+    def clear(self, keys: Any, spans: Any = ...) -> None: ...
 
 
 class ColumnBackend:
@@ -55,9 +76,10 @@ class ColumnBackend:
         folding: Folding = FOLDING,
     ) -> None:
         self.current, self.identities = CurrentKey(), KeyIdentities(uid, key_type)
-        self._states = Registration[ColumnTable](uid, moment, allow_dropped)
+        self._states = Registration[StoredColumns](uid, moment, allow_dropped)
         self._max_parallelism, self._folding = max_parallelism, folding
         self._chains = Chains() if incremental else None
+        self._tables: list[ColumnTable] = []
         #: By checkpoint, the epoch of the table that its snapshot ended.
         self._epochs: dict[int, int] = {}
 
@@ -72,17 +94,33 @@ class ColumnBackend:
     def bind_columns(self, descriptor: StateDescriptor) -> ColumnTable:
         """The table of a state whose type has fields, with its restored content."""
         form = form_of(descriptor, f"state {descriptor.name!r} of operator {self._states.uid!r}", False)
-        table = ColumnTable(form, self._max_parallelism)
-        is_altered, chain = False, self._states.take_rows(form.state)
-        for part in chain:
-            readers = readers_of_handle(self._states.uid, form, descriptor, part)
-            is_altered = is_altered or part.handle.type != form.type or part.handle.file is None
-            for rows in checked_tables(self._states.uid, form, readers, part):
-                _take_in(table, form, rows, None if part.handle.type == form.type else readers.value)
-        if self._chains is not None and not is_altered:
-            self._chains.restored(form.state, [part.handle for part in chain])
-        self._states.parts[form.state] = table
+        table = ColumnTable(form, self._max_parallelism, self._chains is not None)
+        self._tables.append(table)
+        self._fill(table, descriptor)
         return table
+
+    def bind_windows(self, descriptor: StateDescriptor, lateness_ms: int) -> WindowTable:
+        """The table of a state of windows, whose timers are stored too."""
+        form = form_of(descriptor, f"state {descriptor.name!r} of operator {self._states.uid!r}", True)
+        table = WindowTable(form, self._max_parallelism, self._chains is not None)
+        self._tables.append(table)
+        self._fill(table, descriptor)
+        self._fill(WindowTimers(table, lateness_ms), None)
+        return table
+
+    def _fill(self, part: StoredColumns, descriptor: StateDescriptor | None) -> None:
+        """Register what is to be stored, with its restored content."""
+        form, uid = part.form, self._states.uid
+        is_altered, chain = False, self._states.take_rows(form.state)
+        for restored in chain:
+            readers = readers_of_handle(uid, form, descriptor, restored)
+            is_same = descriptor is None or restored.handle.type == form.type
+            is_altered = is_altered or not is_same or restored.handle.file is None
+            for rows in checked_tables(uid, form, readers, restored):
+                _take_in(part, rows, None if is_same else readers.value)
+        if self._chains is not None and not is_altered:
+            self._chains.restored(form.state, [restored.handle for restored in chain])
+        self._states.parts[form.state] = part
 
     def bind(self, descriptor: StateDescriptor, scope: CurrentKey | None = None) -> State:
         self._refuse("states that are asked for key by key")
@@ -109,9 +147,10 @@ class ColumnBackend:
 
     def peek(self, state: str, encoded: bytes) -> Peeked:
         table = self._states.part(state)
-        slot = table.find(keys.decode_identity(encoded))
-        rows = table.rows(table.copied(None if slot < 0 else np.array([slot]))) if slot >= 0 else iter(())
-        found = joined(rows)
+        if table.form.is_timers:
+            raise UnknownState(self._states.uid, state, tuple(part.form.state for part in self._states.of_states()))
+        slots = table.slots_of(keys.decode_identity(encoded))
+        found = joined(table.rows(table.copied(slots))) if len(slots) else None
         return Peeked(table.form.kind, table.form.type, found if found is None else found.drop_columns(["gone"]))
 
     def entries(self) -> int:
@@ -138,27 +177,38 @@ class ColumnBackend:
             if copied is not None:
                 form, tables = table.form, partial(table.rows, copied)
                 taken.parts.append(Rows(form.state, form.kind, form.type, tables, copied.is_increment))
-            self._epochs[checkpoint] = table.epoch
-            table.epoch += 1
-        self._epochs = {n: epoch for n, epoch in self._epochs.items() if n >= completed}
+        self._cut(checkpoint, completed)
         if self._chains is not None:
             self._chains.begin(checkpoint)
             taken.done = partial(self._done, checkpoint, taken.foldable or frozenset())
         return taken
 
-    def _copied(self, table: ColumnTable, chain: Sequence[Any], completed: int, taken: KeyedSnapshot) -> Copied | None:
+    def _cut(self, checkpoint: int, completed: int) -> None:
+        """A snapshot has been taken."""
+        for table in self._tables:
+            if table.removed is not None and completed in self._epochs:
+                table.removed.forget(self._epochs[completed])
+            self._epochs[checkpoint] = table.epoch
+            table.epoch += 1
+        self._epochs = {n: epoch for n, epoch in self._epochs.items() if n >= completed}
+
+    def _copied(self, part: StoredColumns, chain: Sequence[Any], completed: int, taken: KeyedSnapshot) -> Copied | None:
         """A copy of what the snapshot is to hold; None if what it builds on has it all."""
         if not chain:
-            return table.copied(None)
+            return part.copied(None)
         # Restored values have epoch 0, and no snapshot of ours has it.
-        changed = table.changed_since(self._epochs.get(completed, 0))
-        if not len(changed):
+        since = self._epochs.get(completed, 0)
+        changed, gone = part.changed_since(since), part.removed_since(since)
+        if gone is None:
+            return part.copied(None)
+        count = len(changed) + sum(map(len, gone))
+        if not count:
             return None
-        if is_fold_due(chain, len(changed), self._folding):
-            if len(table) <= self._folding.copied_entries:
-                return table.copied(None)
-            taken.fold, taken.foldable = True, (taken.foldable or frozenset()) | {table.form.state}
-        return table.copied(changed)
+        if is_fold_due(chain, count, self._folding):
+            if len(part) <= self._folding.copied_entries:
+                return part.copied(None)
+            taken.fold, taken.foldable = True, (taken.foldable or frozenset()) | {part.form.state}
+        return part.copied(changed, gone)
 
     def _done(self, checkpoint: int, foldable: frozenset[str], handles: list[KeyedHandle] | None) -> None:
         assert self._chains is not None
@@ -169,27 +219,32 @@ class ColumnBackend:
         """Nothing: what has completed is known by the next barrier."""
 
 
-def _take_in(table: ColumnTable, form: Form, rows: pa.Table, reader: Any) -> None:
+def _take_in(part: StoredColumns, rows: pa.Table, reader: Any) -> None:
     """Take restored rows in. ``reader``: of values that were stored with another type."""
     if "gone" in rows.column_names:
-        # Of an operator that goes record by record, and has cleared its state under some keys: they begin anew.
         is_gone = pc.fill_null(rows["gone"], False)
         gone = rows.filter(is_gone)
         if gone.num_rows:
-            table.clear(_keys(gone))
+            part.clear(*_keys(gone))
         rows = rows.filter(pc.invert(is_gone))
     if not rows.num_rows:
         return
     value = rows["value"].combine_chunks()
     if reader is not None:
-        value = form.value.to_array(reader.from_array(value))
-    table.take_in(_keys(rows), value)
+        value = part.form.value.to_array(reader.from_array(value))
+    found, *spans = _keys(rows)
+    part.take_in(found, value, *spans)
 
 
-def _keys(rows: pa.Table) -> Any:
+def _keys(rows: pa.Table) -> list[Any]:
+    """The keys of rows, and their windows if they have any."""
     column = rows["key"].combine_chunks()
+    found: list[Any] = [column.to_pylist()]
     if pa.types.is_int64(column.type):
-        return np.array(column)
-    if pa.types.is_binary(column.type):
-        return [keys.decode_identity(encoded) for encoded in column.to_pylist()]
-    return column.to_pylist()
+        found = [np.array(column)]
+    elif pa.types.is_binary(column.type):
+        found = [[keys.decode_identity(encoded) for encoded in column.to_pylist()]]
+    if "namespace" in rows.column_names:
+        namespace = rows["namespace"].combine_chunks()
+        found.append(tuple(np.array(pc.struct_field(namespace, name)) for name in ("start", "end")))
+    return found

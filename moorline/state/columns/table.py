@@ -3,18 +3,18 @@
     slot      0   1   2   ...
     keys      k   k   k           state/columns/index.py
     groups    g   g   g           the key groups
+    windows   w   w   w           in a state of windows: their numbers, state/columns/spans.py
     epochs    e   e   e           the number of the snapshot that holds the last change
+    born      e   e   e           the number of the first snapshot that it is in
     column    v   v   v           for each field: values, and whether there is one
 
-A column is an array of 64-bit ints or floats where the type allows it, else of objects. A snapshot copies the slots
-that it needs, so the stream may go on at once; rows are made of the copies off the subtask's thread, in the form of any
-other keyed state (``state/heap/rows.py``).
+A column is an array of 64-bit ints or floats where the type allows it, else of objects. A slot that is not in use has
+no values; a key that is removed gives its slot back. What is stored of it, and how, is ``state/columns/rows.py``'s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,13 +22,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from moorline.model import keys as key_encoding
-from moorline.state.columns.index import IntIndex, ObjectIndex, Slots
+from moorline.state.columns.index import IntIndex, ObjectIndex, Slots, grown
+from moorline.state.columns.removed import Idents, Ints, RemovedKeys
+from moorline.state.columns.rows import Copied, array_of, rows_of
+from moorline.state.columns.spans import WindowNumbers
 from moorline.state.forms import Form
 from moorline.state.types.composite import StructType
 
-#: A table is closed at the first change of key group after so many rows.
-TABLE_ROWS = 1_000_000
 _DTYPES: dict[pa.DataType, Any] = {pa.int64(): np.int64, pa.float64(): np.float64}
+
+#: A batch of keys: an array of ints, or a list of what stands for any others.
+Keys = npt.NDArray[np.int64] | list[Any]
 
 
 class Column:
@@ -45,8 +49,7 @@ class Column:
     def grow(self, size: int) -> None:
         """Have room for at least so many slots."""
         if size > len(self.has):
-            room = max(1024, 2 * len(self.has), size)
-            self.values, self.has = _grown(self.values, room), _grown(self.has, room)
+            self.values, self.has = grown(self.values, size), grown(self.has, size)
 
     def put(self, slots: Slots, array: pa.Array) -> None:
         """Set the values of some slots; nulls are none."""
@@ -59,187 +62,204 @@ class Column:
         else:
             self.values[slots] = array.fill_null(0).to_numpy(zero_copy_only=False)
 
+    def clear(self, slots: Slots) -> None:
+        """Have no values in some slots."""
+        self.has[slots] = False
+        self.values[slots] = None if self.values.dtype == object else 0
+
     def array(self, slots: Slots) -> pa.Array:
         """The values of some slots."""
-        return _array(self.values[slots], self.has[slots], self.arrow)
-
-
-def _array(values: npt.NDArray[Any], has: npt.NDArray[np.bool_], arrow: pa.DataType) -> pa.Array:
-    if values.dtype == object:
-        return pa.array([value if there else None for value, there in zip(values, has, strict=True)], arrow)
-    return pa.array(values, arrow, mask=None if has.all() else ~has)
-
-
-def _grown(array: npt.NDArray[Any], room: int) -> npt.NDArray[Any]:
-    grown = np.zeros(room, array.dtype)
-    grown[: len(array)] = array
-    return grown
-
-
-@dataclass(frozen=True)
-class Copied:
-    """Some slots of a table as they were. Nothing in it changes any more."""
-
-    keys: list[Any] | npt.NDArray[np.int64]
-    groups: npt.NDArray[np.int64]
-    columns: list[tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]]
-    is_increment: bool
-
-    def __len__(self) -> int:
-        return len(self.groups)
+        return array_of(self.values[slots], self.has[slots], self.arrow)
 
 
 class ColumnTable:
-    """The columns of one state."""
+    """The columns of one state. ``notes_removed``: for increments, note which keys are removed."""
 
-    def __init__(self, form: Form, max_parallelism: int) -> None:
+    def __init__(self, form: Form, max_parallelism: int, notes_removed: bool = False) -> None:
         assert isinstance(form.value, StructType), "what is kept for a key has fields"
         self.form, self._max_parallelism = form, max_parallelism
         self.columns = {field.name: Column(field.type.arrow) for field in form.value.fields}
-        #: Which of the two depends on the first keys that come.
+        #: Which of the two depends on the first keys that come. In a state of windows, of keys and windows.
         self.index: IntIndex | ObjectIndex | None = None
-        self._groups, self._epochs = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._groups, self._epochs, self._born = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)
+        #: The windows that there are, and the number of each slot's.
+        self.windows = WindowNumbers() if form.is_windowed else None
+        self.window_of = np.zeros(0, np.int64)
+        self.removed = RemovedKeys() if notes_removed else None
         #: Grows with each snapshot: what has changed since one has a higher number.
         self.epoch = 1
 
     def __len__(self) -> int:
         return 0 if self.index is None else len(self.index)
 
+    @property
+    def size(self) -> int:
+        """All slots are below this."""
+        return 0 if self.index is None else self.index.size
+
     # --- slots ----------------------------------------------------------------------------------
 
-    def slots(self, keys: npt.NDArray[np.int64] | list[Any]) -> Slots:
-        """The slots of a batch of keys: an array of ints, or a list of what stands for any others."""
-        before = len(self)
-        slots = self._int_slots(keys) if isinstance(keys, np.ndarray) else self._objects().slots(keys)
-        if len(self) > before:
-            self._make_room(before)
+    def slots(self, keys: Keys, windows: Slots | None = None) -> Slots:
+        """The slots of a batch of keys. ``windows``: in a state of windows, the number of each one's."""
+        if isinstance(keys, np.ndarray):
+            slots = self._int_slots(keys, windows)
+        else:
+            slots = self._objects().slots(_joined(keys, windows))
+        assert self.index is not None
+        if len(fresh := self.index.numbers.fresh()):
+            self._open(fresh)
         return slots
 
     def touch(self, slots: Slots) -> None:
         """These have changed."""
         self._epochs[slots] = self.epoch
 
-    def find(self, key: Any) -> int:
-        """The slot of one key; -1 if it has none."""
+    def remove(self, slots: Slots) -> None:
+        """Forget the keys of these slots, each of them once, and give the slots back."""
+        if not len(slots):
+            return
+        assert self.index is not None
+        if self.removed is not None:
+            self.removed.note(self.epoch, self.idents(slots[self._born[slots] < self.epoch]))
+        for column in self.columns.values():
+            column.clear(slots)
+        if self.windows is not None:
+            self.windows.drop(self.window_of[slots])
+        self.index.remove(slots)
+
+    def used(self) -> Slots:
+        """All slots in use."""
+        return np.empty(0, np.int64) if self.index is None else self.index.numbers.used()
+
+    def slots_of(self, key: Any) -> Slots:
+        """The slots of one key: at most one, but in a state of windows."""
+        used = self.used()
+        if self.windows is None or not len(used):
+            slot = self._find(key)
+            return np.array([slot] if slot >= 0 else [], np.int64)
+        keys = self.keys_of(used)
+        if isinstance(keys, np.ndarray):
+            return used[keys == key] if _is_int64(key) else used[:0]
+        return used[[known == key for known in keys]]
+
+    def _find(self, key: Any) -> int:
         if self.index is None:
             return -1
         if isinstance(self.index, ObjectIndex):
             return self.index.find(key)
-        if type(key) is not int or not -(1 << 63) <= key < 1 << 63:
-            return -1
-        return int(self.index.find(np.array([key], np.int64))[0])
+        return int(self.index.find(np.array([key], np.int64))[0]) if _is_int64(key) else -1
+
+    def keys_of(self, slots: Slots) -> Keys:
+        """The keys of some slots."""
+        if isinstance(self.index, ObjectIndex):
+            keys = self.index.keys_of(slots)
+            return keys if self.windows is None else [key for key, _ in keys]
+        return np.empty(0, np.int64) if self.index is None else self.index.keys_of(slots)
 
     def all_keys(self) -> list[Any]:
-        """All keys, by slot."""
-        if self.index is None:
-            return []
-        return self.index.keys.tolist() if isinstance(self.index, IntIndex) else list(self.index.keys)
+        """All keys, each once."""
+        keys = self.keys_of(self.used())
+        known = keys.tolist() if isinstance(keys, np.ndarray) else keys
+        return known if self.windows is None else list(dict.fromkeys(known))
 
-    def _int_slots(self, keys: npt.NDArray[np.int64]) -> Slots:
+    def idents(self, slots: Slots) -> Idents:
+        """The keys of some slots as rows have them: with key groups, and with their windows."""
+        spans = None
+        if self.windows is not None:
+            numbers = self.window_of[slots]
+            spans = self.windows.starts[numbers], self.windows.ends[numbers]
+        return Idents(self.keys_of(slots), self._groups[slots], spans)
+
+    def _int_slots(self, keys: Ints, windows: Slots | None) -> Slots:
+        parts = (keys,) if windows is None else (keys, windows)
         if self.index is None:
-            self.index = IntIndex()
+            self.index = IntIndex(len(parts))
         if isinstance(self.index, IntIndex):
-            return self.index.slots(keys)
+            return self.index.slots(*parts)
+        if windows is not None:
+            return self.index.slots(_joined(keys.tolist(), windows))
         distinct, places = np.unique(keys, return_inverse=True)
         return self.index.slots(distinct.tolist())[places]
 
     def _objects(self) -> ObjectIndex:
-        """The index for keys of any kind: ints that are there already go over to it."""
+        """The index for keys of any kind: ints that are there already go over to it, each to the same slot."""
         if not isinstance(self.index, ObjectIndex):
             index = ObjectIndex()
             if self.index is not None:
-                index.slots(self.index.keys.tolist())
+                used = self.used()
+                numbers = None if self.windows is None else self.window_of[used]
+                index.adopt(_joined(self.index.keys_of(used).tolist(), numbers), used, self.index.numbers)
             self.index = index
         return self.index
 
-    def _make_room(self, before: int) -> None:
-        count = len(self)
+    def _open(self, fresh: Slots) -> None:
+        """Make slots ready that were not in use."""
+        index, size = self.index, self.size
+        assert index is not None
         for column in self.columns.values():
-            column.grow(count)
-        if count > len(self._groups):
-            room = max(1024, 2 * len(self._groups), count)
-            self._groups, self._epochs = _grown(self._groups, room), _grown(self._epochs, room)
-        assert self.index is not None
-        fresh = self.index.keys[before:]
-        if isinstance(fresh, np.ndarray):
-            self._groups[before:count] = key_encoding.int_key_groups(fresh, self._max_parallelism)
+            column.grow(size)
+        self._groups, self._epochs = grown(self._groups, size), grown(self._epochs, size)
+        self._born = grown(self._born, size)
+        self._born[fresh], self._epochs[fresh] = self.epoch, 0
+        if self.windows is not None:
+            self.window_of = grown(self.window_of, size)
+            if isinstance(index, IntIndex):
+                self.window_of[fresh] = index.keys_of(fresh, 1)
+            else:
+                self.window_of[fresh] = [number for _, number in index.keys_of(fresh)]
+            self.windows.add(self.window_of[fresh])
+        keys, most = self.keys_of(fresh), self._max_parallelism
+        if isinstance(keys, np.ndarray):
+            self._groups[fresh] = key_encoding.int_key_groups(keys, most)
         else:
-            most = self._max_parallelism
-            groups = (key_encoding.key_group(key, most) for key in fresh)
-            self._groups[before:count] = np.fromiter(groups, np.int64, len(fresh))
+            self._groups[fresh] = [key_encoding.key_group(key, most) for key in keys]
 
     # --- snapshots ------------------------------------------------------------------------------
 
     def changed_since(self, epoch: int) -> Slots:
         """The slots that have changed after a snapshot of that epoch."""
-        return np.flatnonzero(self._epochs[: len(self)] > epoch)
+        used = self.used()
+        return used[self._epochs[used] > epoch]
 
-    def copied(self, slots: Slots | None) -> Copied:
+    def removed_since(self, epoch: int) -> list[Idents] | None:
+        """The keys that were removed after a snapshot of that epoch. None: it is not known any more."""
+        if self.removed is None or self.removed.forgotten >= epoch:
+            return None
+        return self.removed.since(epoch)
+
+    def copied(self, slots: Slots | None, gone: list[Idents] | None = None) -> Copied:
         """A copy of these slots; None: of all."""
-        chosen = np.arange(len(self)) if slots is None else slots
-        keys: Any = []
-        if isinstance(self.index, IntIndex):
-            keys = self.index.keys[chosen]
-        elif self.index is not None:
-            known = self.index.keys
-            keys = [known[slot] for slot in chosen.tolist()]
+        chosen = self.used() if slots is None else slots
         columns = [(column.values[chosen], column.has[chosen]) for column in self.columns.values()]
-        return Copied(keys, self._groups[chosen], columns, slots is not None)
+        return Copied(self.idents(chosen), columns, slots is not None, gone or [])
 
     def rows(self, copied: Copied) -> Iterator[pa.Table]:
         """The rows of a copy, sorted by key group and key, in tables of bounded size."""
-        if not len(copied):
-            return
-        column = _key_column(copied.keys)
-        order = np.lexsort((_sortable(column), copied.groups))
-        groups = copied.groups[order]
-        ends = np.flatnonzero(np.diff(groups, append=-1)) + 1
-        first = 0
-        while first < len(order):
-            # A file holds whole key groups.
-            stop = int(ends[np.searchsorted(ends, min(first + TABLE_ROWS, len(order)))])
-            yield self._rows(copied, column, order[first:stop], groups[first:stop])
-            first = stop
+        return rows_of(copied, self.form.value.arrow)
 
-    def _rows(self, copied: Copied, keys: pa.Array, order: Slots, groups: Slots) -> pa.Table:
-        fields = [
-            _array(values[order], has[order], column.arrow)
-            for column, (values, has) in zip(self.columns.values(), copied.columns, strict=True)
-        ]
-        columns = {
-            "key_group": pa.array(groups, pa.int32()),
-            "key": keys.take(pa.array(order)),
-            "value": pa.StructArray.from_arrays(fields, fields=list(self.form.value.arrow)),
-        }
-        if copied.is_increment:
-            columns["gone"] = pa.array(np.zeros(len(order), np.bool_))
-        return pa.table(columns)
-
-    def take_in(self, keys: list[Any] | npt.NDArray[np.int64], value: pa.StructArray) -> None:
+    def take_in(self, keys: Keys, value: pa.StructArray, spans: tuple[Ints, Ints] | None = None) -> None:
         """Take restored values in: they replace what is there under the same keys."""
-        slots = self.slots(keys)
+        slots = self.slots(keys, self._numbers(spans))
+        self._born[slots] = 0
         for column, array in zip(self.columns.values(), value.flatten(), strict=True):
             column.put(slots, array)
 
-    def clear(self, keys: list[Any] | npt.NDArray[np.int64]) -> None:
-        """Have nothing under these keys any more."""
-        slots = self.slots(keys)
-        for column in self.columns.values():
-            column.has[slots] = False
+    def clear(self, keys: Keys, spans: tuple[Ints, Ints] | None = None) -> None:
+        """Have nothing under these keys any more: a restored increment says so."""
+        self.remove(np.unique(self.slots(keys, self._numbers(spans))))
+        if self.removed is not None:
+            self.removed.forget(self.epoch)  # the chain that is restored has it already
+
+    def _numbers(self, spans: tuple[Ints, Ints] | None) -> Slots | None:
+        if spans is None or self.windows is None:
+            return None
+        of = self.windows.of
+        return np.fromiter((of(span) for span in zip(*(part.tolist() for part in spans))), np.int64, len(spans[0]))
 
 
-def _key_column(keys: list[Any] | npt.NDArray[np.int64]) -> pa.Array:
-    if isinstance(keys, np.ndarray):
-        return pa.array(keys)
-    if set(map(type, keys)) == {str}:
-        return pa.array(keys, pa.string())
-    return pa.array(list(map(key_encoding.encode, keys)), pa.binary())
+def _joined(keys: list[Any], windows: Slots | None) -> list[Any]:
+    return keys if windows is None else list(zip(keys, windows.tolist(), strict=True))
 
 
-def _sortable(column: pa.Array) -> npt.NDArray[Any]:
-    """Numbers that sort as the keys do."""
-    if pa.types.is_int64(column.type):
-        return np.asarray(column)
-    ranks = np.empty(len(column), np.int64)
-    ranks[pa.compute.sort_indices(column).to_numpy()] = np.arange(len(column))
-    return ranks
+def _is_int64(key: Any) -> bool:
+    return type(key) is int and -(1 << 63) <= key < 1 << 63
