@@ -21,7 +21,11 @@ from moorline.api.functions.calls import check_call
 from moorline.errors import InvalidArgument
 from moorline.model.durations import Duration, milliseconds
 from moorline.model.options import checks_options
+from moorline.model.time_columns import TimeColumn
 from moorline.model.times import MIN_TIME
+
+#: A function of a record, or the name of a column.
+TimestampAssigner = Callable[[Any], int | datetime] | str
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -73,8 +77,13 @@ class _BoundedOutOfOrderness(WatermarkGenerator):
     def on_event(self, value: Any, timestamp: int) -> None:
         self._latest = max(self._latest, timestamp)
 
-    def on_batch(self, values: list[Any], timestamps: list[int]) -> None:
-        self._latest = max(self._latest, max(timestamps, default=MIN_TIME))
+    def on_batch(self, values: list[Any], timestamps: Any) -> None:
+        times = (
+            timestamps.times.max(initial=MIN_TIME)
+            if isinstance(timestamps, TimeColumn)
+            else max(timestamps, default=MIN_TIME)
+        )
+        self._latest = max(self._latest, int(times))
 
     def watermark(self) -> int | None:
         # One less: another record with the latest timestamp may follow.
@@ -113,8 +122,9 @@ class WatermarkStrategy:
     """
 
     generator: Callable[[], WatermarkGenerator]
-    #: From a record to milliseconds since 1970, or to a datetime. None: records keep the timestamps they have.
-    timestamp: Callable[[Any], int | datetime] | None = None
+    #: From a record to milliseconds since 1970, or to a datetime; or the name of the column, or field, that has it.
+    #: None: records keep the timestamps they have.
+    timestamp: TimestampAssigner | None = None
     #: A split that has had no record for so long is not waited for.
     idleness: Duration | None = None
     #: A watermark is announced at most so often.
@@ -123,35 +133,33 @@ class WatermarkStrategy:
     def __post_init__(self) -> None:
         if not callable(self.generator):
             raise InvalidArgument("generator", self.generator, "Give a function or class that makes a generator.")
-        if self.timestamp is not None and not callable(self.timestamp):
-            advice = "Give a function from a record to its time, such as lambda record: record.at."
+        if self.timestamp is not None and not (callable(self.timestamp) or isinstance(self.timestamp, str)):
+            advice = 'Give a function from a record to its time, such as lambda record: record.at, or a column: "at".'
             raise InvalidArgument("timestamp", self.timestamp, advice)
-        if self.timestamp is not None:
+        if callable(self.timestamp):
             check_call("timestamp", self.timestamp, 1)
         if self.idleness is not None:
             milliseconds(self.idleness, "idleness")
         milliseconds(self.interval, "watermark interval")
 
     @classmethod
-    def monotonous(cls, timestamp: Callable[[Any], int | datetime] | None = None) -> WatermarkStrategy:
+    def monotonous(cls, timestamp: TimestampAssigner | None = None) -> WatermarkStrategy:
         """For timestamps that never go back within a split."""
         return cls(_Bounded(0), timestamp)
 
     @classmethod
-    def bounded_out_of_orderness(
-        cls, delay: Duration, timestamp: Callable[[Any], int | datetime] | None = None
-    ) -> WatermarkStrategy:
+    def bounded_out_of_orderness(cls, delay: Duration, timestamp: TimestampAssigner | None = None) -> WatermarkStrategy:
         """For timestamps that go back by ``delay`` at most; what comes later than that is late."""
         return cls(_Bounded(milliseconds(delay, "delay")), timestamp)
 
     @classmethod
-    def none(cls, timestamp: Callable[[Any], int | datetime] | None = None) -> WatermarkStrategy:
+    def none(cls, timestamp: TimestampAssigner | None = None) -> WatermarkStrategy:
         """Timestamps and no watermarks: time stands still until the end of the input."""
         return cls(_NoWatermarks, timestamp)
 
     @classmethod
     def of(
-        cls, generator: Callable[[], WatermarkGenerator], timestamp: Callable[[Any], int | datetime] | None = None
+        cls, generator: Callable[[], WatermarkGenerator], timestamp: TimestampAssigner | None = None
     ) -> WatermarkStrategy:
         """With a :class:`WatermarkGenerator` of your own: ``generator`` is called for every split."""
         return cls(generator, timestamp)
@@ -162,7 +170,7 @@ class WatermarkStrategy:
     for_generator = of
     no_watermarks = none
 
-    def with_timestamp_assigner(self, timestamp: Callable[[Any], int | datetime]) -> WatermarkStrategy:
+    def with_timestamp_assigner(self, timestamp: TimestampAssigner) -> WatermarkStrategy:
         """The same with another way to a record's timestamp."""
         return replace(self, timestamp=timestamp)
 

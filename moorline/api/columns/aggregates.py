@@ -83,6 +83,20 @@ class Aggregate:
         before = kept.get(name)
         kept[name] = value if before is None else _COMBINE[self.kind](before, value)
 
+    def merge(self, name: str, kept: dict[str, Any], others: Mapping[str, Any]) -> None:
+        """Take what was kept of other records into account, which count as later ones."""
+        if self.kind == "count":
+            kept[name] = (kept.get(name) or 0) + (others.get(name) or 0)
+            return
+        if self.kind == "avg":
+            if others.get(f"{name}_count"):
+                kept[f"{name}_sum"] = _sum(kept.get(f"{name}_sum"), others[f"{name}_sum"])
+                kept[f"{name}_count"] = (kept.get(f"{name}_count") or 0) + others[f"{name}_count"]
+            return
+        before, value = kept.get(name), others.get(name)
+        if value is not None:
+            kept[name] = value if before is None else _COMBINE[self.kind](before, value)
+
     def result(self, name: str, kept: Mapping[str, Any]) -> Any:
         """The result of what is kept."""
         if self.kind == "avg":

@@ -105,6 +105,17 @@ def check_columns(schema: pa.Schema | None, names: typing.Iterable[str], where: 
             raise InvalidArgument(where, name, f"Did you mean {meant!r}? {advice}" if meant else advice)
 
 
+def check_time_column(schema: pa.Schema | None, name: str, where: str) -> None:
+    """Raise if ``name`` is no column of ``schema`` that can hold the time of a row."""
+    check_columns(schema, [name], where)
+    if schema is None:
+        return
+    arrow = schema.field(name).type
+    if not any(fits(arrow) for fits in (pa.types.is_integer, pa.types.is_timestamp, pa.types.is_date)):
+        advice = f"The column is {arrow}: give one of timestamps, of dates, or of ints of milliseconds since 1970."
+        raise InvalidArgument(where, name, advice)
+
+
 def _columns(ddl: str) -> list[str]:
     """The declarations between commas, those in brackets aside."""
     return [part.strip() for part in re.split(r",(?![^()<>]*[)>])", ddl) if part.strip()]

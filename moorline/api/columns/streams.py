@@ -14,16 +14,21 @@ from moorline.api.columns.batch_functions import BatchStep, KeyedBatchFunction, 
 from moorline.api.columns.expressions.expression import Expression, Named
 from moorline.api.columns.projections import Condition, Projection, extended, known_schema, renamed, selected, without
 from moorline.api.columns.ranking import LastRows, first_rows, top_rows
-from moorline.api.columns.schemas import check_columns, schema_of
+from moorline.api.columns.schemas import check_columns, check_time_column, schema_of
 from moorline.api.options import StepOptions
 from moorline.api.streams import KeyedStream, Stream, describe
-from moorline.api.type_parameters import A
+from moorline.api.type_parameters import A, W_co
+from moorline.api.watermarks import WatermarkStrategy
+from moorline.api.windows.assigners import WindowAssigner
+from moorline.api.windows.streams import WindowSpec, checked_assigner
 from moorline.errors import InvalidArgument
 from moorline.model.columns import ColumnKey
+from moorline.model.durations import Duration
 from moorline.model.graph import Partitioning
 from moorline.model.options import STEP_OPTIONS, checks_options
 
 if TYPE_CHECKING:
+    from moorline.api.columns.windows import WindowedColumnStream
     from moorline.api.job import Job
 
 #: A record of a stream with a schema, where a step takes records one by one.
@@ -212,6 +217,41 @@ class ColumnStream(Stream[Row]):
             raise InvalidArgument("key_by", names, "A column is named twice.")
         return KeyedColumnStream(self._job, self._origins, self.schema, names)
 
+    @checks_options(also=STEP_OPTIONS)
+    def assign_timestamps_and_watermarks(
+        self, strategy: WatermarkStrategy, **options: Unpack[StepOptions]
+    ) -> ColumnStream:
+        """Give rows a time, and the stream a notion of how far it has come.
+
+        A strategy whose timestamp is the name of a column looks at whole batches:
+
+        >>> import moorline as mo
+        >>> orders = mo.Job("orders").source(mo.from_items([{"customer": "ada", "at": 1_000}]))
+        >>> columns = orders.with_schema("customer string, at bigint", uid="columns")
+        >>> strategy = mo.WatermarkStrategy.bounded_out_of_orderness("5s", timestamp="at")
+        >>> columns.assign_timestamps_and_watermarks(strategy, uid="times")
+        <ColumnStream of job 'orders' from 'times'>
+        """
+        if isinstance(strategy, WatermarkStrategy) and isinstance(strategy.timestamp, str):
+            check_time_column(self.schema, strategy.timestamp, "timestamp")
+        made = super().assign_timestamps_and_watermarks(strategy, **options)
+        return ColumnStream(self._job, made._origins, self.schema)
+
+    @checks_options(also=STEP_OPTIONS)
+    def with_watermark(self, column: str, delay: Duration, **options: Unpack[StepOptions]) -> ColumnStream:
+        """The time of a row is in ``column``, and rows come up to ``delay`` out of order: Spark's ``withWatermark``.
+
+        The column holds timestamps, dates, or ints of milliseconds since 1970.
+
+        >>> import moorline as mo
+        >>> orders = mo.Job("orders").source(mo.from_items([{"customer": "ada", "at": 1_000}]))
+        >>> orders.with_schema("customer string, at bigint", uid="columns").with_watermark("at", "5s", uid="times")
+        <ColumnStream of job 'orders' from 'times'>
+        """
+        check_time_column(self.schema, column, "with_watermark")
+        strategy = WatermarkStrategy.bounded_out_of_orderness(delay, timestamp=column)
+        return self.assign_timestamps_and_watermarks(strategy, **options)
+
     def rebalance(self) -> ColumnStream:
         """Deal the rows out to the next operator's subtasks in turn."""
         return ColumnStream(self._job, self._origins, self.schema, Partitioning.REBALANCE)
@@ -239,6 +279,24 @@ class KeyedColumnStream(KeyedStream[Row, Any]):
         self.schema: pa.Schema | None = schema
         self._names = names
 
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The columns of the key."""
+        return self._names
+
+    def window(self, assigner: WindowAssigner[W_co]) -> WindowedColumnStream[W_co]:
+        """The rows of each key cut into windows, such as ``mo.TumblingEventTimeWindows("5s")``.
+
+        >>> import moorline as mo
+        >>> orders = mo.Job("orders").source(mo.from_items([{"customer": "ada", "cents": 5}]))
+        >>> keyed = orders.with_schema("customer string, cents bigint", uid="columns").key_by("customer")
+        >>> keyed.window(mo.TumblingEventTimeWindows("1min"))
+        <WindowedColumnStream <KeyedColumnStream of job 'orders' from 'columns' (hash)> in TumblingEventTimeWindows>
+        """
+        from moorline.api.columns.windows import WindowedColumnStream  # noqa: PLC0415  which is made of streams
+
+        return WindowedColumnStream(self, WindowSpec(checked_assigner(assigner), assigner.default_trigger()))
+
     def aggregate(
         self,
         *,
@@ -265,19 +323,8 @@ class KeyedColumnStream(KeyedStream[Row, Any]):
         """
         if emit not in ("changes", "updates"):
             raise InvalidArgument("emit", emit, 'Give "changes" or "updates".')
-        if not results:
-            raise InvalidArgument("aggregate", results, "Give at least one: aggregate(orders=mo.count()).")
-        for result, aggregate in results.items():
-            if not isinstance(aggregate, Aggregate):
-                raise InvalidArgument(result, aggregate, 'Give an aggregate such as mo.count() or mo.sum("cents").')
-            if result in self._names:
-                raise InvalidArgument(result, str(aggregate), "A column of the key has this name.")
-        if self.schema is None:
-            advice = "The columns are not known here: give map_batches its schema=, or put with_schema() before key_by."
-            raise InvalidArgument("aggregate", sorted(results), advice)
-        check_columns(self.schema, [a.column for a in results.values() if a.column is not None], "aggregate")
-        kept_types(results, self.schema)
-        function = aggregation(self._names, results, self.schema, emit == "updates")
+        schema = checked_results(self.schema, results, self._names)
+        function = aggregation(self._names, results, schema, emit == "updates")
         shown = name or ", ".join(map(str, results.values()))
         step: dict[str, Any] = {"rekey": rekey, "drop_states": drop_states}
         made = self._step("aggregate", function, uid, shown, parallelism, **step)
@@ -356,6 +403,23 @@ class KeyedColumnStream(KeyedStream[Row, Any]):
         assert self.schema is not None
         made = self._step(kind, function, batches=BatchStep(self.schema, out), **options)
         return ColumnStream(self._job, made._origins, out)
+
+
+def checked_results(schema: pa.Schema | None, results: dict[str, Any], taken: tuple[str, ...]) -> pa.Schema:
+    """The schema that results are aggregated from. Raise if that cannot be. ``taken``: other columns of the output."""
+    if not results:
+        raise InvalidArgument("aggregate", results, "Give at least one: aggregate(orders=mo.count()).")
+    for result, aggregate in results.items():
+        if not isinstance(aggregate, Aggregate):
+            raise InvalidArgument(result, aggregate, 'Give an aggregate such as mo.count() or mo.sum("cents").')
+        if result in taken:
+            raise InvalidArgument(result, str(aggregate), "A column of the key, or of the window, has this name.")
+    if schema is None:
+        advice = "The columns are not known here: give map_batches its schema=, or put with_schema() before key_by."
+        raise InvalidArgument("aggregate", sorted(results), advice)
+    check_columns(schema, [a.column for a in results.values() if a.column is not None], "aggregate")
+    kept_types(results, schema)
+    return schema
 
 
 def with_schema(stream: Stream[Any], schema: Any, **options: Any) -> ColumnStream:

@@ -28,7 +28,7 @@ from __future__ import annotations
 import pickle
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ import pyarrow as pa
 
 from moorline.model.columns import ColumnBatch
 from moorline.model.ids import CheckpointId
+from moorline.model.time_columns import TimeColumn, times_of
 from moorline.model.wire import user_code
 from moorline.model.wire.objects import together
 
@@ -108,10 +109,10 @@ def pack_records(records: list[Any], timestamps: list[int] | None = None) -> byt
     return _PART.pack(STAMPED, len(content)) + content
 
 
-def pack_columns(batch: pa.RecordBatch, timestamps: list[int] | None = None) -> bytes:
+def pack_columns(batch: pa.RecordBatch, timestamps: Sequence[int] | None = None) -> bytes:
     """A batch of columns, and the timestamps of its rows if they have any, as a part of a batch."""
     if timestamps:
-        batch = batch.append_column(TIMESTAMPS, pa.array(timestamps, pa.int64()))
+        batch = batch.append_column(TIMESTAMPS, pa.array(times_of(timestamps)))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -126,14 +127,14 @@ def pack_any(records: Any, timestamps: list[int] | None = None) -> bytes:
     return pack_records(records, timestamps)
 
 
-def _unpack_columns(content: memoryview) -> tuple[ColumnBatch, list[int] | None]:
+def _unpack_columns(content: memoryview) -> tuple[ColumnBatch, TimeColumn | None]:
     # A copy begins where numbers of 8 bytes may begin, as a part of a frame need not. NumPy's kernels are up to forty
     # times slower on arrays that do not.
     with pa.ipc.open_stream(pa.py_buffer(bytes(content))) as reader:
         batch = reader.read_next_batch()
     if batch.schema.names[-1:] != [TIMESTAMPS]:
         return ColumnBatch(batch), None
-    stamps: list[int] = batch.column(TIMESTAMPS).to_pylist()
+    stamps = TimeColumn(batch.column(TIMESTAMPS).to_numpy())
     return ColumnBatch(batch.drop_columns([TIMESTAMPS])), stamps
 
 

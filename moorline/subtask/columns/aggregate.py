@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from moorline.api.columns.aggregation import Aggregation
 from moorline.api.state.states import declared_states
-from moorline.errors import InvalidKey
-from moorline.model import keys
 from moorline.model.columns import ColumnBatch
+from moorline.model.time_columns import chosen
 from moorline.state.columns.backend import ColumnBackend
 from moorline.state.columns.index import Slots
 from moorline.subtask.columns.conversion import to_batch
 from moorline.subtask.columns.kernels import Kernel
+from moorline.subtask.columns.keys import keys_of
 from moorline.subtask.operators.base import ChainedOperator, OperatorContext
 
 
@@ -43,7 +43,9 @@ class AggregateOperator(ChainedOperator):
 
     def process(self, records: Sequence[Any], timestamps: list[int] | None = None, side: int = 0) -> None:
         batch = to_batch(records, self._function.schema, self.operator.uid)
-        slots = self._slots(batch)
+        found, places = keys_of(batch, self._function.keys, self.operator.uid, self.backend.identities)
+        slots = self._table.slots(found)
+        slots = slots if places is None else slots[places]
         for kernel in self._kernels:
             column = kernel.aggregate.column
             kernel.add(slots, None if column is None else batch.column(column))
@@ -54,33 +56,8 @@ class AggregateOperator(ChainedOperator):
         # The columns of the key, as they stand in the last row of it.
         taken = batch.select(list(self._function.keys)).take(pa.array(rows))
         out = pa.RecordBatch.from_arrays([*taken.columns, *results], schema=self._out)
-        stamps = None if timestamps is None else np.asarray(timestamps)[rows].tolist()
+        stamps = chosen(timestamps, rows)
         self.emit(ColumnBatch(out), stamps)  # type: ignore[arg-type]  # a sequence will do
-
-    def _slots(self, batch: pa.RecordBatch) -> Slots:
-        """The slot of the key of each row."""
-        names = self._function.keys
-        columns = [batch.column(name) for name in names]
-        for name, column in zip(names, columns, strict=True):
-            if column.null_count and len(names) == 1:
-                row = int(np.flatnonzero(np.asarray(column.is_null()))[0])
-                record = f"{ColumnBatch(batch.slice(row, 1))[0]!r:.500}"
-                raise InvalidKey(self.operator.uid, "None", record, f"the column {name!r} is null")
-        column = columns[0]
-        if len(names) == 1 and pa.types.is_integer(column.type) and not pa.types.is_uint64(column.type):
-            numbers = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
-            self.backend.identities.of_batch(numbers[:1].tolist())
-            return self._table.slots(numbers)
-        if len(names) == 1:
-            encoded = column.dictionary_encode()
-            distinct = encoded.dictionary.to_pylist()
-            places: Slots = encoded.indices.to_numpy(zero_copy_only=False)
-        else:
-            distinct, places = _tuples(columns)
-        try:
-            return self._table.slots(self.backend.identities.of_batch(distinct))[places]
-        except (keys.NotAKey, TypeError) as error:
-            raise InvalidKey(self.operator.uid, f"{distinct[0]!r:.200}", "of a batch", str(error)) from None
 
     def _changed(self, slots: Slots) -> tuple[Slots, Slots]:
         """The slots that occur, each once, and the last row of each."""
@@ -90,14 +67,3 @@ class AggregateOperator(ChainedOperator):
         self._last[slots] = numbers  # of several the last one stays
         rows = np.flatnonzero(self._last[slots] == numbers)
         return slots[rows], rows
-
-
-def _tuples(columns: list[pa.Array]) -> tuple[list[Any], Slots]:
-    """The different tuples of values, and which of them each row has."""
-    codes = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        encoded = column.dictionary_encode(null_encoding="encode")
-        codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
-        _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
-    rows = pa.array(first)
-    return list(zip(*(column.take(rows).to_pylist() for column in columns), strict=True)), codes

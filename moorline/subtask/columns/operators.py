@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import compress
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +11,7 @@ from moorline.api.columns.streams import BatchFunction
 from moorline.errors import InvalidOutput, MoorlineError
 from moorline.model.columns import ColumnBatch
 from moorline.model.graph import OperatorKind
+from moorline.model.time_columns import chosen
 from moorline.subtask.columns.conversion import batch_of, frame_of, mask_of, to_batch
 from moorline.subtask.operators.base import ChainedOperator, OperatorContext, user_code_failed
 
@@ -46,7 +46,7 @@ class BatchOperator(ChainedOperator):
         if self._is_filter:
             mask = mask_of(made, batch.num_rows, uid)
             out = batch.filter(mask)
-            timestamps = timestamps and list(compress(timestamps, mask.fill_null(False).to_pylist()))
+            timestamps = chosen(timestamps, mask.fill_null(False).to_numpy(zero_copy_only=False))
         else:
             out = batch_of(made, uid, method)
             if self._step.schema is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import compress
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,11 @@ import pyarrow.compute as pc
 
 from moorline.model import keys
 from moorline.model.columns import ColumnBatch, ColumnKey
+from moorline.model.time_columns import TimeColumn, Times, chosen, times_of
 from moorline.model.wire import elements
 
 #: What each receiver gets: rows and their timestamps. None: nothing.
-Shares = list[tuple[pa.RecordBatch | None, list[int] | None]]
+Shares = list[tuple[pa.RecordBatch | None, Sequence[int] | None]]
 
 
 class UnusableKey(ValueError):
@@ -33,21 +34,22 @@ class WaitingColumns:
 
     def __init__(self) -> None:
         self._batches: list[pa.RecordBatch] = []
-        self._stamps: list[int] = []
+        self._stamps: list[Times] = []
         self.rows = self.nbytes = 0
 
     def __bool__(self) -> bool:
         return self.rows > 0
 
-    def takes(self, batch: pa.RecordBatch, stamps: list[int] | None) -> bool:
+    def takes(self, batch: pa.RecordBatch, stamps: Sequence[int] | None) -> bool:
         """Can these wait together with what waits? All have the same columns, and timestamps or none."""
         if not self._batches:
             return True
         return bool(self._stamps) == bool(stamps) and self._batches[0].schema.equals(batch.schema)
 
-    def add(self, batch: pa.RecordBatch, stamps: list[int] | None) -> None:
+    def add(self, batch: pa.RecordBatch, stamps: Sequence[int] | None) -> None:
         self._batches.append(batch)
-        self._stamps += stamps or ()
+        if stamps:
+            self._stamps.append(times_of(stamps))
         self.rows += batch.num_rows
         # Of a slice this is its own part alone.
         self.nbytes += batch.nbytes
@@ -55,19 +57,19 @@ class WaitingColumns:
     def pack(self) -> bytes:
         """All that waits, as a part of a frame. Nothing waits then."""
         batch = self._batches[0] if len(self._batches) == 1 else pa.concat_batches(self._batches)
-        part = elements.pack_columns(batch, self._stamps)
+        part = elements.pack_columns(batch, TimeColumn(np.concatenate(self._stamps)) if self._stamps else None)
         self._batches, self._stamps, self.rows, self.nbytes = [], [], 0, 0
         return part
 
 
-def dealt_out(batch: pa.RecordBatch, timestamps: list[int] | None, receivers: int, first: int) -> Shares:
+def dealt_out(batch: pa.RecordBatch, timestamps: Sequence[int] | None, receivers: int, first: int) -> Shares:
     """To all in turn, row by row, beginning with ``first``."""
     turns = (np.arange(batch.num_rows) + first) % receivers
     return [_share(batch, timestamps, turns == number) for number in range(receivers)]
 
 
 def routed(
-    batch: pa.RecordBatch, timestamps: list[int] | None, key: ColumnKey, receivers: int, max_parallelism: int
+    batch: pa.RecordBatch, timestamps: Sequence[int] | None, key: ColumnKey, receivers: int, max_parallelism: int
 ) -> Shares:
     """To the owners of the keys' groups. Raises :class:`UnusableKey`."""
     owners = key_groups(batch, key, max_parallelism) * receivers // max_parallelism  # what owner() says, for a column
@@ -77,11 +79,11 @@ def routed(
 
 
 def _share(
-    batch: pa.RecordBatch, timestamps: list[int] | None, is_sent: npt.NDArray[np.bool_]
-) -> tuple[pa.RecordBatch, list[int] | None]:
+    batch: pa.RecordBatch, timestamps: Sequence[int] | None, is_sent: npt.NDArray[np.bool_]
+) -> tuple[pa.RecordBatch, Sequence[int] | None]:
     # To take rows by their numbers costs a fourth of what it costs to filter them.
-    rows = pa.array(np.flatnonzero(is_sent))
-    return batch.take(rows), timestamps and list(compress(timestamps, is_sent.tolist()))
+    rows = np.flatnonzero(is_sent)
+    return batch.take(pa.array(rows)), chosen(timestamps, rows)
 
 
 def key_groups(batch: pa.RecordBatch, key: ColumnKey, max_parallelism: int) -> npt.NDArray[np.int64]:

@@ -132,10 +132,10 @@ class ChainedOperator:
     def close(self) -> None:
         """Called once, at the end or after a failure."""
 
-    def drop_late(self, late_ms: int, advice: str) -> None:
-        """A record that came too late to count is dropped: count it, and say so once."""
+    def drop_late(self, late_ms: int, advice: str, records: int = 1) -> None:
+        """Records that came too late to count are dropped: count them, and say so once."""
         count = self.counters.get("late_records", 0)
-        self.counters["late_records"] = count + 1
+        self.counters["late_records"] = count + records
         if not count:
             self.notice(
                 "late_records", f"drops records that come too late, the first by {late_ms / 1000:g} s. {advice}"

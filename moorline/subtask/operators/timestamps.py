@@ -6,12 +6,15 @@ Watermarks go out at most every ``interval``; all of it starts anew after a rest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from moorline.api.watermarks import WatermarkGenerator, WatermarkStrategy, to_ms
 from moorline.errors import InvalidArgument, MoorlineError
+from moorline.model.columns import ColumnBatch
+from moorline.model.time_columns import TimeColumn, times_of
 from moorline.model.times import MAX_TIME, MIN_TIME
+from moorline.subtask.columns.times import assigned
 from moorline.subtask.operators.base import ChainedOperator, OperatorContext, user_code_failed
 
 
@@ -48,19 +51,15 @@ class EventTime:
         """The driver has looked for splits: a reader that has none does not hold up the others' time."""
         self._may_have_none = True
 
-    def stamp(self, records: list[Any], timestamps: list[int] | None, split: Any = None) -> list[int]:
+    def stamp(self, records: Any, timestamps: Any, split: Any = None) -> Any:
         """The records' timestamps, having taken note of them."""
         assign = self._strategy.timestamp
         if assign is not None:
-            assigned: list[Any] = list(map(assign, records))
-            if set(map(type, assigned)) - {int}:
-                assigned = [_in_ms(moment, record) for moment, record in zip(assigned, records)]
-            if assigned and not MIN_TIME < min(assigned) <= max(assigned) < MAX_TIME:
-                wrong = next(n for n, time in enumerate(assigned) if not MIN_TIME < time < MAX_TIME)
-                raise _noted(InvalidArgument("timestamp", assigned[wrong], "That is beyond all time."), records[wrong])
-            timestamps = assigned
+            timestamps = self._assigned(records, assign)
         elif timestamps is None:
             timestamps = [self._wall_ms()] * len(records)
+        elif isinstance(records, ColumnBatch) and not isinstance(timestamps, TimeColumn):
+            timestamps = TimeColumn(times_of(timestamps))
         known = self._splits.get(split)
         if known is None:
             known = self._splits[split] = _Split(self._strategy.generator(), 0)
@@ -71,6 +70,19 @@ class EventTime:
             self._is_idle = False
             self._announce(self._announced)
         return timestamps
+
+    def _assigned(self, records: Any, assign: Any) -> Sequence[int]:
+        times: Any = assigned(records, assign)
+        if isinstance(times, TimeColumn):
+            first, last = int(times.times.min()), int(times.times.max())
+        else:
+            if set(map(type, times)) - {int}:
+                times = [_in_ms(moment, record) for moment, record in zip(times, records)]
+            first, last = min(times, default=0), max(times, default=0)
+        if not MIN_TIME < first <= last < MAX_TIME:
+            wrong = next(n for n, time in enumerate(times) if not MIN_TIME < time < MAX_TIME)
+            raise _noted(InvalidArgument("timestamp", times[wrong], "That is beyond all time."), records[wrong])
+        return times  # type: ignore[no-any-return]
 
     def tick(self, now_ms: int) -> None:
         """Announce what there is to announce."""

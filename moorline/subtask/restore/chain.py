@@ -10,10 +10,12 @@ from typing import Any
 import msgspec
 
 from moorline.api.columns.aggregation import Aggregation
+from moorline.api.columns.windows import takes_columns
 from moorline.api.functions.reduce import Reduction
 from moorline.api.functions.source_function import SinkFunction, SourceFunction
 from moorline.api.metrics import MetricRegistry
 from moorline.api.state.external import ExternalStore
+from moorline.api.windows.streams import WindowSpec
 from moorline.errors import StateIncompatible
 from moorline.failpoints import failpoint
 from moorline.model.connector_states import CONNECTOR_STATES
@@ -38,6 +40,7 @@ from moorline.subtask.columns.aggregate import AggregateOperator
 from moorline.subtask.columns.batch_process import BatchProcessOperator
 from moorline.subtask.columns.expressions import SelectOperator, WhereOperator
 from moorline.subtask.columns.operators import BatchOperator, ToColumnsOperator
+from moorline.subtask.columns.windows import ColumnWindowOperator
 from moorline.subtask.environment import Environment
 from moorline.subtask.operators.base import ChainedOperator, OperatorContext
 from moorline.subtask.operators.function import MapOperator
@@ -247,6 +250,8 @@ def _operator(
             return ProcessOperator(place, context)
         case OperatorKind.BROADCAST_PROCESS:
             return BroadcastOperator(place, context)
+        case OperatorKind.WINDOW if isinstance(place.backend, ColumnBackend):
+            return ColumnWindowOperator(place)
         case OperatorKind.WINDOW:
             return window_operator(place, context)
         case OperatorKind.WITH_SCHEMA:
@@ -325,7 +330,9 @@ def _backend(
 
 def _takes_columns(operator: Operator) -> bool:
     """Can it keep its state in columns? Other keys, and every update, want records one by one."""
-    function = operator.function
+    function, window = operator.function, operator.options.get("window")
+    if isinstance(window, WindowSpec):
+        return takes_columns(window) and not operator.options.get("rekey")
     return isinstance(function, Aggregation) and not function.every_update and not operator.options.get("rekey")
 
 

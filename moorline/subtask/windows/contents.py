@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any, Protocol
 
+from moorline.api.columns.windows import WindowAggregation
 from moorline.api.functions.base import AggregateFunction, ReduceFunction
 from moorline.api.functions.reduce import nothing_combined
 from moorline.api.state.descriptors import ListStateDescriptor, StateDescriptor, ValueStateDescriptor
@@ -212,7 +213,9 @@ def contents_of(spec: WindowSpec, function: Any, bind: Bind, uid: str) -> Conten
         case "reduce":
             return Reduced(bind, spec.types[0], combine, uid)
         case "aggregate":
-            return Aggregated(bind, spec.types[0], combine, uid)
+            # Of rows with a schema, the function makes the type of what is kept.
+            kept = combine.kept if isinstance(combine, WindowAggregation) else spec.types[0]
+            return Aggregated(bind, kept, combine, uid)
         case _:
             return Collected(bind, spec.types[0])
 
