@@ -291,7 +291,7 @@ class KeyedColumnStream(KeyedStream[Row, Any]):
         >>> orders = mo.Job("orders").source(mo.from_items([{"customer": "ada", "cents": 5}]))
         >>> keyed = orders.with_schema("customer string, cents bigint", uid="columns").key_by("customer")
         >>> keyed.window(mo.TumblingEventTimeWindows("1min"))
-        <WindowedColumnStream <KeyedColumnStream of job 'orders' from 'columns' (hash)> in TumblingEventTimeWindows>
+        <WindowedStream <KeyedColumnStream of job 'orders' from 'columns' (hash)> in TumblingEventTimeWindows>
         """
         from moorline.api.columns.windows import WindowedColumnStream  # noqa: PLC0415  which is made of streams
 

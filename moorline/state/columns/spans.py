@@ -13,7 +13,7 @@ class WindowNumbers:
 
     >>> windows = WindowNumbers()
     >>> number = windows.of((0, 10))
-    >>> windows.add(np.array([number, number])), windows.starts[number], windows.ends[number]
+    >>> windows.add(np.array([number, number])), int(windows.starts[number]), int(windows.ends[number])
     (None, 0, 10)
     >>> windows.drop(np.array([number])), len(windows), windows.drop(np.array([number])), len(windows)
     (None, 1, None, 0)
@@ -48,12 +48,13 @@ class WindowNumbers:
 
     def add(self, numbers: Slots) -> None:
         """So many keys more have something in these."""
-        np.add.at(self._keys, numbers, 1)
+        self._keys += np.bincount(numbers, minlength=len(self._keys))
 
     def drop(self, numbers: Slots) -> None:
         """So many keys less have something in these."""
-        np.subtract.at(self._keys, numbers, 1)
-        over = np.unique(numbers[self._keys[numbers] == 0])
+        self._keys -= np.bincount(numbers, minlength=len(self._keys))
+        used = self._numbers.used()
+        over = used[self._keys[used] == 0]
         for number in over.tolist():
             del self._by_span[int(self.starts[number]), int(self.ends[number])]
         if len(over):

@@ -43,6 +43,7 @@ from moorline.testing.simulation.faults.damage import damage_newest
 from moorline.testing.simulation.faults.injection import Injection
 from moorline.testing.simulation.faults.zombies import Zombies
 from moorline.testing.simulation.jobs.column_steps import column_steps_job
+from moorline.testing.simulation.jobs.column_windows import column_windows_job
 from moorline.testing.simulation.jobs.columns import columns_job
 from moorline.testing.simulation.jobs.connectors import growing_job, hybrid_job, server_job, table_job
 from moorline.testing.simulation.jobs.counting import LostOrDoubled, SimulatedJob, counting_job
@@ -76,6 +77,7 @@ FEATURES: list[Maker] = [
     hybrid_job,
     columns_job,
     column_steps_job,
+    column_windows_job,
 ]
 
 
