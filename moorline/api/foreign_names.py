@@ -111,7 +111,7 @@ STREAM = {
     "select": ".map(function), or .with_schema(...).select(...) on columns",
     "withColumn": ".map(function)",
     "where": ".filter(function), or .with_schema(...).where(...) on columns",
-    "withWatermark": ".assign_timestamps_and_watermarks(mo.WatermarkStrategy...)",
+    "withWatermark": ".assign_timestamps_and_watermarks(mo.WatermarkStrategy...), or .with_watermark on columns",
     "assign_timestamps": ".assign_timestamps_and_watermarks(mo.WatermarkStrategy...)",
     "transformWithState": ".key_by(...).process(a mo.KeyedProcessFunction)",
     "shuffle": ".rebalance()",
