@@ -36,6 +36,7 @@ from moorline.api.functions.connected import (
 )
 from moorline.api.functions.source_function import SinkFunction, SourceFunction
 from moorline.api.job import Job
+from moorline.api.listeners import JobEvent, JobListener
 from moorline.api.metrics import Counter, Distribution, Gauge, Histogram, Meter, MetricGroup
 from moorline.api.sinks import (
     CommitterContext,
@@ -145,6 +146,7 @@ from moorline.state.types.pickle import Pickled
 if TYPE_CHECKING:
     from moorline import client
     from moorline.driver.checking import fsck, give_up, sweep
+    from moorline.driver.observation.delivery import add_listener, remove_listener
     from moorline.http.server import Console
     from moorline.snapshots.explain.explain import explain_snapshot
     from moorline.snapshots.explain.report import Explanation, KeySize, OperatorSize, StateSize
@@ -166,6 +168,8 @@ __version__ = "0.1.0"
 #: test kit above all, works without loading Spark.
 _AT_FIRST_USE = {
     "Console": "moorline.http.server",
+    "add_listener": "moorline.driver.observation.delivery",
+    "remove_listener": "moorline.driver.observation.delivery",
     "fsck": "moorline.driver.checking",
     "give_up": "moorline.driver.checking",
     "plan": "moorline.snapshots.plan",
@@ -264,6 +268,8 @@ __all__ = [
     "Handle",
     "Histogram",
     "Job",
+    "JobEvent",
+    "JobListener",
     "JobStatus",
     "JoinFunction",
     "KafkaRecord",
@@ -340,6 +346,7 @@ __all__ = [
     "WindowedStream",
     "ZooKeeper",
     "__version__",
+    "add_listener",
     "avg",
     "avro_format",
     "client",
@@ -383,6 +390,7 @@ __all__ = [
     "read_spark_source",
     "redis_state",
     "register",
+    "remove_listener",
     "run",
     "schema_registry",
     "spark_config",

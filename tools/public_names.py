@@ -51,6 +51,8 @@ GROUPS = {
     "State in outside stores": "memory_state postgres_state redis_state ExternalStore",
     "Configuration": """Checkpoints RocksDb NoRestart FixedDelay FailureRate ExponentialDelay Autoscale StorageLease
         ZooKeeper Console ControlPort""",
+    "Metrics and listeners": """MetricGroup Counter Gauge Meter Distribution Histogram JobListener JobEvent add_listener
+        remove_listener""",
     "Rooms": "connectors client",
     "Snapshots": """read_snapshot register diff_snapshots SnapshotWriter query_snapshot explain_snapshot Explanation
         OperatorSize StateSize KeySize fsck sweep give_up""",

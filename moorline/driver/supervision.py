@@ -15,12 +15,14 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, assert_never
 
+from moorline.api.listeners import JobEvent
 from moorline.driver.attempts.launcher import Launcher
 from moorline.driver.attempts.running import RunningAttempt, cause_of
 from moorline.driver.autoscaler import Autoscaler
 from moorline.driver.cluster import Cluster
 from moorline.driver.journal import Journal
 from moorline.driver.observation.observation import Observation
+from moorline.driver.observation.report import publish_progress
 from moorline.driver.observed_job import ObservedJob
 from moorline.driver.queries.pending import LiveQuery, PendingQueries, QueryRefused
 from moorline.driver.requests import PendingRequests, RescaleRequest, SnapshotRequest
@@ -57,10 +59,11 @@ class Supervision(ObservedJob):
         cluster: Cluster,
         chance: random.Random,
         wall_ms: Callable[[], int],
+        publish: Callable[[JobEvent], None] = lambda event: None,
     ) -> None:
         requests = Requests(graph.job, has_storage=history is not None)
         job = Job(graph.job, Restarts(config.restart_strategy, chance), requests)
-        observation = Observation(wall_ms)
+        observation = Observation(graph.job, wall_ms, publish)
         super().__init__(job, Launcher(graph, config, history, wall_ms, observation.checkpoints), observation)
         self._cluster = cluster
         self._pending = PendingRequests()
@@ -195,6 +198,8 @@ class Supervision(ObservedJob):
             self._handle(current.time_passed(now_ms), now_ms)
             self._autoscale(current, now_ms)
             self.observation.time_passed(current.deployment, now_ms)
+            if self.observation.is_progress_due(now_ms):
+                publish_progress(self.observation, current, self._job.status)
 
     # --- inside ----------------------------------------------------------------------------------
 
@@ -225,6 +230,7 @@ class Supervision(ObservedJob):
                 self.observation.attempts.failed(attempt, why)
             case on.AwaitRestart(_, why):
                 self._journal.restarts(action, why)
+                self.observation.restarts(self.last_attempt.number if self.last_attempt else 0, action)
             case Answer():
                 self._pending.answer(action)
             case on.Begin() | TakeSnapshot() | TakeFinalCheckpoint():
@@ -235,6 +241,9 @@ class Supervision(ObservedJob):
                 self.error = error
                 self.is_tidy = self._launcher.leave(self.last_attempt, status, error, stopped)
                 self._journal.ended(status.value, self._launcher.tries, error)
+                publish_progress(self.observation, self.last_attempt, status)
+                why = "" if error is None else str(error)
+                self.observation.publish("terminated", status=status.value, attempts=self._launcher.tries, error=why)
             case _:
                 assert_never(action)
         return None

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from typing import Any, Literal, overload
 
 from moorline.api.job import Job
+from moorline.api.listeners import JobEvent
 from moorline.driver.attempts.progress import progress_of
 from moorline.driver.checkpoints.stats import CheckpointStats
 from moorline.driver.loop import DriverLoop
@@ -156,6 +157,17 @@ class Handle:
     def log_lines(self) -> list[dict[str, Any]]:
         """The last lines of the driver's log on this job: ``number``, ``time_ms``, ``level`` and ``text``."""
         return self._log.after(0)
+
+    @property
+    def last_progress(self) -> JobEvent | None:
+        """The last event of progress: a dict with ``json``, as of Spark's streaming queries. None before the first."""
+        recent = self.recent_progress
+        return recent[-1] if recent else None
+
+    @property
+    def recent_progress(self) -> list[JobEvent]:
+        """The last hundred events of progress, oldest first: one every five seconds, and one at the end."""
+        return list(self._loop.supervision.observation.progress)
 
     @property
     def worker_pids(self) -> dict[str, int]:

@@ -17,6 +17,7 @@ from moorline.api.job import Job
 from moorline.driver.before_start import check_ends
 from moorline.driver.leadership.election import Election
 from moorline.driver.loop import DriverLoop
+from moorline.driver.observation.delivery import Listeners, events_listener
 from moorline.driver.supervision import Supervision
 from moorline.errors import InvalidArgument, SparkUnsuitable
 from moorline.http.server import Console
@@ -73,6 +74,7 @@ def start(
     console: Console | str | bool = False,
     control: ControlPort | None = None,
     log_level: Literal["debug", "info", "warning", "error"] | None = None,
+    events: str | PathLike[str] | None = None,
 ) -> Handle:
     """Start a job and return a handle to it at once.
 
@@ -88,6 +90,8 @@ def start(
     ``"127.0.0.1:8090"`` or a :class:`Console` lets other processes ask for status and state over HTTP. ``control`` says
     where subtasks find the driver, if that is not where Spark's executors do. ``log_level`` is that of the driver and
     of the workers; without it the driver logs from INFO on, and workers from WARNING on.
+    ``events`` is the path of a file, or ``"log"``, that gets a line of JSON for everything that happens to the job
+    (:class:`JobListener` says what does).
     """
     refuse_while_loading("mo.start")
     if log_level not in (None, *LOG_LEVELS):
@@ -131,7 +135,9 @@ def start(
         cluster = SparkCluster(
             spark, loop, graph.job, config.flush_ms, config.in_flight_ms, checkpoints, control, log_level or "warning"
         )
-        supervision = Supervision(graph, config, history, cluster, random.Random(), _wall_ms)
+        listeners = Listeners([] if events is None else [events_listener(events)])
+        resources.callback(listeners.close)
+        supervision = Supervision(graph, config, history, cluster, random.Random(), _wall_ms, listeners.publish)
         loop.supervision = supervision
         handle = Handle(
             job, parallelism, loop, cluster, resources, location, console, checkpoints.location if checkpoints else None

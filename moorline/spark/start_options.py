@@ -40,3 +40,4 @@ class StartOptions(TypedDict, total=False):
     console: Console | str | bool
     control: ControlPort | None
     log_level: Literal["debug", "info", "warning", "error"] | None
+    events: str | PathLike[str] | None

@@ -6,6 +6,7 @@ a reference page (``docs/reference/metrics.md``); names in it are kept.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,9 @@ from moorline.model.graph import Plan, Vertex
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.figures import OperatorFigures
 from moorline.model.wire.messages import Progress
+from moorline.protocol.supervision.lifecycle import JobStatus
+
+log = logging.getLogger("moorline")
 
 #: Counts of a report that are summed up over the subtasks of a vertex.
 SUMS = ("records_in", "records_out", "bytes_in", "bytes_out", "keys", "in_flight_bytes")
@@ -43,6 +47,34 @@ def figures_of(observation: Observation, attempt: RunningAttempt | None) -> dict
     }
     builtins: dict[str, Any] = msgspec.to_builtins(made)  # what users have defined is still typed
     return builtins
+
+
+def publish_progress(observation: Observation, attempt: RunningAttempt | None, status: JobStatus) -> None:
+    """Have listeners know how far a job is. On the driver's thread, which goes on whatever happens here."""
+    try:
+        number = attempt.number if attempt is not None else 0
+        observation.progressed(status.value, number, progress_figures(observation, attempt))
+    except Exception:  # it is for people, and no reason for a job to fail
+        log.exception("the progress of a job could not be published")
+
+
+def progress_figures(observation: Observation, attempt: RunningAttempt | None) -> dict[str, Any]:
+    """The figures of an event of progress: sums by operator, as JSON."""
+    figures = figures_of(observation, attempt)
+    roots = {vertex["operators"][0]["uid"]: vertex for vertex in figures["vertices"]}
+    targets = {link["target"] for link in figures["links"]}
+    sources = [vertex for vertex in roots.values() if vertex["id"] not in targets]
+    for uid, vertex in roots.items():
+        shares = {name: vertex[name] for name in ("busy", "back_pressured", "idle", "most_busy")}
+        figures["operators"].setdefault(uid, {}).update(shares)
+    return {
+        "uptime_ms": figures["uptime_ms"],
+        "failures": figures["failures"],
+        "records_in": sum(vertex["records_in"] for vertex in sources),
+        "records_in_per_second": round(sum(vertex["records_in_per_second"] for vertex in sources), 1),
+        "operators": figures["operators"],
+        "checkpoints": figures["checkpoints"],
+    }
 
 
 def _links(plan: Plan) -> list[dict[str, Any]]:

@@ -1,0 +1,63 @@
+"""Listeners to the life of jobs, as Spark has them for its streaming queries.
+
+``driver/observation/delivery.py`` calls them, each on a thread of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+class JobEvent(dict[str, Any]):
+    """Something that has happened to a job, or how far it is: a dict of plain data, with its ``json``.
+
+    >>> event = JobEvent(event="checkpoint", job="payments", checkpoint=7, status="completed")
+    >>> event.event, event["checkpoint"]
+    ('checkpoint', 7)
+    >>> event.json
+    '{"event": "checkpoint", "job": "payments", "checkpoint": 7, "status": "completed"}'
+    """
+
+    @property
+    def event(self) -> str:
+        """``started``, ``progress``, ``checkpoint``, ``restart`` or ``terminated``."""
+        return str(self["event"])
+
+    @property
+    def json(self) -> str:
+        """The event as JSON on one line."""
+        return json.dumps(self)
+
+    @property
+    def pretty_json(self) -> str:
+        """The event as JSON for people."""
+        return json.dumps(self, indent=2)
+
+
+class JobListener:
+    """Base of listeners: override what you want to hear of, and give it to :func:`moorline.add_listener`.
+
+    >>> class Restarts(JobListener):
+    ...     def on_restart(self, event):
+    ...         print(event["job"], "restarts:", event["reason"])
+
+    Calls come in order, on a thread that is the listener's own, so it may take its time: the job does not wait. If more
+    than a thousand events wait, those of progress are left out first. What a listener raises is logged once, and no
+    more; the job goes on.
+    """
+
+    def on_started(self, event: JobEvent) -> None:
+        """A run of a job has begun."""
+
+    def on_progress(self, event: JobEvent) -> None:
+        """How far the job is: every five seconds, and when it ends."""
+
+    def on_checkpoint(self, event: JobEvent) -> None:
+        """A checkpoint or savepoint is complete, or was given up: see ``status``."""
+
+    def on_restart(self, event: JobEvent) -> None:
+        """An attempt has ended, and another one will begin."""
+
+    def on_terminated(self, event: JobEvent) -> None:
+        """The job has finished, failed or been cancelled."""
