@@ -54,6 +54,7 @@ EXCEPTIONS: dict[tuple[str, str], tuple[int, str]] = {
         "used for every batch: another object would be a look-up more",
     ),
     ("methods", "driver/checkpoints/coordinator.py: AttemptCheckpoints"): (26, "one for each thing that may happen"),
+    ("methods", "spark/handle.py: Handle"): (27, "one for each thing that may be asked of a running job"),
     ("methods", "subtask/task.py: Subtask"): (26, "one for each message that the driver may send"),
     ("methods", "testing/harness.py: OperatorHarness"): (28, "one for each thing that a test may do to a function"),
     ("methods", "testing/contracts/backend/timers.py: Timers"): (27, SUITE),

@@ -36,7 +36,7 @@ class JobEvent(dict[str, Any]):
 
 
 class JobListener:
-    """Base of listeners: override what you want to hear of, and give it to :func:`moorline.add_listener`.
+    """Base of listeners: override the methods that you need, and give it to :func:`moorline.add_listener`.
 
     >>> class Restarts(JobListener):
     ...     def on_restart(self, event):

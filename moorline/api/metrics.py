@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from moorline.errors import InvalidArgument
+from moorline.model.options import checks_options
 from moorline.model.wire.figures import MetricKind, UserMetric
 
 #: So many metrics of one operator are reported; groups and labels make others of them.
@@ -54,6 +55,7 @@ class Counter:
         return {"value": float(self._count)}
 
 
+@checks_options()
 class Gauge:
     """A number that a function of yours returns, asked for about twice a second between two batches.
 
@@ -76,6 +78,7 @@ class Gauge:
         return {"value": self._value}
 
 
+@checks_options()
 class Meter:
     """A count of events and how many there are per second, over the last minute or as long as you say.
 
@@ -147,6 +150,7 @@ class Distribution:
         return {"count": self._count, "sum": float(self._sum), "min": float(self._min), "max": float(self._max)}
 
 
+@checks_options()
 class Histogram(Distribution):
     """A distribution that also counts how many values there are up to each of some bounds.
 
@@ -229,7 +233,7 @@ class MetricRegistry:
                     report[key] = UserMetric(kind=metric.kind, name=name, labels=labels, **figures)
                     continue
                 cause = "it is no finite number"
-            except Exception as error:
+            except Exception as error:  # whatever a value of the user's raises, signs of life go on
                 cause = f"{type(error).__name__}: {error}"
             self._warn_once(f"metric {key}", f"has a metric {key!r} that is not reported: {cause}")
         return report
@@ -240,6 +244,7 @@ class MetricRegistry:
             self._warn(kind, text)
 
 
+@checks_options()
 class MetricGroup:
     """The metrics of a function in one subtask: ``runtime_context.metrics_group``.
 

@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from moorline.api.listeners import JobEvent, JobListener
 from moorline.errors import InvalidArgument
+from moorline.model.options import checks_options
 
 log = logging.getLogger("moorline")
 #: Where ``events="log"`` writes.
@@ -99,7 +100,7 @@ class Delivery:
         try:
             # A copy: what one listener does with it is not another's business.
             getattr(self.listener, method)(JobEvent(json.loads(event.json)))
-        except Exception:
+        except Exception:  # whatever a listener raises, the job goes on
             if method not in self._failed:
                 self._failed.add(method)
                 log.exception("listener %s failed in %s; the job goes on", self.name, method)
@@ -132,6 +133,7 @@ _deliveries: tuple[Delivery, ...] = ()
 _lock = threading.Lock()
 
 
+@checks_options()
 def add_listener(listener: JobListener) -> None:
     """Have a listener hear of all jobs of this process, also of those that run already.
 
@@ -151,6 +153,7 @@ def add_listener(listener: JobListener) -> None:
             _deliveries = (*_deliveries, Delivery(listener))
 
 
+@checks_options()
 def remove_listener(listener: JobListener) -> None:
     """Have a listener hear no more. Nothing happens if it was not added."""
     global _deliveries
