@@ -149,7 +149,7 @@ if TYPE_CHECKING:
     from moorline.driver.observation.delivery import add_listener, remove_listener
     from moorline.http.server import Console
     from moorline.snapshots.explain.explain import explain_snapshot
-    from moorline.snapshots.explain.report import Explanation, KeySize, OperatorSize, StateSize
+    from moorline.snapshots.explain.report import Explanation, Growth, KeySize, OperatorSize, StateSize
     from moorline.snapshots.lookup import query_snapshot
     from moorline.snapshots.plan import plan
     from moorline.snapshots.tables.diff import diff_snapshots
@@ -176,6 +176,7 @@ _AT_FIRST_USE = {
     "query_snapshot": "moorline.snapshots.lookup",
     "explain_snapshot": "moorline.snapshots.explain.explain",
     "Explanation": "moorline.snapshots.explain.report",
+    "Growth": "moorline.snapshots.explain.report",
     "KeySize": "moorline.snapshots.explain.report",
     "OperatorSize": "moorline.snapshots.explain.report",
     "StateSize": "moorline.snapshots.explain.report",
@@ -265,6 +266,7 @@ __all__ = [
     "GlobalCommitter",
     "GlobalWindow",
     "GlobalWindows",
+    "Growth",
     "Handle",
     "Histogram",
     "Job",

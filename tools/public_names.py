@@ -55,7 +55,7 @@ GROUPS = {
         remove_listener""",
     "Rooms": "connectors client",
     "Snapshots": """read_snapshot register diff_snapshots SnapshotWriter query_snapshot explain_snapshot Explanation
-        OperatorSize StateSize KeySize fsck sweep give_up""",
+        OperatorSize StateSize KeySize Growth fsck sweep give_up""",
 }
 #: Modules whose names are all public.
 MODULES = {

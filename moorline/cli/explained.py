@@ -37,7 +37,7 @@ def show_explanation(found: dict[str, Any]) -> None:
 def _state_row(state: dict[str, Any]) -> tuple[str, ...]:
     stored = "-" if state["stored"] is None else size(state["stored"])
     written = "-" if state["written"] is None else size(state["written"])
-    grown = "-" if state["bytes_grown"] is None else _signed(state["bytes_grown"])
+    grown = "-" if state["growth"] is None else _signed(state["growth"]["bytes"])
     expired = "-" if state["expired"] is None else size(state["expired"]["bytes"])
     counts = (f"{state['keys']:,}" if state["keys"] else "-", f"{state['rows']:,}", size(state["bytes"]))
     return state["uid"], state["state"] or state["table"], state["kind"], *counts, stored, written, grown, expired

@@ -79,7 +79,12 @@ def in_short(failure: Exception) -> str:
     """Spark's message without py4j's line in front, which says only that Java has failed."""
     text = str(failure)
     if text.startswith("An error occurred while calling ") and "\n: " in text:
-        return text.partition("\n: ")[2]
+        return _without_frames(text.partition("\n: ")[2])
     # What a worker died of before it could tell us itself stands at the end of its traceback.
     causes = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception): .*$", text, re.MULTILINE)
     return f"{type(failure).__name__}: {causes[-1] if causes else text}"
+
+
+def _without_frames(text: str) -> str:
+    """A stack of Java's without the places in Spark's code, which nobody can do anything about; its causes stay."""
+    return "\n".join(line for line in text.splitlines() if not re.match(r"\s+(at |\.\.\. \d+ more)", line))

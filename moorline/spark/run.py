@@ -43,7 +43,6 @@ from moorline.storage.layout import job_url
 from moorline.storage.stores.open import open_for_history, remember_options
 
 log = logging.getLogger("moorline")
-LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 def _wall_ms() -> int:
@@ -94,8 +93,6 @@ def start(
     (:class:`JobListener` says what does).
     """
     refuse_while_loading("mo.start")
-    if log_level not in (None, *LOG_LEVELS):
-        raise InvalidArgument("log_level", log_level, f"It is one of {', '.join(map(repr, LOG_LEVELS))}.")
     quiet.show_log(log_level)
     checkpoints = as_checkpoints(checkpoints)
     config = RunConfig(

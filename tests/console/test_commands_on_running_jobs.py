@@ -39,7 +39,7 @@ class Job:
     def explained(self, uid, top):
         key = {"key": "ada\x1b[2J", "key_group": 3, "rows": 1, "bytes": 900}
         state = {"uid": uid or "count", "state": "seen", "table": "keyed", "kind": "value", "keys": 2, "rows": 2}
-        state |= {"bytes": 1000, "stored": 400, "written": 100, "replaced": 1, "bytes_grown": -24}
+        state |= {"bytes": 1000, "stored": 400, "written": 100, "replaced": 1, "growth": {"bytes": -24}}
         state |= {"expired": {"rows": 1, "bytes": 100, "undated": 1, "now_ms": 5}, "largest": [key][:top]}
         state |= {"key_groups": [{"key_group": 3, "rows": 1, "bytes": 900}, {"key_group": 4, "rows": 1, "bytes": 100}]}
         operator = {"uid": "count", "parallelism": 2, "rows": 2, "bytes": 1000, "stored": 400}

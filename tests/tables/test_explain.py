@@ -182,11 +182,11 @@ def test_growth_is_counted_from_the_checkpoint_before(tmp_path):
     found = mo.explain_snapshot(url)
     notes = found.state("notes", "notes")
     assert (found.checkpoint, found.since) == (second.manifest.checkpoint, first.manifest.checkpoint)
-    assert (notes.rows_grown, notes.keys_grown) == (1, 0)
-    assert notes.bytes_grown == 2 * (3 + 1 + 100) - (3 + 1 + 10)
+    assert (notes.growth.rows, notes.growth.keys) == (1, 0)
+    assert notes.growth.bytes == 2 * (3 + 1 + 100) - (3 + 1 + 10)
     assert mo.explain_snapshot(url, growth=False).since is None
     alone = mo.explain_snapshot(f"{url}/history/0000000002.json")
-    assert (alone.since, alone.state("notes", "notes").bytes_grown) == (None, None)
+    assert (alone.since, alone.state("notes", "notes").growth) == (None, None)
 
 
 def test_what_lies_in_the_same_files_is_not_read_for_its_growth(tmp_path):
@@ -205,7 +205,7 @@ def test_what_lies_in_the_same_files_is_not_read_for_its_growth(tmp_path):
     for file in taken.manifest.files():
         LocalStore(tmp_path / "job").put(file.path, taken.store.get(file.path))
     notes = mo.explain_snapshot(f"file://{tmp_path}/job").state("notes", "notes")
-    assert (notes.rows, notes.rows_grown, notes.bytes_grown, notes.written) == (1, 0, 0, 0)
+    assert (notes.rows, notes.growth.rows, notes.growth.bytes, notes.written) == (1, 0, 0, 0)
 
 
 # --- time to live -------------------------------------------------------------------------------

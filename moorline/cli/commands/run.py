@@ -13,6 +13,7 @@ from moorline.cli.output import json_option, long_work, printable, show_json, si
 from moorline.cli.scripts import load_job
 from moorline.http.server import Console
 from moorline.model.config.checkpoints import Checkpoints
+from moorline.model.config.control import ControlPort
 
 #: How often the progress of the job is shown.
 _LOOK_SECONDS = 0.5
@@ -39,6 +40,10 @@ WATCH_SECONDS = 1.0
     multiple=True,
     help="Below this folder, too, a savepoint may be asked for through the console.",
 )
+@click.option(
+    "--control-port", type=click.IntRange(0, 65535), default=0, help="Where subtasks call the driver; 0: any."
+)
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Of driver and workers.")
 @click.option("--watch", is_flag=True, help="Show live progress, operator by operator.")
 @json_option
 def command(
@@ -55,6 +60,8 @@ def command(
     console: str | None,
     token_file: str | None,
     savepoints: tuple[str, ...],
+    control_port: int,
+    log_level: str | None,
     watch: bool,
     as_json: bool,
 ) -> None:
@@ -75,6 +82,9 @@ def command(
     options: dict[str, Any] = {"restore": restore, "parallelism": parallelism, "backend": backend}
     options["allow_non_restored_state"] = allow_non_restored_state
     options["take_over"] = take_over
+    options["log_level"] = log_level
+    if control_port:
+        options["control"] = ControlPort(control_port)
     if claim:
         options["restore_mode"] = "claim"
     if checkpoints:

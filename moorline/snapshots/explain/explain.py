@@ -15,7 +15,7 @@ from moorline.model.durations import Duration, milliseconds
 from moorline.model.manifest import Manifest
 from moorline.model.options import checks_options
 from moorline.snapshots.explain.measure import Measurement, newest_stamp
-from moorline.snapshots.explain.report import Explanation, OperatorSize, StateSize
+from moorline.snapshots.explain.report import Explanation, Growth, OperatorSize, StateSize
 from moorline.snapshots.folders import has_savepoint, open_snapshot
 from moorline.snapshots.tables.catalog import StateInfo, key_groups_of
 from moorline.snapshots.tables.reader import SnapshotReader
@@ -143,12 +143,11 @@ def _written(reader: SnapshotReader, info: StateInfo) -> int | None:
 def _with_growth(size: StateSize, now: SnapshotReader, before: SnapshotReader, info: StateInfo) -> StateSize:
     old_info = next((i for i in before.states if (i.uid, i.table, i.state) == (info.uid, info.table, info.state)), None)
     if old_info is None:
-        return replace(size, rows_grown=size.rows, keys_grown=size.keys, bytes_grown=size.bytes)
+        return replace(size, growth=Growth(size.rows, size.keys, size.bytes))
     if info.first_key_group is not None and _files(now, info) == _files(before, old_info):
-        return replace(size, rows_grown=0, keys_grown=0, bytes_grown=0)
+        return replace(size, growth=Growth(0, 0, 0))
     old = _measured(before, old_info, 0, None, False, 0)
-    grown = (size.rows - old.rows, size.keys - old.keys, size.bytes - old.bytes)
-    return replace(size, rows_grown=grown[0], keys_grown=grown[1], bytes_grown=grown[2])
+    return replace(size, growth=Growth(size.rows - old.rows, size.keys - old.keys, size.bytes - old.bytes))
 
 
 def _files(reader: SnapshotReader, info: StateInfo) -> list[tuple[str, int, int]]:

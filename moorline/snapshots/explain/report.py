@@ -49,6 +49,15 @@ class Expired:
 
 
 @dataclass(frozen=True)
+class Growth:
+    """The difference to the checkpoint before; negative if a state has shrunk."""
+
+    rows: int
+    keys: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class StateSize:
     """One state of one operator, over all of its subtasks."""
 
@@ -75,9 +84,7 @@ class StateSize:
     largest: tuple[KeySize, ...] = ()
     expired: Expired | None = None
     #: Since the earlier snapshot, if there is one to compare with.
-    rows_grown: int | None = None
-    keys_grown: int | None = None
-    bytes_grown: int | None = None
+    growth: Growth | None = None
 
 
 @dataclass(frozen=True)
@@ -132,7 +139,7 @@ class Explanation:
         for s in self.states:
             line = f"  {s.uid} {s.state}: {s.bytes:,} bytes in {s.rows:,} rows"
             line += f" of {s.keys:,} keys" if s.keys else ""
-            line += f", {s.bytes_grown:+,} bytes since checkpoint {self.since}" if s.bytes_grown is not None else ""
+            line += f", {s.growth.bytes:+,} bytes since checkpoint {self.since}" if s.growth else ""
             line += f", a time to live would remove {s.expired.bytes:,}" if s.expired else ""
             line += f"; the largest key {s.largest[0].key!r:.60} has {s.largest[0].bytes:,}" if s.largest else ""
             lines.append(line)

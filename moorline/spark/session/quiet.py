@@ -16,6 +16,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from moorline.errors import InvalidArgument
 from moorline.model import log_lines
 
 #: Those that speak of tasks that were cancelled or whose worker is gone.
@@ -31,6 +32,9 @@ TALKATIVE = (
 )
 #: So long after the last job's end the last of its tasks have ended too.
 AFTERMATH_SECONDS = 6.0
+
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 class _Hush:
@@ -110,6 +114,8 @@ class _OwnHandler(logging.StreamHandler[Any]):
 
 def show_log(level: str | None = None) -> None:
     """Have the log of ``moorline`` seen, if the application has set up no logging; ``level`` counts either way."""
+    if level not in (None, *LOG_LEVELS):
+        raise InvalidArgument("log_level", level, f"It is one of {', '.join(map(repr, LOG_LEVELS))}.")
     logger = logging.getLogger("moorline")
     if level is not None and logging.root.handlers:
         logger.setLevel(level.upper())
