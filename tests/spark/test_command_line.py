@@ -70,6 +70,14 @@ def test_a_job_lives_by_the_command_line_alone(tmp_path):
         url = next(line for line in running.stderr if line.startswith("console: ")).split()[1]
         at = ["--url", url, "--token-file", token]
         eventually(lambda: moorline("status", *at)["checkpoints"], "a checkpoint is complete")
+        explained = moorline("inspect", *at, "--uid", "count")
+        (seen,) = [state for state in explained["states"] if state["state"] == "seen"]
+        assert (seen["keys"], sorted(key["key"] for key in seen["largest"])) == (5, [0, 1, 2, 3, 4])
+        lines = moorline("logs", *at)["lines"]
+        assert any("attempt 1: runs" in line["text"] for line in lines)
+        (job,) = moorline("top", "--console", url, token, tmp_path / "chk")["jobs"]
+        assert (job["job"], job["status"], job["attempt"]) == ("lived", "running", 1)
+        assert job["bytes"] > 0, "what storage knows of it is there as well"
         moorline("savepoint", tmp_path / "sp" / "first", *at)
         assert moorline("rescale", "2", *at)["status"] == "running"
         assert moorline("stop", "--savepoint", tmp_path / "sp" / "second", *at)["status"] in ("finished", "ended")

@@ -15,6 +15,8 @@ import moorline as mo
 pytestmark = pytest.mark.spark
 
 SCRIPT = Path(__file__).with_name("quiet_job.py")
+#: How our lines begin: some say which job and attempt they come from.
+OURS = r"moorline(?: \[[^]]*\])?: "
 
 
 def test_a_rescale_a_kill_and_a_cancel_print_lines_of_ours_and_nothing_else(tmp_path):
@@ -35,9 +37,17 @@ def test_a_rescale_a_kill_and_a_cancel_print_lines_of_ours_and_nothing_else(tmp_
         elif sections:
             sections[[*sections][-1]].append(line)
     del sections["end"]
-    alien = [line for lines in sections.values() for line in lines if not re.match(r"[\d:]{8} \w+ moorline: ", line)]
+    alien = [
+        line
+        for lines in sections.values()
+        for line in lines
+        if not re.match(r"[\d:]{8} \w+ moorline(?: \[[^]]*\])?: ", line)
+    ]
     assert alien == []
-    told = {name: "\n".join(re.sub(r"^.* moorline: ", "", line) for line in lines) for name, lines in sections.items()}
+    told = {
+        name: "\n".join(re.sub(r"^.* moorline(?: \[[^]]*\])?: ", "", line) for line in lines)
+        for name, lines in sections.items()
+    }
     assert "job quiet, attempt 1: starts 4 subtasks, empty" in told["start"]
     assert re.search(r"job quiet, attempt 1: runs after \d+\.\d s, with 0 B read", told["start"])
     assert re.search(r"attempt 1: checkpoint 1 is complete: [\d.]+ k?B, [\d.]+ k?B of it new, in", told["start"])
