@@ -19,9 +19,9 @@ from typing import Any
 
 from moorline.api.functions.calls import check_call
 from moorline.errors import InvalidArgument
+from moorline.model.columns import TimeColumn
 from moorline.model.durations import Duration, milliseconds
 from moorline.model.options import checks_options
-from moorline.model.time_columns import TimeColumn
 from moorline.model.times import MIN_TIME
 
 #: A function of a record, or the name of a column.

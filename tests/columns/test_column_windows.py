@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from window_steps import LATE, SCHEMA, columns, shown, windowing
+from window_steps import LATE, RESULTS, SCHEMA, columns, shown, windowing
 
 import moorline as mo
 from moorline.errors import InvalidArgument, TimestampMissing
@@ -182,3 +182,29 @@ def test_keys_come_back_as_what_they_were(arrow: pa.DataType) -> None:
     with windowing(ASSIGNERS[0], schema=schema, results={"n": mo.count()}) as harness:
         harness.process_batch(batch, [1, 2])
         assert sorted(row["user"] for row in harness.finish()) == values.to_pylist()
+
+
+def test_sessions_merge_what_is_kept_of_each() -> None:
+    results = {**RESULTS, "least_page": mo.min("page")}
+    made = [
+        {"user": "ada", "number": n, "weight": w, "page": p}
+        for n, w, p in [(5, 1.5, "/b"), (7, None, None), (-2, 9.0, "/a"), (None, 4.0, "/c")]
+    ]
+    with windowing(mo.EventTimeSessionWindows("10ms"), results=results) as harness:
+        assert type(harness._subtasks[0].operator) is WindowOperator
+        # Two sessions, which the third row makes one of; the fourth is in another.
+        harness.process_batch(columns(made), [0, 18, 9, 60])
+        first, second = harness.finish()
+    assert first["window_end"].timestamp() == 0.028
+    assert {name: first[name] for name in results} == {
+        "rows": 3,
+        "pages": 2,
+        "total": 10,
+        "most": 9.0,
+        "least": -2,
+        "mean": 10 / 3,
+        "first_page": "/b",
+        "last_number": -2,
+        "least_page": "/a",
+    }
+    assert (second["rows"], second["total"], second["mean"]) == (1, None, None)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 import moorline as mo
 from moorline.api.columns.streams import ColumnStream
 from moorline.errors import InvalidArgument
-from moorline.model.columns import ColumnBatch
-from moorline.model.time_columns import TimeColumn
+from moorline.model.columns import ColumnBatch, TimeColumn
 from moorline.testing.harness import OperatorHarness
 
 

@@ -14,8 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from moorline.api.columns.aggregates import Aggregate
+from moorline.api.columns.schemas import check_columns
 from moorline.api.functions.base import KeyedProcessFunction
 from moorline.api.state.states import ValueState
+from moorline.errors import InvalidArgument
 
 #: The state that all aggregates of an operator are kept in.
 STATE = "aggregates"
@@ -70,6 +72,23 @@ def kept_types(results: Mapping[str, Aggregate], schema: pa.Schema) -> dict[str,
     for name, aggregate in results.items():
         fields |= aggregate.kept(name, schema)
     return fields
+
+
+def checked_results(schema: pa.Schema | None, results: dict[str, Any], taken: tuple[str, ...]) -> pa.Schema:
+    """The schema that results are aggregated from. Raise if that cannot be. ``taken``: other columns of the output."""
+    if not results:
+        raise InvalidArgument("aggregate", results, "Give at least one: aggregate(orders=mo.count()).")
+    for result, aggregate in results.items():
+        if not isinstance(aggregate, Aggregate):
+            raise InvalidArgument(result, aggregate, 'Give an aggregate such as mo.count() or mo.sum("cents").')
+        if result in taken:
+            raise InvalidArgument(result, str(aggregate), "A column of the key, or of the window, has this name.")
+    if schema is None:
+        advice = "The columns are not known here: give map_batches its schema=, or put with_schema() before key_by."
+        raise InvalidArgument("aggregate", sorted(results), advice)
+    check_columns(schema, [a.column for a in results.values() if a.column is not None], "aggregate")
+    kept_types(results, schema)
+    return schema
 
 
 def aggregation(

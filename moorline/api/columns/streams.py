@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import pyarrow as pa
 
 from moorline.api.columns.aggregates import Aggregate
-from moorline.api.columns.aggregation import aggregation, kept_types
+from moorline.api.columns.aggregation import aggregation, checked_results
 from moorline.api.columns.batch_functions import BatchStep, KeyedBatchFunction, check_batch_function
+from moorline.api.columns.batch_steps import BatchFunction, Frames, batch_function
 from moorline.api.columns.expressions.expression import Expression, Named
 from moorline.api.columns.projections import Condition, Projection, extended, known_schema, renamed, selected, without
 from moorline.api.columns.ranking import LastRows, first_rows, top_rows
@@ -33,19 +33,6 @@ if TYPE_CHECKING:
 
 #: A record of a stream with a schema, where a step takes records one by one.
 Row = dict[str, Any]
-
-#: What the function of a step for whole batches is given.
-Frames = Literal["arrow", "pandas", "polars"]
-_FRAMES = ("arrow", "pandas", "polars")
-
-
-@dataclass(frozen=True)
-class BatchFunction:
-    """The user's function of a step for whole batches, what it is given, and what it returns if that is known."""
-
-    function: Callable[[Any], Any]
-    frames: str
-    schema: pa.Schema | None = None
 
 
 class ColumnStream(Stream[Row]):
@@ -178,7 +165,7 @@ class ColumnStream(Stream[Row]):
         ['cents', 'euros']
         """
         out = None if schema is None else schema_of(schema)
-        made = self._step("map_batches", self._checked(function, frames, out), **options)
+        made = self._step("map_batches", batch_function(function, frames, out), **options)
         return ColumnStream(self._job, made._origins, out)
 
     @checks_options(also=STEP_OPTIONS)
@@ -194,7 +181,7 @@ class ColumnStream(Stream[Row]):
         >>> sales.filter_batches(lambda batch: pc.greater(batch["cents"], 100), uid="large")
         <ColumnStream of job 'large' from 'large'>
         """
-        made = self._step("filter_batches", self._checked(function, frames, self.schema), **options)
+        made = self._step("filter_batches", batch_function(function, frames, self.schema), **options)
         return ColumnStream(self._job, made._origins, self.schema)
 
     def key_by(self, key: str | Callable[[Row], A], *more: str, key_type: object = None) -> Any:
@@ -255,13 +242,6 @@ class ColumnStream(Stream[Row]):
     def rebalance(self) -> ColumnStream:
         """Deal the rows out to the next operator's subtasks in turn."""
         return ColumnStream(self._job, self._origins, self.schema, Partitioning.REBALANCE)
-
-    def _checked(self, function: Any, frames: Any, schema: pa.Schema | None) -> BatchFunction:
-        if not callable(function):
-            raise InvalidArgument("function", function, "Give a function of a batch.")
-        if frames not in _FRAMES:
-            raise InvalidArgument("frames", frames, f"Give one of {', '.join(_FRAMES)}.")
-        return BatchFunction(function, frames, schema)
 
     def _step(self, kind: str, function: Any, *args: Any, **options: Any) -> Stream[Any]:
         if isinstance(function, BatchFunction) and not options.get("name"):
@@ -403,23 +383,6 @@ class KeyedColumnStream(KeyedStream[Row, Any]):
         assert self.schema is not None
         made = self._step(kind, function, batches=BatchStep(self.schema, out), **options)
         return ColumnStream(self._job, made._origins, out)
-
-
-def checked_results(schema: pa.Schema | None, results: dict[str, Any], taken: tuple[str, ...]) -> pa.Schema:
-    """The schema that results are aggregated from. Raise if that cannot be. ``taken``: other columns of the output."""
-    if not results:
-        raise InvalidArgument("aggregate", results, "Give at least one: aggregate(orders=mo.count()).")
-    for result, aggregate in results.items():
-        if not isinstance(aggregate, Aggregate):
-            raise InvalidArgument(result, aggregate, 'Give an aggregate such as mo.count() or mo.sum("cents").')
-        if result in taken:
-            raise InvalidArgument(result, str(aggregate), "A column of the key, or of the window, has this name.")
-    if schema is None:
-        advice = "The columns are not known here: give map_batches its schema=, or put with_schema() before key_by."
-        raise InvalidArgument("aggregate", sorted(results), advice)
-    check_columns(schema, [a.column for a in results.values() if a.column is not None], "aggregate")
-    kept_types(results, schema)
-    return schema
 
 
 def with_schema(stream: Stream[Any], schema: Any, **options: Any) -> ColumnStream:

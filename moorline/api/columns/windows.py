@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from moorline.api.columns.aggregates import Aggregate
-from moorline.api.columns.aggregation import kept_types
-from moorline.api.columns.streams import ColumnStream, Row, checked_results
+from moorline.api.columns.aggregation import checked_results, kept_types
+from moorline.api.columns.streams import ColumnStream, Row
 from moorline.api.functions.base import AggregateFunction
 from moorline.api.streams import Stream
 from moorline.api.type_parameters import W_co

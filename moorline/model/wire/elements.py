@@ -34,9 +34,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from moorline.model.columns import ColumnBatch
+from moorline.model.columns import ColumnBatch, TimeColumn, times_of
 from moorline.model.ids import CheckpointId
-from moorline.model.time_columns import TimeColumn, times_of
 from moorline.model.wire import user_code
 from moorline.model.wire.objects import together
 

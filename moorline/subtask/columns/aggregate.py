@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from moorline.api.columns.aggregation import Aggregation
 from moorline.api.state.states import declared_states
-from moorline.model.columns import ColumnBatch
-from moorline.model.time_columns import chosen
+from moorline.model.columns import ColumnBatch, chosen
 from moorline.state.columns.backend import ColumnBackend
 from moorline.state.columns.index import Slots
 from moorline.subtask.columns.conversion import to_batch

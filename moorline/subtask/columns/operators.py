@@ -7,11 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from moorline.api.columns.streams import BatchFunction
+from moorline.api.columns.batch_steps import BatchFunction
 from moorline.errors import InvalidOutput, MoorlineError
-from moorline.model.columns import ColumnBatch
+from moorline.model.columns import ColumnBatch, chosen
 from moorline.model.graph import OperatorKind
-from moorline.model.time_columns import chosen
 from moorline.subtask.columns.conversion import batch_of, frame_of, mask_of, to_batch
 from moorline.subtask.operators.base import ChainedOperator, OperatorContext, user_code_failed
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from moorline.api.windows.assigners import SlidingEventTimeWindows, Span, TumblingEventTimeWindows
-from moorline.model.time_columns import Times
+from moorline.model.columns import Times
 
 Rows = npt.NDArray[np.int64]
 

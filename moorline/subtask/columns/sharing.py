@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from moorline.model import keys
-from moorline.model.columns import ColumnBatch, ColumnKey
-from moorline.model.time_columns import TimeColumn, Times, chosen, times_of
+from moorline.model.columns import ColumnBatch, ColumnKey, TimeColumn, Times, chosen, times_of
 from moorline.model.wire import elements
 
 #: What each receiver gets: rows and their timestamps. None: nothing.

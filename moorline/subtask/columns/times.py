@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from moorline.errors import InvalidArgument
-from moorline.model.columns import ColumnBatch
-from moorline.model.time_columns import TimeColumn, Times
+from moorline.model.columns import ColumnBatch, TimeColumn, Times
 
 #: How many of a column's units are a millisecond; below zero, how many milliseconds are a unit.
 _UNITS = {"s": -1000, "ms": 1, "us": 1000, "ns": 1_000_000}

@@ -22,8 +22,7 @@ from moorline.api.state.descriptors import ValueStateDescriptor
 from moorline.api.windows.assigners import SlidingEventTimeWindows, TumblingEventTimeWindows
 from moorline.api.windows.streams import WindowSpec
 from moorline.errors import TimestampMissing
-from moorline.model.columns import ColumnBatch
-from moorline.model.time_columns import TimeColumn, Times, times_of
+from moorline.model.columns import ColumnBatch, TimeColumn, Times, times_of
 from moorline.model.times import MAX_TIME, MIN_TIME
 from moorline.state.columns.backend import ColumnBackend
 from moorline.state.columns.index import Slots

@@ -11,8 +11,7 @@ from typing import Any
 
 from moorline.api.watermarks import WatermarkGenerator, WatermarkStrategy, to_ms
 from moorline.errors import InvalidArgument, MoorlineError
-from moorline.model.columns import ColumnBatch
-from moorline.model.time_columns import TimeColumn, times_of
+from moorline.model.columns import ColumnBatch, TimeColumn, times_of
 from moorline.model.times import MAX_TIME, MIN_TIME
 from moorline.subtask.columns.times import assigned
 from moorline.subtask.operators.base import ChainedOperator, OperatorContext, user_code_failed

@@ -1,0 +1,33 @@
+"""Functions of whole batches without state: what they are given, and what is known of what they return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from moorline.errors import InvalidArgument
+
+#: What the function of a step for whole batches is given.
+Frames = Literal["arrow", "pandas", "polars"]
+_FRAMES = ("arrow", "pandas", "polars")
+
+
+@dataclass(frozen=True)
+class BatchFunction:
+    """The user's function of a step for whole batches, what it is given, and what it returns if that is known."""
+
+    function: Callable[[Any], Any]
+    frames: str
+    schema: pa.Schema | None = None
+
+
+def batch_function(function: Any, frames: Any, schema: pa.Schema | None) -> BatchFunction:
+    """The function of a step, checked. Raises :class:`InvalidArgument`."""
+    if not callable(function):
+        raise InvalidArgument("function", function, "Give a function of a batch.")
+    if frames not in _FRAMES:
+        raise InvalidArgument("frames", frames, f"Give one of {', '.join(_FRAMES)}.")
+    return BatchFunction(function, frames, schema)
