@@ -42,7 +42,7 @@ Neither is part of a snapshot: both are said again in every attempt.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic
 
@@ -190,6 +190,13 @@ class SourceReader(Generic[T_co]):
         ``None``: not known; then those that :attr:`split` has named are waited for.
         """
         return None
+
+    def records_behind(self) -> Mapping[SplitId, int]:
+        """How many records there are of each own split that ``read`` has not returned, as far as it is known already.
+
+        Shown in the job's metrics. Called about twice a second between two reads: it must not ask anybody.
+        """
+        return {}
 
     def positions(self) -> Positions:
         """The position of each of the own splits: after every record that ``read`` has returned.

@@ -38,12 +38,14 @@ class Meter:
         self._times, self._env = times, environment
         #: By uid. Replaced as a whole: another thread reads it.
         self._state: dict[str, StateFigures] = {}
+        self._behind: dict[str, dict[str, int]] = {}
         self._count_at_ms = -math.inf
 
     def count_state(self) -> None:
         """Count what is kept, if it is time to. On the subtask's thread."""
         if (began := self._env.now_ms()) >= self._count_at_ms:
             self._state = {o.operator.uid: o.backend.figures() for o in self._operators if o.backend is not None}
+            self._behind = {o.operator.uid: behind for o in self._operators if (behind := o.records_behind())}
             for operator in self._operators:
                 operator.metrics.look(began)
             ended = self._env.now_ms()
@@ -52,8 +54,10 @@ class Meter:
     def progress(self) -> Progress:
         """How far the subtask is. Called from another thread, so it looks at numbers only."""
         busy, back_pressured, idle = self._times.totals()
-        operators, counted = list(self._operators), self._state
-        figures = [_figures(o, counted.get(o.operator.uid, StateFigures())) for o in operators]
+        operators, counted, behind = list(self._operators), self._state, self._behind
+        figures = [
+            _figures(o, counted.get(o.operator.uid, StateFigures()), behind.get(o.operator.uid, {})) for o in operators
+        ]
         # Records that a sink at the end of the chain has written are out as well.
         written = sum(o.records_in for o in operators if o.operator.is_sink)
         return Progress(
@@ -80,8 +84,8 @@ class Meter:
         return (times.turns if times.is_busy else object()), reads.count, reads.bytes
 
 
-def _figures(chained: ChainedOperator, state: StateFigures) -> OperatorFigures:
-    """The figures of one operator. ``state``: as it was counted last."""
+def _figures(chained: ChainedOperator, state: StateFigures, behind: dict[str, int]) -> OperatorFigures:
+    """The figures of one operator. ``state`` and ``behind`` (records by split): as they were counted last."""
     watermark = chained.watermark_out
     return OperatorFigures(
         uid=chained.operator.uid,
@@ -94,5 +98,6 @@ def _figures(chained: ChainedOperator, state: StateFigures) -> OperatorFigures:
         states=state.keys,
         timers=state.timers,
         backend=state.sizes,
+        splits={split: {"records_behind": count} for split, count in behind.items()},
         metrics=chained.metrics.report(),
     )

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from kafka_server import KafkaServer
 from source_readings import Readings
+from waiting import eventually
 
 import moorline as mo
 from moorline.errors import InvalidArgument, RestoreError, SnapshotCorrupt
@@ -256,3 +257,18 @@ def test_offsets_must_be_those_of_the_partitions(kafka_server, topic):
                 mo.read_kafka(kafka_server.brokers, topic, **option).check()
             with pytest.raises(InvalidArgument, match=cause):
                 Readings(mo.read_kafka(kafka_server.brokers, topic, **option))
+
+
+def test_a_reader_knows_how_far_it_is_behind(kafka_server):
+    topic = kafka_server.new_topic(2)
+    kafka_server.produce(topic, [f"0-{n}" for n in range(20)], 0)
+    kafka_server.produce(topic, [f"1-{n}" for n in range(5)], 1)
+    with Readings(mo.read_kafka(kafka_server.brokers, topic, format="text")) as source:
+        (reader,) = source.readers
+        source.read(25)
+        eventually(lambda: reader.records_behind() == {f"{topic}/0": 0, f"{topic}/1": 0}, "all is read")
+        kafka_server.produce(topic, [f"0-{n}" for n in range(20, 50)], 0)
+        assert source.read(1)[0] == "0-20"
+        behind = reader.records_behind()
+        assert 0 < behind[f"{topic}/0"] < 30 and behind[f"{topic}/1"] == 0
+        assert behind[f"{topic}/0"] == 50 - source.positions[f"{topic}/0"]

@@ -220,6 +220,11 @@ class _HybridReader(SourceReader):
             return [split for part, splits in self._waiting.items() for split in outer(part, splits)]
         return self._open_part.splits()
 
+    def records_behind(self) -> dict[SplitId, int]:
+        part = self._open_part
+        behind = {} if part is None or part.has_ended else part.reader.records_behind()
+        return {outer_id(part.number, split): count for split, count in behind.items()} if part is not None else {}
+
     def positions(self) -> Positions:
         return self._positions(lambda inner: inner.positions())
 

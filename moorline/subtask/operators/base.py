@@ -107,6 +107,10 @@ class ChainedOperator:
     def tick(self, now_ms: int) -> None:
         """Time has passed."""
 
+    def records_behind(self) -> dict[str, int]:
+        """Of a source: the records of each split that are there and were not read."""
+        return {}
+
     def end_key(self) -> None:
         """In a batch job: the input of the only key that has state has ended, and with it the key's time."""
 

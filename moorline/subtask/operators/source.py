@@ -197,6 +197,15 @@ class SourceOperator(ReadingOperator):
         self._reported = report
         return report
 
+    def records_behind(self) -> dict[str, int]:
+        if self._reader is None or self.has_ended:
+            return {}
+        try:
+            return {str(split): int(count) for split, count in self._reader.records_behind().items()}
+        except Exception as error:  # it is for people, and no reason for a job to fail
+            self.notice("records_behind", f"cannot say how far it is behind: {type(error).__name__}: {error}")
+            return {}
+
     def elements(self) -> PlainElements:
         assert self._reader is not None
         positions = self._reader.positions_for(self.checkpoint)

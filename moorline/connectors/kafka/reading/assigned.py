@@ -115,6 +115,15 @@ class AssignedPartitions:
         self._consumer.incremental_unassign([TopicPartition(*reading.place)])
         self._consumer.incremental_assign([TopicPartition(*reading.place, reading.next)])
 
+    def records_behind(self) -> dict[str, int]:
+        """Offsets of each partition that were not handed out, by the end that the client knows: nobody is asked."""
+        behind = {}
+        for reading in list(self.readings.values()):
+            _, end = self._consumer.get_watermark_offsets(TopicPartition(*reading.place), cached=True)
+            if end >= 0:
+                behind[reading.split] = max(0, end - reading.next)
+        return behind
+
     def close(self) -> None:
         """Close the consumer."""
         self._consumer.close()

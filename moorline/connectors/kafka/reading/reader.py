@@ -165,6 +165,9 @@ class KafkaReader(SourceReader[Any]):
             self._watch.report(error.args[0])
         self._partitions.begin_anew(reading)
 
+    def records_behind(self) -> dict[int | str, int]:
+        return {**self._partitions.records_behind()}
+
     # --- the rest ----------------------------------------------------------------------------------
 
     def notify_checkpoint_complete(self, checkpoint: int) -> None:
