@@ -191,7 +191,7 @@ class SourceReader(Generic[T_co]):
         """
         return None
 
-    def records_behind(self) -> Mapping[SplitId, int]:
+    def records_behind(self) -> Mapping[SplitId, int] | Mapping[int, int] | Mapping[str, int]:
         """How many records there are of each own split that ``read`` has not returned, as far as it is known already.
 
         Shown in the job's metrics. Called about twice a second between two reads: it must not ask anybody.

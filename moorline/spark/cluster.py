@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 import time
 import uuid
@@ -24,6 +23,7 @@ from moorline.model.wire.elements import unpack_results
 from moorline.model.wire.handshake import new_secret
 from moorline.model.wire.messages import Order
 from moorline.spark import exchange, shipping
+from moorline.spark.descriptions import description, named, stage_names
 from moorline.spark.entry import TaskSpec, run_task
 from moorline.spark.pieces import Pieces
 from moorline.spark.session import settings
@@ -126,8 +126,12 @@ class SparkCluster:
         try:
             self._wait_for_slots(sum(deployment.plan.widths), cancelled)
             # Threads of py4j are pinned, so the group holds for this thread's job alone.
-            self._spark.sparkContext.setJobGroup(group, f"moorline job {self._job}, attempt {deployment.attempt}")
-            stages = [functools.partial(run_task, spec, stage) for stage in range(len(deployment.plan.widths))]
+            told = f"moorline {description(self._job, deployment.attempt, deployment.plan)}"
+            self._spark.sparkContext.setJobGroup(group, told)
+            # The name of the stages, which would be this line of our code.
+            self._spark.sparkContext.setLocalProperty("callSite.short", told)
+            names = enumerate(stage_names(deployment.plan))
+            stages = [named(run_task, f"{self._job}: {name}", spec, stage) for stage, name in names]
             frames = exchange.pipeline(self._session, deployment.plan.widths, stages)
             if cancelled.is_set():
                 raise RuntimeError("cancelled before it started")

@@ -133,3 +133,44 @@ def test_a_slow_sink_holds_the_source_back(spark):
     handle.cancel()
     assert max(lags) > 2_048, "the source was never ahead: this run says nothing"
     assert max(lags) < 500_000, "more than 32 MB of records wait between the source and the sink"
+
+
+def test_sparks_own_pages_say_job_attempt_and_operators(spark):
+    job = mo.Job("named", parallelism=2)
+    numbers = job.source(mo.generate(lambda n: n, splits=2, rate=1_000), uid="numbers").filter(bool, uid="some")
+    numbers.key_by(lambda n: n % 10).reduce(lambda a, b: b, uid="last").sink(mo.discard(), uid="out")
+    handle = mo.start(job, spark)
+    try:
+        eventually(lambda: handle.status is mo.JobStatus.RUNNING, "it runs")
+        store = spark.sparkContext._jsc.sc().statusStore()
+        jobs = store.jobsList(None)
+        told = [
+            jobs.apply(n).description().get() for n in range(jobs.size()) if jobs.apply(n).description().isDefined()
+        ]
+        wanted = "moorline job named, attempt 1: numbers > some (2 subtasks) | last > out (2 subtasks)"
+        assert wanted in told
+        tracker = spark.sparkContext.statusTracker()
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        assert wanted in {stage.name for stage in stages if stage is not None}
+    finally:
+        handle.cancel()
+
+
+def test_metrics_and_progress_of_a_job_on_spark(spark, tmp_path):
+    events = tmp_path / "events.jsonl"
+    job = mo.Job("measured", parallelism=2)
+    numbers = job.source(mo.generate(lambda n: n, splits=2, rate=5_000), uid="numbers")
+    numbers.key_by(lambda n: n % 10).reduce(lambda a, b: b, uid="last").sink(mo.discard(), uid="out")
+    checkpoints = mo.Checkpoints(str(tmp_path / "chk"), interval="500ms")
+    handle = mo.start(job, spark, checkpoints=checkpoints, events=events)
+    eventually(lambda: handle.metrics["operators"].get("last", {}).get("records_in_per_second", 0) > 100, "a rate")
+    eventually(lambda: handle.metrics["checkpoints"]["completed"] >= 2, "two checkpoints")
+    metrics = handle.metrics
+    assert [s["is_running"] for v in metrics["vertices"] for s in v["subtasks"]] == [True] * 4
+    assert all(s["process"]["rss_bytes"] > 1 << 20 for v in metrics["vertices"] for s in v["subtasks"])
+    assert all(s["bytes_in"] > 0 for s in metrics["vertices"][1]["subtasks"])
+    assert metrics["operators"]["last"]["keys"] == 10
+    handle.stop()
+    kinds = [json.loads(line)["event"] for line in events.read_text().splitlines()]
+    assert kinds[0] == "started" and kinds[-1] == "terminated" and "checkpoint" in kinds
+    assert handle.last_progress["status"] == "finished"

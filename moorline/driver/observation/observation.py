@@ -12,7 +12,7 @@ from typing import Any
 
 from moorline.api.listeners import JobEvent
 from moorline.driver.observation.attempts import ERROR_CHARACTERS, AttemptHistory
-from moorline.driver.observation.checkpoints import CheckpointHistory
+from moorline.driver.observation.checkpoints import CheckpointHistory, CheckpointRecord
 from moorline.driver.observation.rates import Rates
 from moorline.driver.observation.series import Series
 from moorline.model.ids import SubtaskId
@@ -32,7 +32,7 @@ class Observation:
     ) -> None:
         self._job, self.wall_ms, self._publish = job, wall_ms, publish
         self.began_ms = wall_ms()
-        self.checkpoints = CheckpointHistory(lambda record: self.publish("checkpoint", **record.summary()))
+        self.checkpoints = CheckpointHistory(self._checkpoint_ended)
         self.attempts = AttemptHistory()
         #: Of the last attempt.
         self.rates = Rates()
@@ -48,6 +48,9 @@ class Observation:
         made = JobEvent(event=event, job=self._job, time_ms=self.wall_ms(), **content)
         self._publish(made)
         return made
+
+    def _checkpoint_ended(self, record: CheckpointRecord) -> None:
+        self.publish("checkpoint", **record.summary())
 
     def launched(self, deployment: Deployment) -> None:
         self.rates = Rates()

@@ -165,8 +165,8 @@ class KafkaReader(SourceReader[Any]):
             self._watch.report(error.args[0])
         self._partitions.begin_anew(reading)
 
-    def records_behind(self) -> dict[int | str, int]:
-        return {**self._partitions.records_behind()}
+    def records_behind(self) -> dict[str, int]:
+        return self._partitions.records_behind()
 
     # --- the rest ----------------------------------------------------------------------------------
 
