@@ -30,6 +30,7 @@ LIMITS = {
 SUITE = "a contract: its methods are tests, which are read one by one"
 EXCEPTIONS: dict[tuple[str, str], tuple[int, str]] = {
     ("lines of a file", "__init__.py"): (430, "the list of public names, written out by hand"),
+    ("lines of a file", "api/columns/streams.py"): (430, "half of it is documentation: the methods are read as a page"),
     ("lines of a file", "testing/contracts/backend/base.py"): (401, SUITE),
     ("lines of a file", "state/heap/states.py"): (413, "five kinds of state, one below the other, of the same shape"),
     ("lines of a file", "testing/harness.py"): (450, "most of it is documentation: it is read as a page"),
@@ -61,7 +62,7 @@ EXCEPTIONS: dict[tuple[str, str], tuple[int, str]] = {
     ("methods", "testing/contracts/backend/values.py: Values"): (28, SUITE),
     ("methods", "testing/contracts/sink.py: SinkContract"): (30, SUITE),
     ("files of a folder", "cli/commands"): (20, "one command each, under its name"),
-    ("files of a folder", "model"): (16, "nouns, each used by many packages; those that belong together have rooms"),
+    ("files of a folder", "model"): (17, "nouns, each used by many packages; those that belong together have rooms"),
     ("files of a folder", "protocol"): (19, "one machine or decision each; the names are the table of contents"),
     ("files of a folder", "subtask/operators"): (16, "one kind of operator each, beside the base of all"),
 }
