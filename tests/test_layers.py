@@ -77,15 +77,15 @@ def test_wrong_imports_are_found(tmp_path: Path):
     for module, (line, _) in WRONG.items():
         wrong = tmp_path / module
         wrong.write_text(f"{wrong.read_text()}\n{line}\n")
-    found = lint_imports(tmp_path)
+    found = lint_imports(tmp_path, "--no-cache")
     assert found.returncode == 1
     for module, (_, imported) in WRONG.items():
         assert f"{module.removesuffix('.py').replace('/', '.')} -> {imported} " in found.stdout
 
 
-def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
+def lint_imports(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [Path(sys.executable).parent / "lint-imports", "--no-cache"],
+        [Path(sys.executable).parent / "lint-imports", *options],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(folder)},
         capture_output=True,
