@@ -30,7 +30,6 @@ LIMITS = {
 SUITE = "a contract: its methods are tests, which are read one by one"
 EXCEPTIONS: dict[tuple[str, str], tuple[int, str]] = {
     ("lines of a file", "__init__.py"): (430, "the list of public names, written out by hand"),
-    ("lines of a file", "api/columns/streams.py"): (430, "half of it is documentation: the methods are read as a page"),
     ("lines of a file", "testing/contracts/backend/base.py"): (401, SUITE),
     ("lines of a file", "state/heap/states.py"): (413, "five kinds of state, one below the other, of the same shape"),
     ("lines of a file", "testing/harness.py"): (450, "most of it is documentation: it is read as a page"),
