@@ -147,6 +147,7 @@ if TYPE_CHECKING:
     from moorline import client
     from moorline.driver.checking import fsck, give_up, sweep
     from moorline.driver.observation.delivery import add_listener, remove_listener
+    from moorline.driver.observation.tracing import TracingListener
     from moorline.http.server import Console
     from moorline.snapshots.explain.explain import explain_snapshot
     from moorline.snapshots.explain.report import Explanation, Growth, KeySize, OperatorSize, StateSize
@@ -169,6 +170,7 @@ __version__ = "0.1.0"
 _AT_FIRST_USE = {
     "Console": "moorline.http.server",
     "add_listener": "moorline.driver.observation.delivery",
+    "TracingListener": "moorline.driver.observation.tracing",
     "remove_listener": "moorline.driver.observation.delivery",
     "fsck": "moorline.driver.checking",
     "give_up": "moorline.driver.checking",
@@ -335,6 +337,7 @@ __all__ = [
     "Stream",
     "TimeEvictor",
     "TimeWindow",
+    "TracingListener",
     "Trigger",
     "TriggerResult",
     "TumblingEventTimeWindows",

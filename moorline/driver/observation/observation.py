@@ -50,7 +50,8 @@ class Observation:
         return made
 
     def _checkpoint_ended(self, record: CheckpointRecord) -> None:
-        self.publish("checkpoint", **record.summary())
+        subtasks = [{k: v for k, v in part.items() if k != "operators"} for part in record.details()["subtasks"]]
+        self.publish("checkpoint", **record.summary(), subtasks=subtasks)
 
     def launched(self, deployment: Deployment) -> None:
         self.rates = Rates()
