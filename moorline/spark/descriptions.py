@@ -36,6 +36,5 @@ def description(job: str, attempt: int, plan: Plan) -> str:
 def named(function: Callable[..., Any], name: str, *arguments: Any) -> Callable[..., Any]:
     """The function with its first arguments filled in, under a name for Spark's plan."""
     filled = functools.partial(function, *arguments)
-    functools.update_wrapper(filled, function)
     filled.__name__ = name[:LONGEST]  # type: ignore[attr-defined]  # a partial takes any attribute
     return filled

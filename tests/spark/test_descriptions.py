@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+
+import cloudpickle
+
 import moorline as mo
 from moorline.protocol.lowering import lower
 from moorline.spark.descriptions import LONGEST, description, named, stage_names
+from moorline.spark.entry import run_task
 
 
 def job() -> mo.Job:
@@ -35,4 +40,7 @@ def test_a_description_is_bounded():
 
 def test_a_stage_of_the_plan_is_named():
     function = named(max, "payments: count", 3)
-    assert (function.__name__, function(1), function(7)) == ("payments: count", 3, 7)
+    shipped = cloudpickle.loads(cloudpickle.dumps(function))
+    assert (shipped.__name__, shipped(1), shipped(7)) == ("payments: count", 3, 7)
+    stage = named(run_task, "payments: count", None, 1)
+    assert inspect.getfullargspec(stage).args == list(inspect.signature(stage).parameters) == ["batches"]
