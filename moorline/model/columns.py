@@ -128,6 +128,9 @@ class TimeColumn(Sequence[int]):
 
     __hash__ = None  # type: ignore[assignment]  # compared by what is in it
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.array(self.times, dtype, copy=copy)
+
     def __repr__(self) -> str:
         return f"<{len(self)} times>"
 

@@ -17,6 +17,7 @@ from moorline.api.columns.aggregates import Aggregate
 from moorline.api.columns.schemas import check_columns
 from moorline.api.functions.base import KeyedProcessFunction
 from moorline.api.state.states import ValueState
+from moorline.api.state.ttl import StateTtlConfig
 from moorline.errors import InvalidArgument
 
 #: The state that all aggregates of an operator are kept in.
@@ -33,13 +34,19 @@ class Aggregation(KeyedProcessFunction):
     kept: type
 
     def __init__(
-        self, keys: tuple[str, ...], results: Mapping[str, Aggregate], schema: pa.Schema, every_update: bool
+        self,
+        keys: tuple[str, ...],
+        results: Mapping[str, Aggregate],
+        schema: pa.Schema,
+        every_update: bool,
+        ttl: StateTtlConfig | None = None,
     ) -> None:
         self.keys, self.results, self.schema, self.every_update = keys, dict(results), schema, every_update
+        self.ttl = ttl
 
     def __reduce__(self) -> Any:
         # Its class is made for the types that it keeps: it is made again where it arrives.
-        return aggregation, (self.keys, self.results, self.schema, self.every_update)
+        return aggregation, (self.keys, self.results, self.schema, self.every_update, self.ttl)
 
     @property
     def out_schema(self) -> pa.Schema:
@@ -92,7 +99,11 @@ def checked_results(schema: pa.Schema | None, results: dict[str, Any], taken: tu
 
 
 def aggregation(
-    keys: tuple[str, ...], results: Mapping[str, Aggregate], schema: pa.Schema, every_update: bool
+    keys: tuple[str, ...],
+    results: Mapping[str, Aggregate],
+    schema: pa.Schema,
+    every_update: bool,
+    ttl: StateTtlConfig | None = None,
 ) -> Aggregation:
     """The function whose state has a field for everything that is kept.
 
@@ -107,6 +118,6 @@ def aggregation(
     ]
     kept = dataclasses.make_dataclass("Aggregates", fields)
     # States are declared on classes.
-    members = {"aggregates": ValueState(kept, name=STATE), "kept": kept, "__doc__": Aggregation.__doc__}
+    members = {"aggregates": ValueState(kept, name=STATE, ttl=ttl), "kept": kept, "__doc__": Aggregation.__doc__}
     typed: type[Aggregation] = type("Aggregation", (Aggregation,), members)
-    return typed(keys, results, schema, every_update)
+    return typed(keys, results, schema, every_update, ttl)

@@ -16,6 +16,7 @@ from moorline.api.columns.projections import Condition, Projection, extended, kn
 from moorline.api.columns.ranking import LastRows, first_rows, top_rows
 from moorline.api.columns.schemas import check_columns, check_time_column, schema_of
 from moorline.api.options import StepOptions
+from moorline.api.state.ttl import StateTtlConfig, as_ttl
 from moorline.api.streams import KeyedStream, Stream, describe
 from moorline.api.type_parameters import A, W_co
 from moorline.api.watermarks import WatermarkStrategy
@@ -281,6 +282,7 @@ class KeyedColumnStream(KeyedStream[Row, Any]):
         self,
         *,
         emit: Literal["changes", "updates"] = "changes",
+        ttl: StateTtlConfig | Duration | None = None,
         uid: str | None = None,
         name: str | None = None,
         parallelism: int | None = None,
@@ -292,7 +294,8 @@ class KeyedColumnStream(KeyedStream[Row, Any]):
 
         A row comes out for each key that a batch of input has changed; with ``emit="updates"``, one for each row that
         comes in. It holds the key's columns and the results. In a batch job one row comes out for each key, at its
-        end. State in RocksDB is updated row by row, so there every update is emitted.
+        end. State in RocksDB is updated row by row, so there every update is emitted. With ``ttl``, a key without a
+        row for so long begins anew.
 
         >>> import moorline as mo
         >>> orders = mo.Job("revenue").source(mo.from_items([{"customer": "ada", "cents": 5}]))
@@ -304,7 +307,7 @@ class KeyedColumnStream(KeyedStream[Row, Any]):
         if emit not in ("changes", "updates"):
             raise InvalidArgument("emit", emit, 'Give "changes" or "updates".')
         schema = checked_results(self.schema, results, self._names)
-        function = aggregation(self._names, results, schema, emit == "updates")
+        function = aggregation(self._names, results, schema, emit == "updates", as_ttl(ttl))
         shown = name or ", ".join(map(str, results.values()))
         step: dict[str, Any] = {"rekey": rekey, "drop_states": drop_states}
         made = self._step("aggregate", function, uid, shown, parallelism, **step)

@@ -55,9 +55,9 @@ class StoredColumns(Protocol):
     def slots_of(self, key: Any) -> Slots: ...
     def changed_since(self, epoch: int) -> Slots: ...
     def removed_since(self, epoch: int) -> list[Idents] | None: ...
-    def copied(self, slots: Slots | None, gone: list[Idents] | None = None) -> Copied: ...
+    def copied(self, slots: Slots | None, gone: list[Idents] | None = None, now: int | None = None) -> Copied: ...
     def rows(self, copied: Copied) -> Iterator[pa.Table]: ...
-    def take_in(self, keys: Any, value: Any, spans: Any = ...) -> None: ...
+    def take_in(self, keys: Any, value: Any, spans: Any = ..., stamps: Any = ...) -> None: ...
     def clear(self, keys: Any, spans: Any = ...) -> None: ...
 
 
@@ -117,6 +117,7 @@ class ColumnBackend:
             is_same = descriptor is None or restored.handle.type == form.type
             is_altered = is_altered or not is_same or restored.handle.file is None
             for rows in checked_tables(uid, form, readers, restored):
+                is_altered = is_altered or ("last_access" in rows.column_names) != (form.ttl is not None)
                 _take_in(part, rows, None if is_same else readers.value)
         if self._chains is not None and not is_altered:
             self._chains.restored(form.state, [restored.handle for restored in chain])
@@ -150,7 +151,8 @@ class ColumnBackend:
         if table.form.is_timers:
             raise UnknownState(self._states.uid, state, tuple(part.form.state for part in self._states.of_states()))
         slots = table.slots_of(keys.decode_identity(encoded))
-        found = joined(table.rows(table.copied(slots))) if len(slots) else None
+        now = self._states.judged_at(table.form)
+        found = joined(table.rows(table.copied(slots, now=now))) if len(slots) else None
         return Peeked(table.form.kind, table.form.type, found if found is None else found.drop_columns(["gone"]))
 
     def entries(self) -> int:
@@ -195,18 +197,18 @@ class ColumnBackend:
     def _copied(self, part: StoredColumns, chain: Sequence[Any], completed: int, taken: KeyedSnapshot) -> Copied | None:
         """A copy of what the snapshot is to hold; None if what it builds on has it all."""
         if not chain:
-            return part.copied(None)
+            return part.copied(None, now=self._states.left_out_at(part.form))
         # Restored values have epoch 0, and no snapshot of ours has it.
         since = self._epochs.get(completed, 0)
         changed, gone = part.changed_since(since), part.removed_since(since)
         if gone is None:
-            return part.copied(None)
+            return part.copied(None, now=self._states.left_out_at(part.form))
         count = len(changed) + sum(map(len, gone))
         if not count:
             return None
         if is_fold_due(chain, count, self._folding):
             if len(part) <= self._folding.copied_entries:
-                return part.copied(None)
+                return part.copied(None, now=self._states.left_out_at(part.form))
             taken.fold, taken.foldable = True, (taken.foldable or frozenset()) | {part.form.state}
         return part.copied(changed, gone)
 
@@ -233,7 +235,8 @@ def _take_in(part: StoredColumns, rows: pa.Table, reader: Any) -> None:
     if reader is not None:
         value = part.form.value.to_array(reader.from_array(value))
     found, *spans = _keys(rows)
-    part.take_in(found, value, *spans)
+    stamps = rows["last_access"].combine_chunks() if "last_access" in rows.column_names else None
+    part.take_in(found, value, spans[0] if spans else None, stamps)
 
 
 def _keys(rows: pa.Table) -> list[Any]:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from moorline.model import keys as key_encoding
 from moorline.state.columns.index import Slots
 from moorline.state.columns.removed import Idents, Ints
+from moorline.state.columns.stamps import stamp_columns
 from moorline.state.heap.rows import NAMESPACE
 
 #: A table is closed at the first change of key group after so many rows.
@@ -35,6 +36,8 @@ class Copied:
     is_increment: bool
     #: Keys that have nothing left. Some may be here twice, or have something again.
     gone: Sequence[Idents] = field(default=())
+    #: When each was last touched, where there is a time to live.
+    stamps: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.idents) + sum(map(len, self.gone))
@@ -78,6 +81,9 @@ def rows_of(copied: Copied, arrow: pa.DataType) -> Iterator[pa.Table]:
                 [pa.array(part[chosen]) for part in spans], fields=list(NAMESPACE)
             )
         columns["value"] = _values(copied, arrow, chosen, is_gone[chosen])
+        if copied.stamps is not None:
+            # Of what is gone, any.
+            columns |= stamp_columns(np.append(copied.stamps, 0)[np.minimum(chosen, len(copied.stamps))])
         if copied.is_increment:
             columns["gone"] = pa.array(is_gone[chosen])
         yield pa.table(columns)

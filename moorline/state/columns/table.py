@@ -26,6 +26,7 @@ from moorline.state.columns.index import IntIndex, ObjectIndex, Slots, grown
 from moorline.state.columns.removed import Idents, Ints, RemovedKeys
 from moorline.state.columns.rows import Copied, array_of, rows_of
 from moorline.state.columns.spans import WindowNumbers
+from moorline.state.columns.stamps import Stamps
 from moorline.state.forms import Form
 from moorline.state.types.composite import StructType
 
@@ -86,6 +87,8 @@ class ColumnTable:
         self.windows = WindowNumbers() if form.is_windowed else None
         self.window_of = np.zeros(0, np.int64)
         self.removed = RemovedKeys() if notes_removed else None
+        #: Where there is a time to live.
+        self.stamps = None if form.ttl is None else Stamps(form.ttl)
         #: Grows with each snapshot: what has changed since one has a higher number.
         self.epoch = 1
 
@@ -126,6 +129,18 @@ class ColumnTable:
         if self.windows is not None:
             self.windows.drop(self.window_of[slots])
         self.index.remove(slots)
+
+    def renew(self, slots: Slots, now: int) -> None:
+        """These are touched. What was untouched for too long begins anew."""
+        assert self.stamps is not None
+        over = slots[self.stamps.is_over(slots, now)]
+        for column in self.columns.values():
+            column.clear(over)
+        self.stamps.touch(slots, now)
+
+    def live(self, slots: Slots, now: int | None) -> Slots:
+        """Those of some slots that are not over their time. None: time does not count."""
+        return slots if self.stamps is None or now is None else slots[~self.stamps.is_over(slots, now)]
 
     def used(self) -> Slots:
         """All slots in use."""
@@ -201,6 +216,8 @@ class ColumnTable:
         self._groups, self._epochs = grown(self._groups, size), grown(self._epochs, size)
         self._born = grown(self._born, size)
         self._born[fresh], self._epochs[fresh] = self.epoch, 0
+        if self.stamps is not None:
+            self.stamps.open(fresh, size)
         if self.windows is not None:
             self.window_of = grown(self.window_of, size)
             if isinstance(index, IntIndex):
@@ -227,20 +244,25 @@ class ColumnTable:
             return None
         return self.removed.since(epoch)
 
-    def copied(self, slots: Slots | None, gone: list[Idents] | None = None) -> Copied:
-        """A copy of these slots; None: of all."""
-        chosen = self.used() if slots is None else slots
+    def copied(self, slots: Slots | None, gone: list[Idents] | None = None, now: int | None = None) -> Copied:
+        """A copy of these slots; None: of all. ``now``: without what is over its time then."""
+        chosen = self.live(self.used() if slots is None else slots, now)
         columns = [(column.values[chosen], column.has[chosen]) for column in self.columns.values()]
-        return Copied(self.idents(chosen), columns, slots is not None, gone or [])
+        stamps = None if self.stamps is None else self.stamps.of(chosen)
+        return Copied(self.idents(chosen), columns, slots is not None, gone or [], stamps)
 
     def rows(self, copied: Copied) -> Iterator[pa.Table]:
         """The rows of a copy, sorted by key group and key, in tables of bounded size."""
         return rows_of(copied, self.form.value.arrow)
 
-    def take_in(self, keys: Keys, value: pa.StructArray, spans: tuple[Ints, Ints] | None = None) -> None:
+    def take_in(
+        self, keys: Keys, value: pa.StructArray, spans: tuple[Ints, Ints] | None = None, stamps: pa.Array | None = None
+    ) -> None:
         """Take restored values in: they replace what is there under the same keys."""
         slots = self.slots(keys, self._numbers(spans))
         self._born[slots] = 0
+        if self.stamps is not None:
+            self.stamps.put(slots, stamps)
         for column, array in zip(self.columns.values(), value.flatten(), strict=True):
             column.put(slots, array)
 

@@ -67,7 +67,7 @@ class WindowTimers:
     def removed_since(self, epoch: int) -> list[Idents] | None:
         return self.table.removed_since(epoch)
 
-    def copied(self, slots: Slots | None, gone: list[Idents] | None = None) -> Copied:
+    def copied(self, slots: Slots | None, gone: list[Idents] | None = None, now: int | None = None) -> Copied:
         """A copy of the timers of these slots; None: of all."""
         chosen = self.table.used() if slots is None else slots
         last = self.table.ends_of(chosen) - 1
@@ -78,7 +78,7 @@ class WindowTimers:
     def rows(self, copied: Copied) -> Iterator[pa.Table]:
         return rows_of(copied, pa.int64())
 
-    def take_in(self, keys: Keys, times: pa.Array, spans: Any = None) -> None:
+    def take_in(self, keys: Keys, times: pa.Array, spans: Any = None, stamps: Any = None) -> None:
         """Take restored timers in. A window without anything in it has none."""
         slots = self.table.find(keys, spans)
         is_there = slots >= 0

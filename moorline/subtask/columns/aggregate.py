@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from moorline.api.columns.aggregation import Aggregation
 from moorline.api.state.states import declared_states
+from moorline.api.state.ttl import StateTtlConfig
 from moorline.model.columns import ColumnBatch, chosen
 from moorline.state.columns.backend import ColumnBackend
 from moorline.state.columns.index import Slots
@@ -38,13 +39,19 @@ class AggregateOperator(ChainedOperator):
         self._out = function.out_schema
         #: By slot, a row of a batch: scratch space, which is written before it is read.
         self._last: npt.NDArray[np.int32] = np.zeros(0, np.int32)
+        #: When to look for what is over its time.
+        self._sweeps_at = 0
         self.state.initialize(function)
 
     def process(self, records: Sequence[Any], timestamps: list[int] | None = None, side: int = 0) -> None:
         batch = to_batch(records, self._function.schema, self.operator.uid)
+        if self._function.ttl is not None:
+            self._look_at_clock(self._function.ttl)
         found, places = keys_of(batch, self._function.keys, self.operator.uid, self.backend.identities)
         slots = self._table.slots(found)
         slots = slots if places is None else slots[places]
+        if self._function.ttl is not None:
+            self._table.renew(slots, self.moment.processing_ms)
         for kernel in self._kernels:
             column = kernel.aggregate.column
             kernel.add(slots, None if column is None else batch.column(column))
@@ -57,6 +64,14 @@ class AggregateOperator(ChainedOperator):
         out = pa.RecordBatch.from_arrays([*taken.columns, *results], schema=self._out)
         stamps = chosen(timestamps, rows)
         self.emit(ColumnBatch(out), stamps)  # type: ignore[arg-type]  # a sequence will do
+
+    def _look_at_clock(self, ttl: StateTtlConfig) -> None:
+        """Take note of the time, and now and then give back the slots of what was untouched for too long."""
+        now = self.moment.processing_ms = max(self.moment.processing_ms, self.wall_ms())
+        if now >= self._sweeps_at and ttl.cleanup_incrementally:
+            self._sweeps_at = now + max(1_000, ttl.length_ms // 8)
+            used = self._table.used()
+            self._table.remove(np.setdiff1d(used, self._table.live(used, now), assume_unique=True))
 
     def _changed(self, slots: Slots) -> tuple[Slots, Slots]:
         """The slots that occur, each once, and the last row of each."""

@@ -27,6 +27,7 @@ from moorline.model.wire.messages import Noticed
 from moorline.snapshots.rows import Scratch
 from moorline.state.backend import KeyedBackend, OperatorClock, RestoredRows
 from moorline.state.columns.backend import ColumnBackend
+from moorline.state.columns.stamps import is_by_columns
 from moorline.state.composite import CompositeBackend
 from moorline.state.external.backend import ExternalBackend
 from moorline.state.heap.backend import HeapBackend
@@ -333,6 +334,8 @@ def _takes_columns(operator: Operator) -> bool:
     function, window = operator.function, operator.options.get("window")
     if isinstance(window, WindowSpec):
         return takes_columns(window) and not operator.options.get("rekey")
+    if isinstance(function, Aggregation) and function.ttl is not None and not is_by_columns(function.ttl):
+        return False
     return isinstance(function, Aggregation) and not function.every_update and not operator.options.get("rekey")
 
 
