@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from moorline import connectors
 from moorline.api import foreign_names
-from moorline.api.columns.aggregates import Aggregate, avg, count, first, last, max, min, sum
+from moorline.api.columns.aggregates import Aggregate, approx_count_distinct, avg, count, first, last, max, min, sum
 from moorline.api.columns.batch_functions import BatchKeys, BatchState, BatchStates, KeyedBatchFunction
 from moorline.api.columns.expressions.expression import Expression, coalesce, col, greatest, least, lit, when
 from moorline.api.columns.streams import ColumnStream, KeyedColumnStream
@@ -352,6 +352,7 @@ __all__ = [
     "ZooKeeper",
     "__version__",
     "add_listener",
+    "approx_count_distinct",
     "avg",
     "avro_format",
     "client",

@@ -24,7 +24,8 @@ GROUPS = {
         Rekey""",
     "Columns": """ColumnStream KeyedColumnStream Expression col lit when coalesce least greatest
         KeyedBatchFunction BatchKeys BatchState BatchStates
-        Aggregate count sum avg min max first last generate_batches""",
+        Aggregate count sum avg min max first last
+        approx_count_distinct generate_batches""",
     "Functions": """Function MapFunction FilterFunction FlatMapFunction ProcessFunction KeyedProcessFunction
         ReduceFunction AggregateFunction CoMapFunction CoFlatMapFunction CoProcessFunction KeyedCoProcessFunction
         BroadcastProcessFunction KeyedBroadcastProcessFunction RuntimeContext Context KeyedContext OnTimerContext

@@ -24,6 +24,8 @@ RESULTS = {
     "least_page": mo.min("page"),
     "last_cents": mo.last("cents"),
     "first_cents": mo.first("cents"),
+    "pages_about": mo.approx_count_distinct("page"),
+    "weights_about": mo.approx_count_distinct("weight"),
 }
 
 

@@ -195,4 +195,13 @@ def test_the_state_of_a_key_can_be_asked_for() -> None:
 
 
 def test_all_results_are_covered() -> None:
-    assert {a.kind for a in RESULTS.values()} == {"count", "sum", "min", "max", "avg", "first", "last"}
+    assert {a.kind for a in RESULTS.values()} == {
+        "count",
+        "sum",
+        "min",
+        "max",
+        "avg",
+        "first",
+        "last",
+        "approx_count_distinct",
+    }

@@ -10,6 +10,8 @@ computed record by record, which is what all other ways are held to, stands here
     min("x") max("x")  the value                None without a value; NaN only if there is nothing else
     avg("x")           sum and count            a float; None without a value
     first("x") last    the value                nulls are passed over
+    approx_count_      a sketch of 2 KiB        about how many different values, nulls passed over
+    distinct("x")
 """
 
 from __future__ import annotations
@@ -22,12 +24,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from moorline.api.columns.distinct_count import estimates, merged, sketch_of
 from moorline.api.columns.schemas import python_type
 from moorline.errors import InvalidArgument
 from moorline.model.options import checks_options
 
 #: Ints are stored in 64 bits.
 _LIMIT = 1 << 63
+APPROX_DISTINCT = "approx_count_distinct"
 
 
 @dataclass(frozen=True)
@@ -50,11 +54,13 @@ class Aggregate:
             raise InvalidArgument(f"{name}={self}", str(column), "Only numbers have a sum.")
         if kept is datetime and column.tz is not None and column.tz != "UTC":
             raise InvalidArgument(f"{name}={self}", str(column), "Keep moments in UTC.")
+        if self.kind == APPROX_DISTINCT:
+            return {name: bytes}
         return {f"{name}_sum": kept, f"{name}_count": int} if self.kind == "avg" else {name: kept}
 
     def arrow(self, schema: pa.Schema) -> pa.DataType:
         """The type of the result."""
-        if self.kind == "count":
+        if self.kind in ("count", APPROX_DISTINCT):
             return pa.int64()
         column = schema.field(self.column).type
         if self.kind == "avg":
@@ -76,6 +82,8 @@ class Aggregate:
             return
         if value is None:
             return
+        if self.kind == APPROX_DISTINCT:
+            value = sketch_of([value])
         if self.kind == "avg":
             kept[f"{name}_sum"] = _sum(kept.get(f"{name}_sum"), value)
             kept[f"{name}_count"] = (kept.get(f"{name}_count") or 0) + 1
@@ -102,6 +110,9 @@ class Aggregate:
         if self.kind == "avg":
             total, count = kept.get(f"{name}_sum"), kept.get(f"{name}_count")
             return float(total) / count if count and total is not None else None
+        if self.kind == APPROX_DISTINCT:
+            sketch = kept.get(name)
+            return 0 if sketch is None else int(estimates([sketch])[0])
         return (kept.get(name) or 0) if self.kind == "count" else kept.get(name)
 
 
@@ -126,6 +137,7 @@ _COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "max": _greatest,
     "first": lambda before, value: before,
     "last": lambda before, value: value,
+    APPROX_DISTINCT: merged,
 }
 
 
@@ -204,6 +216,20 @@ def last(column: str) -> Aggregate:
     last(page)
     """
     return Aggregate("last", _checked("last", column))
+
+
+@checks_options()
+def approx_count_distinct(column: str) -> Aggregate:
+    """About how many different values a column has, nulls aside, in 2 KiB for each key.
+
+    A HyperLogLog sketch: of three estimates two are within 2.3 % of the truth, and nearly all within 7 %. It is the
+    same whatever the order of the rows, and however often a value comes.
+
+    >>> import moorline as mo
+    >>> print(mo.approx_count_distinct("user"))
+    approx_count_distinct(user)
+    """
+    return Aggregate(APPROX_DISTINCT, _checked(APPROX_DISTINCT, column))
 
 
 def _checked(kind: str, column: Any, *, optional: bool = False) -> Any:

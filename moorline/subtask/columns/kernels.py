@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from moorline.api.columns.aggregates import Aggregate
+from moorline.api.columns.aggregates import APPROX_DISTINCT, Aggregate
+from moorline.api.columns.distinct_count import add_to, estimates
 from moorline.errors import AggregateTooLarge
 from moorline.state.columns.index import Slots
 from moorline.state.columns.table import Column
@@ -86,6 +87,9 @@ class Kernel:
 
     def _add_objects(self, slots: Slots, column: pa.Array) -> None:
         kept, name = self._kept, self.aggregate.kind
+        if name == APPROX_DISTINCT:
+            add_to(kept.values, kept.has, slots, column)
+            return
         add, values, has = Aggregate("sum" if name == "avg" else name, "x").add, kept.values, kept.has
         for slot, value in zip(slots.tolist(), column.to_pylist(), strict=True):
             before = {"x": values[slot]} if has[slot] else {}
@@ -97,6 +101,11 @@ class Kernel:
         if self.aggregate.kind == "count":
             counts, has = self._kept.values[slots], self._kept.has[slots]
             return pa.array(counts if has.all() else np.where(has, counts, 0), arrow)
+        if self.aggregate.kind == APPROX_DISTINCT:
+            counts = np.zeros(len(slots), np.int64)
+            has = self._kept.has[slots]
+            counts[has] = estimates(self._kept.values[slots[has]].tolist())
+            return pa.array(counts, arrow)
         if self._count is None:
             return self._kept.array(slots).cast(arrow)
         has = self._kept.has[slots]
