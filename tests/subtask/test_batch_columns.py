@@ -100,3 +100,34 @@ def test_expressions_and_sketches_are_those_of_a_streaming_job(seed: int, faults
         assert row["n"] == len(own)
         assert abs(row["about"] - len(set(own))) <= 2
     assert len(found) == 5
+
+
+@SEEDS
+@pytest.mark.parametrize("kind", ["interval", "window"])
+def test_joins_of_columns_are_columns_again(seed: int, faults: float, kind: str) -> None:
+    chance = random.Random(seed)
+    sides = [[{"ad": chance.randint(0, 9), "at": at} for at in range(60)] for _ in range(2)]
+    job = mo.Job("joined", parallelism=2)
+    by_time = mo.WatermarkStrategy.monotonous(timestamp=lambda row: row["at"] * 1000)
+    shown, clicked = (
+        job.source(mo.from_items(rows), uid=uid, watermarks=by_time, parallelism=1).with_schema(
+            "ad bigint, at bigint", uid=f"{uid}-columns", parallelism=1
+        )
+        for uid, rows in zip(("shown", "clicked"), sides)
+    )
+    if kind == "interval":
+        met = shown.key_by("ad").interval_join(clicked.key_by("ad")).between("-1s", "5s")
+        pairs = met.columns(right_prefix="clicked_", uid="pairs")
+    else:
+        windows = shown.join(clicked).where("ad").equal_to("ad").window(mo.TumblingEventTimeWindows("8s"))
+        pairs = windows.columns(right_prefix="clicked_", uid="pairs")
+    pairs.select("ad", "at", later=mo.col("clicked_at") - mo.col("at"), uid="later").sink(mo.collect("out"), uid="out")
+    found = run(job, seed=seed, faults=faults)
+    expected = [
+        {"ad": a["ad"], "at": a["at"], "later": b["at"] - a["at"]}
+        for a in sides[0]
+        for b in sides[1]
+        if a["ad"] == b["ad"] and (-1 <= b["at"] - a["at"] <= 5 if kind == "interval" else a["at"] // 8 == b["at"] // 8)
+    ]
+    assert sorted(map(str, found)) == sorted(map(str, expected))
+    assert expected

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, cast
 
 from moorline.api.functions.base import Diverted, Function, OutputTag
 from moorline.api.functions.calls import check_call
@@ -35,6 +35,7 @@ from moorline.model.options import STEP_OPTIONS, checks_options
 from moorline.model.times import MAX_TIME, MIN_TIME
 
 if TYPE_CHECKING:
+    from moorline.api.columns.streams import ColumnStream
     from moorline.api.streams import Stream
 
 
@@ -45,17 +46,17 @@ class _Meeting(Generic[T_co, T2_co]):
         if getattr(second, "_job", None) is not first._job:
             raise InvalidArgument("join", second, "Give another stream of the same job.")
         self._first, self._second = first, second
-        self._where: tuple[Callable[[Any], Any], Any] | None = None
-        self._equal_to: Callable[[Any], Any] | None = None
+        self._where: tuple[Any, Any] | None = None
+        self._equal_to: Any = None
 
-    def where(self, key: Callable[[T_co], object], *, key_type: object = None) -> Self:
-        """The key of the first stream's records. ``key_type`` as in ``key_by``."""
+    def where(self, key: Callable[[T_co], object] | str, *, key_type: object = None) -> Self:
+        """The key of the first stream's records, a column or a function of them. ``key_type`` as in ``key_by``."""
         changed = copy(self)
         changed._where = (key, key_type)
         return changed
 
-    def equal_to(self, key: Callable[[T2_co], object]) -> Self:
-        """The key of the second stream's records."""
+    def equal_to(self, key: Callable[[T2_co], object] | str) -> Self:
+        """The key of the second stream's records, a column or a function of them."""
         changed = copy(self)
         changed._equal_to = key
         return changed
@@ -130,6 +131,27 @@ class WindowedJoin(_WindowedMeeting[T_co, T2_co]):
         if not isinstance(function, JoinFunction):
             function = _Joining(_called(function, JoinFunction))
         return self._step(function, left_type, right_type, options)
+
+    @checks_options(also=STEP_OPTIONS)
+    def columns(self, *, left_prefix: str = "", right_prefix: str = "", **options: Unpack[StepOptions]) -> ColumnStream:
+        """For each pair of rows the columns of both. Both are streams of columns, which meet by columns.
+
+        >>> import moorline as mo
+        >>> job = mo.Job("bids")
+        >>> bids, sales = (
+        ...     job.source(mo.from_items([{"item": 1, "cents": 5}]), uid=uid).with_schema("item bigint, cents bigint")
+        ...     for uid in ("bids", "sales")
+        ... )
+        >>> windows = bids.join(sales).where("item").equal_to("item").window(mo.TumblingEventTimeWindows("1h"))
+        >>> windows.columns(right_prefix="sold_", uid="sold").schema.names
+        ['item', 'cents', 'sold_item', 'sold_cents']
+        """
+        from moorline.api.columns.joins import as_columns, side_by_side  # noqa: PLC0415  which is made of streams
+
+        function, schema = side_by_side(self._first, self._second, left_prefix, right_prefix)
+        options.setdefault("name", ", ".join(schema.names))
+        made: Stream[Any] = self.apply(cast(Any, function), **options)
+        return as_columns(made, schema, options)
 
 
 class WindowedCoGroup(_WindowedMeeting[T_co, T2_co]):
@@ -255,6 +277,28 @@ class IntervalJoin(Generic[T_co, T2_co, K_co]):
         spec = self._known("process")
         wrapped = IntervalJoinFunction(function, spec, left_type, right_type)
         return self._first._step("window", wrapped, second=self._second, **options, window=spec)
+
+    @checks_options(also=STEP_OPTIONS)
+    def columns(self, *, left_prefix: str = "", right_prefix: str = "", **options: Unpack[StepOptions]) -> ColumnStream:
+        """For each pair of rows the columns of both, with the later of their timestamps. Both are keyed by columns.
+
+        >>> import moorline as mo
+        >>> job = mo.Job("clicks")
+        >>> shown, clicked = (
+        ...     job.source(mo.from_items([{"ad": 1}]), uid=uid).with_schema("ad bigint").key_by("ad")
+        ...     for uid in ("shown", "clicked")
+        ... )
+        >>> pairs = shown.interval_join(clicked).between("0s", "10min")
+        >>> pairs.columns(right_prefix="clicked_", uid="pairs").schema.names
+        ['ad', 'clicked_ad']
+        """
+        from moorline.api.columns.joins import as_columns, side_by_side  # noqa: PLC0415  which is made of streams
+
+        self._known("columns")
+        function, schema = side_by_side(self._first, self._second, left_prefix, right_prefix)
+        options.setdefault("name", ", ".join(schema.names))
+        made: Stream[Any] = self.process(cast(Any, function.of_interval), **options)
+        return as_columns(made, schema, options)
 
     def _known(self, what: str) -> IntervalSpec:
         if self._spec is None:
