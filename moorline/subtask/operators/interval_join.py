@@ -10,7 +10,7 @@ from moorline.subtask.operators.yields import many
 
 
 class IntervalJoinOperator(ProcessOperator):
-    """Runs an :class:`~moorline.api.windows.joins.IntervalJoinFunction`, whose results are pairs of timestamp and
+    """Runs an ``IntervalJoinFunction`` (``api/windows/interval_function.py``), whose results are pairs of timestamp and
     value."""
 
     def open(self) -> None:
