@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
 
@@ -14,6 +15,14 @@ def tally(request: pytest.FixtureRequest) -> Iterator[Counter]:
     yield counted
     # A property of the report: it reaches the summary also from a worker of xdist.
     request.node.user_properties.append(("chaos", dict(counted)))
+
+
+@pytest.fixture
+def own_main(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that loads a script may change what this process was started with: it is put back."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "argv", [*sys.argv])
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
 
 
 def pytest_terminal_summary(terminalreporter) -> None:

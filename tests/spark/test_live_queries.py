@@ -8,10 +8,10 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
+from console.command_calls import call, script, shown
 from waiting import eventually
 
 import moorline as mo
@@ -142,14 +142,7 @@ SCRIPT = """
 """
 
 
-def test_the_command_runs_a_script_to_its_end(tmp_path):
-    (tmp_path / "job.py").write_text(textwrap.dedent(SCRIPT))
-    done = subprocess.run(
-        [*MOORLINE, "run", tmp_path / "job.py", "--json", "--checkpoints", tmp_path / "chk", "--master", "local[4]"],
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+def test_the_command_runs_a_script_to_its_end(spark, own_main, tmp_path):
+    path = script(tmp_path, SCRIPT)
+    told = json.loads(shown(call("run", path, "--json", "--checkpoints", tmp_path / "chk")))
     assert (told["status"], told["collected"], told["failures"]) == ("finished", {"out": 10}, [])

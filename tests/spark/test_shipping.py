@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import runpy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,12 +48,11 @@ print(sorted((ball.number, ball.colour.name) for ball in out))
 """
 
 
-def test_a_script_may_define_the_classes_of_its_records(tmp_path: Path):
+def test_a_script_may_define_the_classes_of_its_records(spark, tmp_path: Path, capsys):
     script = tmp_path / "job.py"
     script.write_text(SCRIPT)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=180, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "[(1, 'RED'), (2, 'BLUE'), (4, 'RED'), (6, 'BLUE')]"
+    runpy.run_path(str(script), run_name="__main__")  # as Python runs it, on the Spark that is there
+    assert capsys.readouterr().out.strip() == "[(1, 'RED'), (2, 'BLUE'), (4, 'RED'), (6, 'BLUE')]"
 
 
 def test_so_may_a_function(spark):
