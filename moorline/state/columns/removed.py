@@ -15,6 +15,9 @@ import numpy.typing as npt
 #: With more of them, checkpoints have failed for long, and the next one is written whole.
 MOST_REMOVED = 2_000_000
 
+#: In place of a key group: it is not known yet.
+UNKNOWN = -1
+
 Ints = npt.NDArray[np.int64]
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from moorline.model import keys as key_encoding
 from moorline.state.columns.index import Slots
-from moorline.state.columns.removed import Idents, Ints
+from moorline.state.columns.removed import UNKNOWN, Idents, Ints
 from moorline.state.columns.stamps import stamp_columns
 from moorline.state.heap.rows import NAMESPACE
 
@@ -50,13 +50,13 @@ def array_of(values: npt.NDArray[Any], has: npt.NDArray[np.bool_], arrow: pa.Dat
     return pa.array(values, arrow, mask=None if has.all() else ~has)
 
 
-def rows_of(copied: Copied, arrow: pa.DataType) -> Iterator[pa.Table]:
+def rows_of(copied: Copied, arrow: pa.DataType, max_parallelism: int) -> Iterator[pa.Table]:
     """The rows of a copy, sorted, in tables of bounded size. ``arrow``: the type of a value; a struct has fields."""
     if not len(copied):
         return
     parts = [copied.idents, *copied.gone]
     column = _key_column([part.keys for part in parts])
-    groups = np.concatenate([part.groups for part in parts])
+    groups = np.concatenate([_groups(part, max_parallelism) for part in parts])
     is_gone = np.arange(len(groups)) >= len(copied.idents)
     ranks = [is_gone, _sortable(column)]
     spans = None
@@ -88,6 +88,14 @@ def rows_of(copied: Copied, arrow: pa.DataType) -> Iterator[pa.Table]:
             columns["gone"] = pa.array(is_gone[chosen])
         yield pa.table(columns)
         first = stop
+
+
+def _groups(part: Idents, max_parallelism: int) -> Ints:
+    """The key group of each key."""
+    groups = part.groups.copy()
+    for place in np.flatnonzero(groups == UNKNOWN).tolist():
+        groups[place] = key_encoding.key_group(part.keys[place], max_parallelism)
+    return groups
 
 
 def _values(copied: Copied, arrow: pa.DataType, order: Slots, is_gone: npt.NDArray[np.bool_]) -> pa.Array:

@@ -2,7 +2,7 @@
 
     slot      0   1   2   ...
     keys      k   k   k           state/columns/index.py
-    groups    g   g   g           the key groups
+    groups    g   g   g           the key groups; of keys that are not ints they are found out for a snapshot
     windows   w   w   w           in a state of windows: their numbers, state/columns/spans.py
     epochs    e   e   e           the number of the snapshot that holds the last change
     born      e   e   e           the number of the first snapshot that it is in
@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from moorline.model import keys as key_encoding
 from moorline.state.columns.index import IntIndex, ObjectIndex, Slots, grown
-from moorline.state.columns.removed import Idents, Ints, RemovedKeys
+from moorline.state.columns.removed import UNKNOWN, Idents, Ints, RemovedKeys
 from moorline.state.columns.rows import Copied, array_of, rows_of
 from moorline.state.columns.spans import WindowNumbers
 from moorline.state.columns.stamps import Stamps
@@ -78,7 +78,7 @@ class ColumnTable:
 
     def __init__(self, form: Form, max_parallelism: int, notes_removed: bool = False) -> None:
         assert isinstance(form.value, StructType), "what is kept for a key has fields"
-        self.form, self._max_parallelism = form, max_parallelism
+        self.form, self.max_parallelism = form, max_parallelism
         self.columns = {field.name: Column(field.type.arrow) for field in form.value.fields}
         #: Which of the two depends on the first keys that come. In a state of windows, of keys and windows.
         self.index: IntIndex | ObjectIndex | None = None
@@ -225,11 +225,11 @@ class ColumnTable:
             else:
                 self.window_of[fresh] = [number for _, number in index.keys_of(fresh)]
             self.windows.add(self.window_of[fresh])
-        keys, most = self.keys_of(fresh), self._max_parallelism
+        keys = self.keys_of(fresh)
         if isinstance(keys, np.ndarray):
-            self._groups[fresh] = key_encoding.int_key_groups(keys, most)
+            self._groups[fresh] = key_encoding.int_key_groups(keys, self.max_parallelism)
         else:
-            self._groups[fresh] = [key_encoding.key_group(key, most) for key in keys]
+            self._groups[fresh] = UNKNOWN  # it costs more than all else that is done for a new key
 
     # --- snapshots ------------------------------------------------------------------------------
 
@@ -253,7 +253,7 @@ class ColumnTable:
 
     def rows(self, copied: Copied) -> Iterator[pa.Table]:
         """The rows of a copy, sorted by key group and key, in tables of bounded size."""
-        return rows_of(copied, self.form.value.arrow)
+        return rows_of(copied, self.form.value.arrow, self.max_parallelism)
 
     def take_in(
         self, keys: Keys, value: pa.StructArray, spans: tuple[Ints, Ints] | None = None, stamps: pa.Array | None = None

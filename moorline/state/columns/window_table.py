@@ -76,7 +76,7 @@ class WindowTimers:
         return Copied(self.table.idents(chosen), [(times, times < MAX_TIME)], slots is not None, gone or [])
 
     def rows(self, copied: Copied) -> Iterator[pa.Table]:
-        return rows_of(copied, pa.int64())
+        return rows_of(copied, pa.int64(), self.table.max_parallelism)
 
     def take_in(self, keys: Keys, times: pa.Array, spans: Any = None, stamps: Any = None) -> None:
         """Take restored timers in. A window without anything in it has none."""
