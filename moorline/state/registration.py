@@ -144,7 +144,7 @@ class Registration(Generic[P]):
 
     def queried(self, state: str) -> P:
         """The part of a state that a query may ask for: timers are none. Raises :class:`UnknownState`."""
-        if state not in self._live:
+        if state not in self.parts or self.parts[state].form.is_timers:
             raise UnknownState(self.uid, state, tuple(self._live))
         return self.parts[state]
 

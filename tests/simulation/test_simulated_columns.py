@@ -11,6 +11,7 @@ from thoroughness import examples
 
 from moorline.state.columns.backend import ColumnBackend
 from moorline.state.columns.table import ColumnTable
+from moorline.state.rocksdb.columns import RowsInColumns
 from moorline.testing.simulation import simulator
 from moorline.testing.simulation.faults import Faults
 from moorline.testing.simulation.jobs.columns import columns_job
@@ -37,6 +38,11 @@ def test_rough_runs_lose_and_double_nothing(monkeypatch, incremental, rocksdb):
 def test_it_notices_when_an_increment_forgets_what_has_changed(monkeypatch):
     monkeypatch.setattr(ColumnTable, "touch", lambda self, slots: None)
     assert notices(seed_of(monkeypatch))
+
+
+def test_it_notices_when_rocksdb_is_not_given_what_has_changed(monkeypatch):
+    monkeypatch.setattr(RowsInColumns, "touch", lambda self, slots: None)
+    assert notices(seed_of(monkeypatch, rocksdb=1))
 
 
 def test_it_notices_when_an_increment_holds_only_what_has_changed_since_the_last_snapshot(monkeypatch):

@@ -1,8 +1,8 @@
 """The function behind ``aggregate``: what is kept for each key in one value state, record by record.
 
-This is what runs in RocksDB, in a batch job, where state gets other keys, and where every update is wanted. On the heap
-``subtask/columns/aggregate.py`` does the same for whole batches, over the same state: either can go on from a snapshot
-of the other.
+This is what runs in a batch job, where state gets other keys, and where every update is wanted. Otherwise
+``subtask/columns/aggregate.py`` does the same for whole batches, over the same state, on the heap and in RocksDB: any
+can go on from a snapshot of another.
 """
 
 from __future__ import annotations

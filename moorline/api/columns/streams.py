@@ -294,8 +294,7 @@ class KeyedColumnStream(KeyedStream[Row, Any]):
 
         A row comes out for each key that a batch of input has changed; with ``emit="updates"``, one for each row that
         comes in. It holds the key's columns and the results. In a batch job one row comes out for each key, at its
-        end. State in RocksDB is updated row by row, so there every update is emitted. With ``ttl``, a key without a
-        row for so long begins anew.
+        end. With ``ttl``, a key without a row for so long begins anew; in RocksDB every update is emitted then.
 
         >>> import moorline as mo
         >>> orders = mo.Job("revenue").source(mo.from_items([{"customer": "ada", "cents": 5}]))

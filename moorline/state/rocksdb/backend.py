@@ -26,11 +26,12 @@ from moorline.api.state.states import State
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.keys.identity import KeyIdentities
 from moorline.state.backend import CurrentKey, KeyedSnapshot, OperatorClock, Restored, RestoredFiles, StateFigures
-from moorline.state.forms import Form
+from moorline.state.forms import Form, form_of
 from moorline.state.peeking import MOST_ELEMENTS, Peeked, check_count, joined
 from moorline.state.registration import Made, Registration
 from moorline.state.rocksdb.cells import Cells, Places, Room, codec_of, row_prefix, row_prefixes
 from moorline.state.rocksdb.checkpoints.uploads import Uploads
+from moorline.state.rocksdb.columns import RowsInColumns
 from moorline.state.rocksdb.database import Database
 from moorline.state.rocksdb.layout import after, encoded_key, encoded_place, group_of, heads, number_bytes
 from moorline.state.rocksdb.lists import Lists, RocksDbListState
@@ -56,7 +57,7 @@ class BoundState:
 
     form: Form
     entry: Entry
-    rows: Cells | Lists | Maps | RocksDbTimers
+    rows: Cells | Lists | Maps | RocksDbTimers | RowsInColumns
     sweep: Sweep | None = None
 
 
@@ -102,6 +103,8 @@ class RocksDbBackend:
         self._places = Places(max_parallelism)
         self._prefetched = 0
         self._uploads = Uploads()
+        #: The one state of an operator that works on columns. It is written when it has to be, not with each batch.
+        self._columns: RowsInColumns | None = None
 
     # --- before the first record ----------------------------------------------------------------
 
@@ -149,6 +152,16 @@ class RocksDbBackend:
             sweep = Sweep(store, entry.number, ttl, self.database.key_groups, now)
         return Made(BoundState(form, entry, rows, sweep), live)
 
+    def bind_columns(self, descriptor: StateDescriptor) -> RowsInColumns:
+        """The one state of an operator that works on columns, whose type has fields."""
+        form = form_of(descriptor, f"state {descriptor.name!r} of operator {self._states.uid!r}", False)
+        entry = self._entry(form, descriptor)
+        # All of the room: it is not full twice, as the other caches are.
+        rows = RowsInColumns(self.database.store, form, entry.number, self._max_parallelism, 2 * self._room.limit)
+        self._states.parts[form.state] = BoundState(form, entry, rows)
+        self._columns = rows
+        return rows
+
     def timers(self, name: str) -> RocksDbTimers:
         timers = self._states.timers(name, self._make_timers).rows
         assert isinstance(timers, RocksDbTimers)
@@ -164,7 +177,9 @@ class RocksDbBackend:
 
     def check_all_bound(self) -> None:
         unbound = self.database.unbound(self._states.parts)
-        self._states.check_all_bound(unbound)
+        # An operator that went record by record had kinds of timers, of which it set none.
+        unset = self.database.empty_timers(unbound) if self._columns is not None else set()
+        self._states.check_all_bound({name: was for name, was in unbound.items() if name not in unset})
         self.database.restored(dropped=unbound)
 
     # --- while records are processed ------------------------------------------------------------
@@ -184,6 +199,9 @@ class RocksDbBackend:
                     done += len(ahead)
 
     def flush(self) -> None:
+        if self._columns is not None:
+            self._columns.end_batch()
+            return
         self._write_back()
         # Beginning to sweep costs more than looking at some rows, so small batches pay together.
         is_turn = self._prefetched >= TURNS

@@ -20,7 +20,7 @@ from moorline.errors import StateIncompatible
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.keys.kinds import kind_of
 from moorline.state.backend import RestoredFiles, RestoredRows
-from moorline.state.forms import Form
+from moorline.state.forms import TIMERS_KIND, Form
 from moorline.state.readers import checked_tables, readers_of, readers_of_handle
 from moorline.state.rocksdb.checkpoints.restore import Opened, open_restored
 from moorline.state.rocksdb.layout import encoded_key, groups, heads, place_end
@@ -117,6 +117,12 @@ class Database:
         """The states in it beside those that are bound, and how each is stored."""
         entries = {} if self._opened is None else self._opened[1].entries
         return {name: str(entry) for name, entry in entries.items() if name not in bound}
+
+    def empty_timers(self, names: Iterable[str]) -> set[str]:
+        """Those of some states in it that are kinds of timers, of which none is set."""
+        entries = {name: self.registry.entries[name] for name in names}
+        timers = {name: entry for name, entry in entries.items() if entry.kind == TIMERS_KIND}
+        return {name for name, entry in timers.items() if next(self.rows(entry), None) is None}
 
     def restored(self, dropped: Iterable[str]) -> None:
         """Everything is bound. Remove the states that are to be dropped."""

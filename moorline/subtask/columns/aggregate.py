@@ -1,4 +1,4 @@
-"""``aggregate`` on the heap: a batch at a time, over state in columns."""
+"""``aggregate``: a batch at a time, over state in columns, on the heap or over the rows of RocksDB."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from moorline.api.state.ttl import StateTtlConfig
 from moorline.model.columns import ColumnBatch, chosen
 from moorline.state.columns.backend import ColumnBackend
 from moorline.state.columns.index import Slots
+from moorline.state.columns.table import ColumnTable
+from moorline.state.rocksdb.backend import RocksDbBackend
+from moorline.state.rocksdb.columns import RowsInColumns
 from moorline.subtask.columns.conversion import to_batch
 from moorline.subtask.columns.kernels import Kernel
 from moorline.subtask.columns.keys import keys_of
@@ -24,7 +27,7 @@ from moorline.subtask.operators.base import ChainedOperator, OperatorContext
 class AggregateOperator(ChainedOperator):
     """Running aggregates of each key. Emits a row for each key that a batch has changed."""
 
-    backend: ColumnBackend
+    backend: ColumnBackend | RocksDbBackend
 
     def __init__(self, place: OperatorContext) -> None:
         super().__init__(place)
@@ -33,7 +36,7 @@ class AggregateOperator(ChainedOperator):
     def open(self) -> None:
         function = self._function
         (declared,) = declared_states(function).values()
-        self._table = self.backend.bind_columns(declared.descriptor)
+        self._table: ColumnTable | RowsInColumns = self.backend.bind_columns(declared.descriptor)
         uid, columns = self.operator.uid, self._table.columns
         self._kernels = [Kernel(uid, name, a, columns) for name, a in function.results.items()]
         self._out = function.out_schema
@@ -45,12 +48,12 @@ class AggregateOperator(ChainedOperator):
 
     def process(self, records: Sequence[Any], timestamps: list[int] | None = None, side: int = 0) -> None:
         batch = to_batch(records, self._function.schema, self.operator.uid)
-        if self._function.ttl is not None:
-            self._look_at_clock(self._function.ttl)
+        if isinstance(self._table, ColumnTable) and self._function.ttl is not None:
+            self._look_at_clock(self._table, self._function.ttl)
         found, places = keys_of(batch, self._function.keys, self.operator.uid, self.backend.identities)
         slots = self._table.slots(found)
         slots = slots if places is None else slots[places]
-        if self._function.ttl is not None:
+        if isinstance(self._table, ColumnTable) and self._function.ttl is not None:
             self._table.renew(slots, self.moment.processing_ms)
         for kernel in self._kernels:
             column = kernel.aggregate.column
@@ -63,15 +66,16 @@ class AggregateOperator(ChainedOperator):
         taken = batch.select(list(self._function.keys)).take(pa.array(rows))
         out = pa.RecordBatch.from_arrays([*taken.columns, *results], schema=self._out)
         stamps = chosen(timestamps, rows)
+        self.backend.flush()
         self.emit(ColumnBatch(out), stamps)  # type: ignore[arg-type]  # a sequence will do
 
-    def _look_at_clock(self, ttl: StateTtlConfig) -> None:
+    def _look_at_clock(self, table: ColumnTable, ttl: StateTtlConfig) -> None:
         """Take note of the time, and now and then give back the slots of what was untouched for too long."""
         now = self.moment.processing_ms = max(self.moment.processing_ms, self.wall_ms())
         if now >= self._sweeps_at and ttl.cleanup_incrementally:
             self._sweeps_at = now + max(1_000, ttl.length_ms // 8)
-            used = self._table.used()
-            self._table.remove(np.setdiff1d(used, self._table.live(used, now), assume_unique=True))
+            used = table.used()
+            table.remove(np.setdiff1d(used, table.live(used, now), assume_unique=True))
 
     def _changed(self, slots: Slots) -> tuple[Slots, Slots]:
         """The slots that occur, each once, and the last row of each."""

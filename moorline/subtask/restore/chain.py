@@ -245,7 +245,7 @@ def _operator(
             operator.function, (Reduction, Aggregation)
         ):
             return BatchReduceOperator(place, context)
-        case OperatorKind.AGGREGATE if isinstance(place.backend, ColumnBackend):
+        case OperatorKind.AGGREGATE if isinstance(place.backend, (ColumnBackend, RocksDbBackend)):
             return AggregateOperator(place)
         case OperatorKind.PROCESS | OperatorKind.CO_PROCESS | OperatorKind.AGGREGATE:
             return ProcessOperator(place, context)
@@ -300,7 +300,7 @@ def _backend(
         )
     else:
         folder = make_local_folder(config.rocksdb.folder, graph.job, uid, subtask, deployment.attempt)
-        inner = RocksDbBackend(
+        rocksdb = RocksDbBackend(
             uid,
             graph.max_parallelism,
             moment,
@@ -311,6 +311,9 @@ def _backend(
             key_type=operator.key_type,
             allow_dropped=dropped,
         )
+        if isinstance(operator.function, Aggregation) and _takes_columns(operator) and operator.function.ttl is None:
+            return rocksdb
+        inner = rocksdb
 
     def external(store: ExternalStore) -> ExternalBackend:
         return ExternalBackend(

@@ -1,0 +1,175 @@
+"""A state of RocksDB whose values lie in columns while they are worked on: a cache of slots over the rows.
+
+``aggregate`` (``subtask/columns/aggregate.py``) asks for the slots of a batch of keys. Those of keys that are not here
+are filled from RocksDB in one read, in the order of the rows. What changes is only marked, and written in bulk when a
+snapshot or a query wants it, when much has changed, or when there is no room any more; so a key that is in every batch
+is written once for each snapshot. The rows are those of any value state (``state/rocksdb/cells.py``): an operator that
+goes record by record can take them over, and back.
+
+The cache is emptied when it is full, and fills again with what is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import rocksdict
+
+from moorline.errors import StateTypeMismatch
+from moorline.state.columns.index import Slots
+from moorline.state.columns.table import Column, ColumnTable
+from moorline.state.forms import Form
+from moorline.state.rocksdb.cells import ENTRY_BYTES, GROWTH, in_order
+from moorline.state.rocksdb.layout import int_places, number_bytes, packed_value, place, str_places
+from moorline.state.rocksdb.many_rows import elements_of
+from moorline.state.rocksdb.store import Store, new_batch
+from moorline.state.types.composite import OptionalType, StructType
+from moorline.state.types.leaf import LeafType, StoredType, encode
+
+#: With so many changed values they are written. It takes a tenth of a second or two, and the stream waits.
+MOST_DIRTY = 1 << 17
+#: A batch of writes has so many rows at most.
+WRITTEN_ROWS = 1 << 14
+
+
+class RowsInColumns:
+    """The rows of one state, and those that are in columns just now. ``room``: the bytes that these may take."""
+
+    def __init__(self, store: Store, form: Form, number: int, max_parallelism: int, room: int) -> None:
+        assert isinstance(form.value, StructType), "what is kept for a key has fields"
+        self._store, self.form, self._number, self._most = store, form, number, max_parallelism
+        self._room = room
+        self._table = ColumnTable(form, max_parallelism)
+        #: The columns by slot: the same objects for good, for kernels hold on to them.
+        self.columns: dict[str, Column] = self._table.columns
+        #: By slot: its row key; None: nothing of it has been looked up yet.
+        self._rows: npt.NDArray[np.object_] = np.zeros(0, np.object_)
+        self._is_loaded, self._is_dirty = np.zeros(0, np.bool_), np.zeros(0, np.bool_)
+        self._row_bytes = 0
+        # As msgpack and Arrow have them, fields of plain kinds need no object of their own in between.
+        self._is_plain = all(_is_plain(field.type) for field in form.value.fields)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    # --- access ---------------------------------------------------------------------------------
+
+    def slots(self, keys: npt.NDArray[np.int64] | list[Any]) -> Slots:
+        """The slots of a batch of keys, with what is stored for them."""
+        slots = self._table.slots(keys)
+        self._have_room(int(slots.max(initial=-1)) + 1)
+        is_new = ~self._is_loaded[slots]
+        if is_new.any():
+            at = np.flatnonzero(is_new)
+            fresh, first = np.unique(slots[at], return_index=True)
+            at = at[first]
+            self._load(fresh, keys[at] if isinstance(keys, np.ndarray) else [keys[n] for n in at.tolist()])
+        return slots
+
+    def touch(self, slots: Slots) -> None:
+        """These have changed."""
+        self._is_dirty[slots] = True
+
+    def _have_room(self, size: int) -> None:
+        if size > len(self._is_loaded):
+            room = max(1024, 2 * size)
+            for name in ("_rows", "_is_loaded", "_is_dirty"):
+                before = getattr(self, name)
+                grown = np.zeros(room, before.dtype)
+                grown[: len(before)] = before
+                setattr(self, name, grown)
+
+    def _load(self, slots: Slots, keys: npt.NDArray[np.int64] | list[Any]) -> None:
+        """Fill slots with what is stored for their keys."""
+        names = self._row_keys(keys)
+        self._rows[slots] = names
+        self._is_loaded[slots] = True
+        order = in_order(names)
+        found = self._store.multi_get([names[n] for n in order])
+        there = [n for n, row in enumerate(found) if row is not None]
+        if not there:
+            return
+        rows = [row for row in found if row is not None]
+        self._row_bytes = max(self._row_bytes, sum(map(len, rows)) // len(rows))
+        chosen = slots[[order[n] for n in there]]
+        arrays = self._unpacked([row[1:] if not row[0] else packed_value(row) for row in rows])
+        for column, array in zip(self.columns.values(), arrays, strict=True):
+            column.put(chosen, array)
+
+    def _row_keys(self, keys: npt.NDArray[np.int64] | list[Any]) -> list[bytes]:
+        start, most = number_bytes(self._number), self._most
+        if isinstance(keys, np.ndarray):
+            return int_places(keys, most, start)
+        if set(map(type, keys)) == {str}:
+            return [start + made for made in str_places(keys, most)]
+        return [start + place(key, most) for key in keys]
+
+    def _unpacked(self, packed: list[bytes]) -> list[pa.Array]:
+        value = self.form.value
+        assert isinstance(value, StructType)
+        if not self._is_plain:
+            return value.to_array(list(map(value.unpack, packed))).flatten()  # type: ignore[no-any-return]
+        parts = zip(*map(value.decode, packed), strict=True)
+        return [pa.array(part, field.type.arrow) for part, field in zip(parts, value.fields, strict=True)]
+
+    # --- batches --------------------------------------------------------------------------------
+
+    def end_batch(self) -> None:
+        """Write what has changed if that is much, and empty the cache if it is full."""
+        is_full = len(self._table) * (ENTRY_BYTES + GROWTH * self._row_bytes) > self._room
+        if is_full or np.count_nonzero(self._is_dirty) >= MOST_DIRTY:
+            self.write()
+        if is_full:
+            self.shrink()
+
+    def write(self) -> None:
+        """Write what has changed."""
+        slots = np.flatnonzero(self._is_dirty)
+        # In the order of the rows: RocksDB then goes on where it is.
+        slots = slots[in_order(self._rows[slots].tolist())] if len(slots) else slots
+        for first in range(0, len(slots), WRITTEN_ROWS):
+            batch = new_batch()
+            chosen = slots[first : first + WRITTEN_ROWS]
+            for row, packed in zip(self._rows[chosen].tolist(), self._packed(chosen), strict=True):
+                batch[row] = packed
+            self._store.write(batch)
+        self._is_dirty[slots] = False
+
+    def _packed(self, slots: Slots) -> list[bytes]:
+        value, state = self.form.value, self.form.state
+        assert isinstance(value, StructType)
+        arrays = [column.array(slots) for column in self.columns.values()]
+        if self._is_plain:
+            try:
+                rows = [b"\0" + encode(parts) for parts in zip(*(a.to_pylist() for a in arrays), strict=True)]
+            except (TypeError, ValueError) as error:
+                raise StateTypeMismatch(state, value.name, str(error)) from None
+        else:
+            struct = pa.StructArray.from_arrays(arrays, fields=list(value.arrow))
+            rows = elements_of(value, value.from_array(struct), state)
+        self._row_bytes = sum(map(len, rows)) // len(rows)
+        return rows
+
+    def write_into(self, batch: rocksdict.WriteBatch) -> None:
+        """As of the other kinds of rows: it writes by itself, in pieces."""
+        self.write()
+
+    def flushed(self) -> None:
+        """Nothing: :meth:`end_batch` is called instead."""
+
+    def shrink(self) -> None:
+        """Forget what is here. Everything has been written."""
+        self._table.index = None
+        self._is_loaded[:] = False
+        self._rows[:] = None
+        for column in self.columns.values():
+            column.has[:] = False
+            column.values[:] = None if column.values.dtype == object else 0
+
+
+def _is_plain(stored_type: StoredType) -> bool:
+    bare = stored_type.inner if isinstance(stored_type, OptionalType) else stored_type
+    return type(bare) is LeafType and bare.lift is None
