@@ -3,9 +3,11 @@
 100,000 random keys, parallelism 2, checkpoints every 10 s (every 2 s with --quick). Both jobs read the same numbers and
 keep the same totals; the totals of both are compared with NumPy's over the same input before anything is measured.
 
-    python bench/columns.py [--quick] [--keys 100000] [--texts]
+    python bench/columns.py [--quick] [--keys 100000] [--texts] [--rocksdb]
 
-``--texts`` has keys of texts instead of ints. The last line is one JSON object; ``ratio`` is columns over records.
+``--texts`` has keys of texts instead of ints, ``--rocksdb`` state in RocksDB instead of on the heap. The last line is
+one JSON object; ``ratio`` is columns over records, and ``cpu_ratio`` the same in processor time: that of all processes
+below this one for each row that the operator took, garbage collection and checkpoints among it.
 """
 
 from __future__ import annotations
@@ -14,9 +16,12 @@ import argparse
 import json
 import tempfile
 import time
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -94,21 +99,45 @@ def check(keys: int, texts: bool) -> None:
     assert last_records == expected, "records do not find what NumPy does"
 
 
-def measure(job: mo.Job, warm: int, seconds: float, interval: str) -> tuple[float, int]:
-    """Rows per second of the stateful operator in steady state, and how many checkpoints were taken."""
+@dataclass(frozen=True)
+class Rate:
+    """The speed of the stateful operator in steady state."""
+
+    per_second: float
+    #: Nanoseconds of processor time a row.
+    cpu_ns: float
+    checkpoints: int
+
+
+def measure(job: mo.Job, warm: int, seconds: float, interval: str, rocksdb: bool) -> Rate:
+    """Run a job until it is warm, and some seconds more."""
     with tempfile.TemporaryDirectory() as folder:
-        handle = mo.start(job, checkpoints=mo.Checkpoints(folder, interval=interval))
+        backend = "rocksdb" if rocksdb else "heap"
+        handle = mo.start(job, checkpoints=mo.Checkpoints(folder, interval=interval), backend=backend)
         try:
             while _rows(handle) < warm:
                 time.sleep(0.1)
             _next_report(handle)
             first, began, taken = _rows(handle), time.perf_counter(), len(handle.checkpoints)
+            spent = processor_seconds()
             time.sleep(seconds)
             _next_report(handle)
-            rate = (_rows(handle) - first) / (time.perf_counter() - began)
-            return rate, len(handle.checkpoints) - taken
+            rows, took = _rows(handle) - first, time.perf_counter() - began
+            cpu_ns = (processor_seconds() - spent) / rows * 1e9
+            return Rate(rows / took, cpu_ns, len(handle.checkpoints) - taken)
         finally:
             handle.cancel()
+
+
+def processor_seconds() -> float:
+    """The processor time of this process and of those below it that are alive."""
+    own = psutil.Process()
+    total = 0.0
+    for process in [own, *own.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total
 
 
 def _rows(handle: mo.Handle) -> int:
@@ -126,22 +155,30 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--texts", action="store_true")
+    parser.add_argument("--rocksdb", action="store_true")
     options = parser.parse_args()
     keys, texts = options.keys, options.texts
     seconds, interval = (8.0, "2s") if options.quick else (40.0, "10s")
     check(keys, texts)
     columns = in_columns(mo.generate_batches(sales_of(keys, texts)), texts, mo.discard())
-    fast, taken = measure(columns, 20_000_000, seconds, interval)
-    slow, _ = measure(in_records(mo.generate(sale_of(keys, texts)), mo.discard()), 4_000_000, seconds, interval)
-    print(f"in columns {fast:,.0f} rows/s, record by record {slow:,.0f}")
+    records = in_records(mo.generate(sale_of(keys, texts)), mo.discard())
+    shrunk = 10 if options.quick else 1
+    fast = measure(columns, 20_000_000 // shrunk, seconds, interval, options.rocksdb)
+    slow = measure(records, 4_000_000 // shrunk, seconds, interval, options.rocksdb)
+    for name, rate in (("in columns", fast), ("record by record", slow)):
+        print(f"{name} {rate.per_second:,.0f} rows/s, {rate.cpu_ns:,.0f} ns of processor time a row")
     found = {
         "bench": "columns",
         "keys": keys,
         "kind": "text" if texts else "int",
-        "columns_per_second": round(fast),
-        "records_per_second": round(slow),
-        "ratio": round(fast / slow, 2),
-        "checkpoints": taken,
+        "backend": "rocksdb" if options.rocksdb else "heap",
+        "columns_per_second": round(fast.per_second),
+        "records_per_second": round(slow.per_second),
+        "ratio": round(fast.per_second / slow.per_second, 2),
+        "columns_cpu_ns": round(fast.cpu_ns),
+        "records_cpu_ns": round(slow.cpu_ns),
+        "cpu_ratio": round(slow.cpu_ns / fast.cpu_ns, 2),
+        "checkpoints": fast.checkpoints,
     }
     print(json.dumps(found))
 
