@@ -10,7 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from moorline.model.options import checks_options
 
+
+@checks_options()
 @dataclass(frozen=True)
 class KeySize:
     """One key of a state, and how much is under it, in all of its windows.
@@ -48,6 +51,7 @@ class Expired:
     now_ms: int
 
 
+@checks_options()
 @dataclass(frozen=True)
 class Growth:
     """The difference to the checkpoint before; negative if a state has shrunk."""
@@ -57,6 +61,7 @@ class Growth:
     bytes: int
 
 
+@checks_options()
 @dataclass(frozen=True)
 class StateSize:
     """One state of one operator, over all of its subtasks."""
@@ -87,6 +92,7 @@ class StateSize:
     growth: Growth | None = None
 
 
+@checks_options()
 @dataclass(frozen=True)
 class OperatorSize:
     """One operator: all of its states together.
@@ -104,6 +110,7 @@ class OperatorSize:
     stored: int
 
 
+@checks_options()
 @dataclass(frozen=True)
 class Explanation:
     """The answer to: why is the state so large? From ``handle.explain()`` or :func:`moorline.explain_snapshot`.
