@@ -9,6 +9,7 @@ from moorline.driver.attempts.running import RunningAttempt
 from moorline.driver.checkpoints.stats import CheckpointStats
 from moorline.driver.observation.observation import Observation
 from moorline.errors import MoorlineError
+from moorline.model.config.run import RunConfig
 from moorline.protocol.job import Job
 from moorline.protocol.supervision.lifecycle import JobStatus
 
@@ -26,6 +27,11 @@ class ObservedJob:
         self.error: MoorlineError | None = None
         #: Does nothing lie in storage at the end but what is to be retained?
         self.is_tidy = False
+
+    @property
+    def config(self) -> RunConfig:
+        """The configuration of the run."""
+        return self._launcher.config
 
     @property
     def writer(self) -> str:

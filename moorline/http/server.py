@@ -1,7 +1,8 @@
-"""The console of a running job: status, checkpoints and queries over HTTP, for other processes.
+"""The console of a running job: status, checkpoints and queries over HTTP, for other processes; and a page for people.
 
 Off unless asked for. One request per connection, JSON in and out, and nothing that comes in is ever run.
-``routes.py`` says what can be asked.
+``routes.py`` and ``page_routes.py`` say what can be asked. The files of the page (``page_files.py``) are sent without a
+token: there is nothing of the job in them.
 
 Who may ask is who has the token: made anew for each run, shown by the handle and in a file that only its owner can
 read, compared in constant time, taken from the ``Authorization`` header alone. A browser cannot be made to ask on
@@ -33,6 +34,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -46,12 +48,16 @@ from moorline.errors import (
     SavepointNotPermitted,
     SparkUnsuitable,
 )
-from moorline.http import routes
-from moorline.http.routes import Refusal, Served, Text
+from moorline.http import page_routes
+from moorline.http.page_files import HEADERS, PageFile, page_files
+from moorline.http.routes import Refusal, Text
 from moorline.model.options import checks_options
 from moorline.model.wire.waiting_room import WaitingRoom
 
 log = logging.getLogger("moorline")
+
+#: Makes of the method, path and body of a request the question to what is served.
+Read = Callable[..., Callable[[], Any]]
 
 #: A request is here, whole, within so many seconds, or it is cut off.
 REQUEST_SECONDS = 5.0
@@ -102,13 +108,14 @@ class Console:
 class ConsoleServer:
     """Answers requests until it is closed."""
 
-    def __init__(self, served: Served, console: Console | str | bool = True) -> None:
+    def __init__(self, served: Any, console: Console | str | bool = True, read: Read = page_routes.read) -> None:
+        """``read`` makes of a request the question to ``served``, or raises :class:`Refusal`."""
         config = Console.of(console)
         host, port = config.parts()
         #: Only requests with this are answered.
         self.token = secrets.token_urlsafe(32)
         try:
-            self._server = _Server((host, port), served, self.token, config.request_seconds)
+            self._server = _Server((host, port), partial(read, served=served), self.token, config.request_seconds)
         except OSError as error:
             raise InvalidArgument("console", config.address, f"It cannot be listened on: {error}.") from error
         shown = f"[{host}]" if ":" in host else host
@@ -122,6 +129,11 @@ class ConsoleServer:
             raise InvalidArgument("token_file", self.token_file, f"It cannot be written: {error}.") from error
         threading.Thread(target=self._server.serve_forever, args=(0.1,), name="moorline-console", daemon=True).start()
         log.info("the console is at %s, its token in %s", self.url, self.token_file)
+
+    @property
+    def page(self) -> str:
+        """The address of the web page, with the token in it: for a browser, not for a log."""
+        return f"{self.url}/#token={self.token}"
 
     def close(self) -> None:
         """Let requests under way finish, but not for long."""
@@ -149,10 +161,10 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, address: tuple[str, int], served: Served, token: str, request_seconds: float) -> None:
+    def __init__(self, address: tuple[str, int], read: Read, token: str, request_seconds: float) -> None:
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
-        self.served, self.token = served, token
+        self.read, self.token = read, token
         self.names = {"localhost", address[0].lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
         self._changed = threading.Condition()
         self._open = self._admitted = 0
@@ -245,6 +257,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         try:
             self._check_host()
+            if length is None and (file := page_files().get(self.path)) is not None:
+                self._send_file(file)
+                return
             self._check_token()
             with self.server.admitted(self.connection):
                 ask = self._read_request(length)
@@ -294,7 +309,7 @@ class _Handler(BaseHTTPRequestHandler):
         """The question to the job. Nothing has been asked yet, so whatever goes wrong here is the request's."""
         try:
             content = {} if length is None else self._body(length)
-            return routes.read(self.command, self.path, content, self.server.served)
+            return self.server.read(self.command, self.path, content)
         except (Refusal, OSError):
             raise
         except Exception as error:  # a stranger's bytes may lead anywhere
@@ -328,6 +343,17 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(data)
+
+    def _send_file(self, file: PageFile) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", file.content_type)
+        self.send_header("Content-Length", str(len(file.data)))
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Connection", "close")
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(file.data)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         # The standard library's page repeats what was asked for.

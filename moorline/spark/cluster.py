@@ -104,6 +104,11 @@ class SparkCluster:
         self._cancelled.set()
         exchange.cancel(self._spark, self._group)
 
+    @property
+    def ui_url(self) -> str:
+        """Spark's own web page, if it serves one."""
+        return self._spark.sparkContext.uiWebUrl or ""
+
     def has_room(self, slots: int) -> bool:
         return exchange.free_slots(self._spark) >= slots
 

@@ -91,7 +91,7 @@ class Handle:
         if console:
             config = Console.of(console)
             permitted = (*config.savepoints, *((savepoints,) if savepoints else ()))
-            self.console = ConsoleServer(ServedJob(self, permitted), config)
+            self.console = ConsoleServer(ServedJob(self, permitted, location), config)
             resources.callback(self.console.close)
         self._closed = threading.Event()
         threading.Thread(target=self._close_at_end, name="moorline-handle", daemon=True).start()

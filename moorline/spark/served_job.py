@@ -7,10 +7,16 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from moorline import __version__
+from moorline.driver.description import describe_config, describe_graph
 from moorline.driver.observation.observation import Observation
 from moorline.driver.queries.service import Level
-from moorline.errors import InvalidArgument
+from moorline.errors import InvalidArgument, SnapshotNotFound
+from moorline.http import stored_snapshots
 from moorline.http.explained import explanation_to_json
+from moorline.http.page_routes import SnapshotName
+from moorline.protocol.lowering import lower
+from moorline.storage.stores.open import open_store
 from moorline.storage.stores.permitted import check_savepoint
 
 if TYPE_CHECKING:
@@ -21,12 +27,15 @@ FAILURE_CHARACTERS, FAILURES = 500, 10
 
 
 class ServedJob:
-    """A handle as its console may use it: ``savepoints`` are the locations below which one may be asked for."""
+    """A handle as its console may use it: ``savepoints`` are the locations below which one may be asked for.
 
-    def __init__(self, handle: Handle, savepoints: Sequence[str]) -> None:
-        self._handle, self._savepoints = handle, savepoints
-        #: One at a time: an explanation reads all state, here on the driver.
-        self._explaining = threading.Lock()
+    ``location``: the job's folder of checkpoints, if it has one.
+    """
+
+    def __init__(self, handle: Handle, savepoints: Sequence[str], location: str | None = None) -> None:
+        self._handle, self._savepoints, self._location = handle, savepoints, location
+        #: One at a time: explanations and comparisons read all state, here on the driver.
+        self._reading = threading.Lock()
 
     def status_told(self) -> dict[str, Any]:
         handle = self._handle
@@ -66,11 +75,53 @@ class ServedJob:
     def _observation(self) -> Observation:
         return self._handle._loop.supervision.observation
 
+    def described(self) -> dict[str, Any]:
+        last, job = self._handle._loop.supervision.last_attempt, self._handle
+        plan = last.deployment.plan if last is not None else lower(job._job.graph(job._parallelism))
+        config = job._loop.supervision.config
+        return {
+            "kind": "job",
+            "job": job.job,
+            "version": __version__,
+            "spark_ui": job._cluster.ui_url,
+            "has_storage": self._location is not None,
+            "savepoints": list(self._savepoints),
+            "graph": describe_graph(plan),
+            "configuration": describe_config(config, plan.graph),
+        }
+
+    def snapshots(self) -> dict[str, Any]:
+        return stored_snapshots.history_of(open_store(self._folder()))
+
+    def snapshot(self, snapshot: SnapshotName) -> dict[str, Any]:
+        return stored_snapshots.contents(*self._find(snapshot))
+
+    def plan(self, snapshot: SnapshotName) -> dict[str, Any]:
+        return stored_snapshots.plan_of(self._handle._job.graph(self._handle._parallelism), *self._find(snapshot))
+
+    def diff(self, before: SnapshotName, after: SnapshotName) -> dict[str, Any]:
+        with self._reading:
+            return stored_snapshots.differences(self._find(before), self._find(after))
+
+    def _find(self, snapshot: SnapshotName) -> tuple[str, int | None]:
+        """Where a snapshot lies that a request names: nowhere but where this job keeps its own."""
+        if isinstance(snapshot, int):
+            return self._folder(), snapshot
+        check_savepoint(snapshot, self._savepoints)
+        return snapshot, None
+
+    def _folder(self) -> str:
+        if self._location is None:
+            raise SnapshotNotFound(
+                self._handle.job, "the job takes no checkpoints: it was started without checkpoints="
+            )
+        return self._location
+
     def query_encoded(self, uid: str, state: str, key: bytes, level: Level, timeout_ms: int) -> Any:
         return self._handle._queries.query(uid, state, key, level, timeout_ms)
 
     def explained(self, uid: str | None, top: int) -> dict[str, Any]:
-        with self._explaining:
+        with self._reading:
             return explanation_to_json(self._handle.explain(uid, top=top))
 
     def log_told(self, after: int) -> list[dict[str, Any]]:

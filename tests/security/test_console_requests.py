@@ -22,7 +22,18 @@ def world() -> Iterator[World]:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/v1", "/v1/../v1/status", "/../../etc/passwd", "/v1/status/..%2f..%2fetc/passwd", "*"]
+    "path",
+    [
+        "/v1",
+        "/page/",
+        "/page/../server.py",
+        "/page/vendor/../../server.py",
+        "/page/app.js?x",
+        "/v1/../v1/status",
+        "/../../etc/passwd",
+        "/v1/status/..%2f..%2fetc/passwd",
+        "*",
+    ],
 )
 def test_there_are_no_other_paths(world, path):
     status, content = world.request(path)

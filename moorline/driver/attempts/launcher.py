@@ -52,6 +52,11 @@ class Launcher:
         self.restored_from: list[int] = []
 
     @property
+    def config(self) -> RunConfig:
+        """The configuration of the run."""
+        return self._config
+
+    @property
     def writer(self) -> str:
         """The word that our entries in the history carry; empty without storage."""
         return self._history.writer if self._history is not None else ""

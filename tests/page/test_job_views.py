@@ -1,0 +1,187 @@
+"""Every view of the web page, in a real browser."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from page_worlds import PageJob
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+
+
+def text_of(page) -> str:
+    return page.locator("main").inner_text()
+
+
+def see(page, text: str) -> None:
+    page.locator("main").get_by_text(text).first.wait_for()
+
+
+def test_overview_shows_graph_rates_and_back_pressure(open_page, shown, picture):
+    page = open_page(shown().url)
+    page.get_by_role("heading", name="fraud-alerts").wait_for()
+    boxes = page.locator(".box")
+    boxes.nth(5).wait_for()
+    page.locator(".box.held").wait_for()
+    assert "payments" in page.locator(".box.held").inner_text()
+    assert "score" in page.locator(".box.hot").inner_text()
+    assert page.locator(".edge").count() == 5
+    assert page.locator(".edge.held").count() == 1
+    overview = text_of(page)
+    for said in ("18.5 k/s", "64 %", "no. 61", "held back 64 %", "skew 1.6×"):
+        assert said in overview
+    assert page.title() == "running · fraud-alerts · Moorline"
+    picture(page, "page-overview")
+
+
+def test_overview_in_the_dark_and_in_a_narrow_window(open_page, shown, picture):
+    dark = open_page(shown().url, color_scheme="dark")
+    dark.locator(".box.held").wait_for()
+    assert dark.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(15, 20, 25)"
+    picture(dark, "page-overview-dark")
+    narrow = open_page(shown().url, viewport={"width": 390, "height": 844})
+    narrow.locator(".box.held").wait_for()
+    # The page itself never scrolls sideways: tables and the graph do, in their frames.
+    assert narrow.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    picture(narrow, "page-narrow")
+
+
+def test_figures_follow_the_job(open_page, shown):
+    served = shown()
+    page = open_page(served.url)
+    page.locator(".pill", has_text="running").first.wait_for()
+    served.job.status = "restarting"
+    page.locator(".pill", has_text="restarting").first.wait_for()
+
+
+def test_subtasks_show_skew(open_page, shown, picture):
+    page = open_page(shown().url)
+    page.locator(".box.hot").click()
+    page.get_by_role("heading", name="Spread").wait_for()
+    assert re.search(r"#/subtasks/2$", page.url)
+    assert page.locator(".spread rect").count() == 4
+    assert page.locator(".spread rect.above").count() == 1
+    page.get_by_role("button", name="records", exact=True).click()
+    first = page.get_by_role("region", name="Subtasks").locator("tbody tr").first
+    assert first.locator("td").first.inner_text() == "1"
+    see(page, "suspicious")
+    picture(page, "page-subtasks")
+
+
+def test_lines_over_time(open_page, shown, picture):
+    page = open_page(shown().url)
+    page.get_by_role("link", name="Over time").click()
+    page.locator(".plot canvas").nth(5).wait_for()
+    for title in ("Records in", "Busy", "Back-pressured", "Watermark lag", "Records behind"):
+        see(page, title)
+    page.get_by_role("button", name="score").click()
+    page.locator(".plot canvas").nth(5).wait_for(state="detached")  # it is no source
+    page.get_by_role("button", name="score").click()
+    page.locator(".plot canvas").nth(5).wait_for()
+    picture(page, "page-time")
+
+
+def test_checkpoints_down_to_subtasks_and_why_one_failed(open_page, shown, picture):
+    page = open_page(shown().url)
+    page.get_by_role("link", name="Checkpoints").click()
+    row = page.get_by_role("region", name="Checkpoints").locator("tr", has_text="the checkpoint took too long")
+    row.focus()
+    page.keyboard.press("Enter")
+    see(page, "subtask 2/1: writing to s3://data/checkpoints timed out")
+    parts = page.get_by_role("region", name="Subtasks of the checkpoint")
+    assert parts.locator("tbody tr").count() == 24
+    assert parts.locator(".phases").count() == 24
+    assert "score" in page.get_by_role("region", name="Operators of the checkpoint").inner_text()
+    picture(page, "page-checkpoints")
+
+
+def test_failures_with_traceback_and_attempts(open_page, shown, picture):
+    page = open_page(shown().url)
+    page.get_by_role("link", name="Failures").click()
+    see(page, "1 of 2 attempts failed.")
+    assert 'File "payments.py", line 48, in process_element' in page.locator("pre").inner_text()
+    assert "from checkpoint 38" in text_of(page)
+    picture(page, "page-failures")
+
+
+def test_state_is_explored_and_a_key_looked_up(open_page, shown, picture):
+    served = shown()
+    page = open_page(served.url)
+    page.get_by_role("link", name="State").click()
+    page.get_by_role("region", name="States").locator("tr", has_text="total").click()
+    see(page, "Largest keys")
+    assert page.locator(".spread rect").count() == 128
+    page.get_by_role("region", name="Largest keys").get_by_role("button", name="Look up").nth(2).click()
+    answer = page.locator(".answer pre")
+    answer.wait_for()
+    assert answer.inner_text() == "{'count': 3, 'last': (1.5, 'Ada')}"
+    assert served.job.done == [("query", "score", "total", ("grace", 2), "live")]
+    picture(page, "page-state", full_page=True)
+    page.get_by_label("Key", exact=True).fill("7")
+    page.get_by_label("Of").select_option("checkpoint")
+    page.get_by_label("Key", exact=True).press("Enter")
+    page.locator(".answer .soft", has_text="score.total[7]").wait_for()
+    assert served.job.done[1] == ("query", "score", "total", 7, "checkpoint")
+    page.get_by_label("State", exact=True).fill("nothing")
+    page.get_by_label("Key", exact=True).press("Enter")
+    see(page, "the operator has no such state")
+
+
+def test_snapshots_with_plan_and_differences(open_page, shown, picture):
+    served = shown()
+    page = open_page(served.url)
+    page.get_by_role("link", name="Snapshots").click()
+    page.get_by_role("region", name="Snapshots").locator("tr", has_text="checkpoint 61").click()
+    see(page, "it would start")
+    see(page, "int becomes float")
+    see(page, "[0,128)")
+    page.get_by_role("button", name="Compare").click()
+    see(page, "moorline diff")
+    assert served.job.done == [("diff", 60, 61)]
+    picture(page, "page-snapshots", full_page=True)
+    page.get_by_role("region", name="Snapshots").locator("tr", has_text="before-upgrade").click()
+    page.get_by_role("button", name="Compare").click()
+    page.wait_for_timeout(100)
+    page.get_by_role("button", name="Compare").wait_for()
+    assert served.job.done[-1][2].endswith("before-upgrade")
+
+
+def test_configuration(open_page, shown):
+    page = open_page(shown().url)
+    page.get_by_role("link", name="Configuration").click()
+    see(page, "rocksdb")
+    assert "ExponentialDelay" in text_of(page)
+    assert "recent value, expires" in text_of(page)
+
+
+def test_a_page_of_500_subtasks_stays_responsive(open_page, shown):
+    page = open_page(shown(PageJob(parallelism=500)).url)
+    page.locator(".box.hot").click()
+    page.locator(".spread rect").nth(499).wait_for(state="attached")
+    rows = page.get_by_role("region", name="Subtasks").locator("tbody tr")
+    assert rows.count() == 100
+    # What the browser itself spends on a second of the page: its own clock for work, not that of a loaded machine.
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable")
+
+    def worked() -> float:
+        metrics = {m["name"]: m["value"] for m in session.send("Performance.getMetrics")["metrics"]}
+        return metrics["TaskDuration"]
+
+    before = worked()
+    page.wait_for_timeout(5_000)
+    assert worked() - before < 3.0
+    page.get_by_role("button", name="Show all 500").click()
+    rows.nth(499).wait_for()
+
+
+def test_a_page_that_nobody_looks_at_asks_nothing(open_page, shown):
+    served = shown()
+    page = open_page(served.url)
+    page.locator(".box.held").wait_for()
+    page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
+    page.wait_for_timeout(1_500)
+    asked = served.job.metrics_asked
+    page.wait_for_timeout(3_000)
+    assert served.job.metrics_asked == asked
