@@ -82,12 +82,17 @@ class Waiting:
         unpacked = [elements.unpack_part(part, 0) for part in parts]
         count = sum(len(records) for _, records, _, _ in unpacked)
         try:
-            # Columns are stored as the rows that they are.
-            return [plain.encode([stamps, list(records)]) for _, records, stamps, _ in unpacked], count, False
+            # Columns are stored as the rows that they are, with their times as ints.
+            encoded = [plain.encode([stamps and list(stamps), list(records)]) for _, records, stamps, _ in unpacked]
+            return encoded, count, False
         except plain.NotPlain as error:
             if self.origin.is_plain:
                 raise LoopRecordNotPlain(self.origin.uid, self.origin.upstream, str(error)) from None
-            return [elements.pack_records(list(records), stamps) for _, records, stamps, _ in unpacked], count, True
+            return (
+                [elements.pack_records(list(records), stamps and list(stamps)) for _, records, stamps, _ in unpacked],
+                count,
+                True,
+            )
 
 
 def waiting(frames: InFlightFrames) -> list[Waiting]:
