@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
@@ -15,6 +17,7 @@ def test_rows_with_times_need_no_pickle() -> None:
     batch = ColumnBatch(pa.RecordBatch.from_pydict({"user": ["ada", "bob"]}))
     part = elements.pack_any(batch, TimeColumn(np.array([5, 7])))  # type: ignore[arg-type]  # a sequence will do
     frame = HEAD.pack(BATCH, 1, 0, 0, 0, 0) + part
-    (element,), count, is_pickled = Waiting(Origin("windows", "rows", None, 0, "hash"), [[frame]]).encode()
+    copies: Any = [[frame]]
+    (element,), count, is_pickled = Waiting(Origin("windows", "rows", None, 0, "hash"), copies).encode()
     assert (count, is_pickled) == (2, False)
     assert _decode(element, False, "here") == ([{"user": "ada"}, {"user": "bob"}], [5, 7])
