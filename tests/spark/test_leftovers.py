@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -135,6 +136,7 @@ def test_an_embedded_spark_is_gone_without_a_trace(tmp_path: Path, temporary: Pa
     ]
     assert len({tuple(report["jvms"]) for report in reports}) == 1, "all jobs ran on the same Spark"
     assert len(reports[0]["jvms"]) == 1
+    assert set(re.findall(r"^seen:[12]> (\d)$", out + err, re.MULTILINE)) == {"0", "1"}, "what is printed is seen"
     assert "BrokenPipe" not in err and err.count("starting a local Spark") == 1, err
     for report in reports:
         assert report["listening"] == [], report
@@ -161,23 +163,3 @@ def _session_of(pid: int) -> int:
         return os.getsid(pid)
     except ProcessLookupError:
         return -1
-
-
-def test_what_is_printed_is_seen(tmp_path: Path):
-    script = (
-        "import moorline as mo\n"
-        "job = mo.Job('prints')\n"
-        "job.source(mo.from_items(['to', 'be'])).sink(mo.print('words'))\n"
-        "mo.run(job)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "PYTHONPATH": str(Path(mo.__file__).parents[1])},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    said = done.stdout + done.stderr
-    assert "words:1> to\nwords:1> be\n" in said, said
