@@ -93,3 +93,15 @@ def test_a_log_level_that_does_not_exist_is_refused():
     job.source(mo.from_items([1])).sink(mo.discard())
     with pytest.raises(InvalidArgument, match="'warning'"):
         mo.start(job, log_level="loud")
+
+
+def test_no_module_silences_the_log_by_being_imported():
+    script = (
+        "import importlib, logging, pkgutil, moorline\n"
+        "for module in pkgutil.walk_packages(moorline.__path__, 'moorline.'):\n"
+        "    if not module.name.endswith('__main__'):\n"
+        "        importlib.import_module(module.name)\n"
+        "assert logging.getLogger('moorline').level == logging.NOTSET\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -32,7 +32,7 @@ from moorline.errors import StorageError
 from moorline.failpoints import failpoint
 
 #: What the client says of transactions that it loses to its successor, which is as it should be.
-log = logging.getLogger("moorline")
+log = logging.getLogger("moorline.kafka")
 log.setLevel(logging.CRITICAL + 1)
 
 #: For one call at the broker; what takes longer is repeated.
