@@ -46,6 +46,7 @@ from moorline.errors import (
     QueryFailed,
     QueryUnavailable,
     SavepointNotPermitted,
+    SnapshotNotFound,
     SparkUnsuitable,
 )
 from moorline.http import page_routes
@@ -269,7 +270,7 @@ class _Handler(BaseHTTPRequestHandler):
             status, content = refusal.status, {"error": refusal.reason}
         except QueryUnavailable as error:
             status, content = 503, {"error": str(error)}
-        except QueryFailed as error:
+        except (QueryFailed, SnapshotNotFound) as error:
             status, content = 404, {"error": str(error)}
         except SavepointNotPermitted as error:
             status, content = 403, {"error": str(error)}

@@ -1,7 +1,7 @@
 """Snapshots in storage as the web page shows them: what there is, what is in one, what differs between two.
 
 Reads manifests, and rows only for a comparison. A running job does not notice. Used for the console of a job and by
-``moorline serve``.
+``served_location.py``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def history_of(store: BlobStore) -> dict[str, Any]:
     records = read_history(store)
     claims = [r.entry for r in records if isinstance(r.entry, Claim)]
     checkpoints = [_checkpoint(r, r.entry, store) for r in records if isinstance(r.entry, Manifest)]
+    known = [r.entry.job for r in records if r.entry is not None]
     return {
+        "job": known[-1] if known else store.url.rpartition("/")[2],
         "url": store.url,
         "checkpoints": checkpoints[-MOST_SNAPSHOTS:],
         "damaged": [f"{r.path}: {r.damage}" for r in records if r.damage],

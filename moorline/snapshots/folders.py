@@ -150,6 +150,13 @@ def job_folders(store: BlobStore) -> list[str]:
     return [f"{store.url}/{name}" for name in sorted(jobs)]
 
 
+def savepoint_folders(store: BlobStore) -> list[str]:
+    """The folders of savepoints: this one, or those in it."""
+    if has_savepoint(store):
+        return [store.url]
+    return [f"{store.url}/{b.path.partition('/')[0]}" for b in store.list() if b.path.split("/")[1:] == [MANIFEST]]
+
+
 def _only_job(store: BlobStore) -> BlobStore:
     folders = job_folders(store)
     if not folders:

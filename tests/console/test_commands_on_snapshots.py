@@ -6,43 +6,17 @@ import json
 
 import pytest
 from command_calls import call, script, shown
+from stored_jobs import Totals, write_job_and_savepoint
 
 import moorline as mo
 from moorline.model.config.state import RocksDb, StateConfig
-from moorline.storage import entries
-from moorline.storage.history import History
-from moorline.storage.stores.local import LocalStore
-from moorline.testing import OperatorHarness
-
-
-class Totals(mo.KeyedProcessFunction):
-    total = mo.ValueState(int, default=0)
-    days = mo.MapState(str, tuple[int, float])
-
-    def process_element(self, value, ctx):
-        self.total.update(self.total.value() + 1)
-        self.days.put("mon", (1, 2.5))
-        yield value
 
 
 @pytest.fixture(params=["heap", "rocksdb"])
 def location(request, tmp_path):
     """A checkpoint location with one job, "harness", and a savepoint beside it."""
     rocksdb = RocksDb(memory="8MB", folder=str(tmp_path / "db")) if request.param == "rocksdb" else None
-
-    def step(stream: mo.Stream) -> mo.Stream:
-        return stream.key_by(lambda n: n).process(Totals(), uid="totals")
-
-    with OperatorHarness.of(step, parallelism=2, state=StateConfig(rocksdb, rocksdb is not None)) as harness:
-        harness.process_all(["ada", "ada", "bob", 7])
-        taken = harness.snapshot()
-    for folder in ("chk/harness", "sp"):
-        for file in taken.manifest.files():
-            LocalStore(tmp_path / folder).put(file.path, taken.store.get(file.path))
-    history = History(LocalStore(tmp_path / "chk/harness"), "harness")
-    history.claim(True, 1)
-    history.publish(taken.manifest)
-    (tmp_path / "sp/manifest.json").write_bytes(entries.encode(taken.manifest, "", ""))
+    write_job_and_savepoint(tmp_path / "chk/harness", tmp_path / "sp", StateConfig(rocksdb, rocksdb is not None))
     return tmp_path
 
 

@@ -24,7 +24,7 @@ def test_the_token_leaves_the_address_and_stays_in_the_tab(open_page, shown):
 def test_with_a_wrong_token_nothing_is_shown_and_the_right_one_can_be_given(open_page, shown):
     served = shown()
     page = open_page(served.server.url + "/#token=wrong")
-    page.get_by_text("That is not the token of this job").wait_for()
+    page.get_by_text("That is not the token").wait_for()
     assert "fraud" not in page.content()
     page.get_by_label("Token").fill(served.server.token)
     page.keyboard.press("Enter")
@@ -35,7 +35,7 @@ def test_without_a_token_the_page_asks_for_it(open_page, shown):
     served = shown()
     page = open_page(served.server.url + "/")
     page.get_by_label("Token").fill(served.server.token)
-    page.get_by_role("button", name="Show the job").click()
+    page.get_by_role("button", name="Show it").click()
     page.locator(".box.held").wait_for()
 
 

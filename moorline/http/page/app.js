@@ -8,6 +8,7 @@ import { Name, Pill, Trouble } from "./parts.js";
 import { Checkpoints } from "./views/checkpoints.js";
 import { Configuration } from "./views/configuration.js";
 import { Failures } from "./views/failures.js";
+import { Jobs } from "./views/jobs.js";
 import { OverTime } from "./views/over_time.js";
 import { Overview } from "./views/overview.js";
 import { Snapshots } from "./views/snapshots.js";
@@ -61,10 +62,10 @@ function Door({ give, error }) {
   };
   return html`<main class="door">
     <h1><img src="/page/icon.svg" alt="" width="36" height="36" /> Moorline</h1>
-    <p>This page shows a running job to who has its token. It is in the file that <code>handle.console.token_file</code> names.</p>
+    <p>This page is shown to who has its token. A job’s is in the file that <code>handle.console.token_file</code> names; <code>moorline serve</code> prints its own.</p>
     <form onSubmit=${enter}>
       <label>Token <input type="password" autocomplete="off" autofocus value=${given} onInput=${(e) => setGiven(e.target.value)} /></label>
-      <button type="submit" class="main">Show the job</button>
+      <button type="submit" class="main">Show it</button>
     </form>
     <${Trouble} error=${error} />
   </main>`;
@@ -76,9 +77,9 @@ function Served({ at }) {
   useEffect(() => {
     if (error?.status === 401) setRefused(true);
   }, [error]);
-  if (refused) return html`<${Door} give=${(token) => { keepToken(token); location.reload(); }} error=${new Error("That is not the token of this job. A job that is started again has a new one.")} />`;
+  if (refused) return html`<${Door} give=${(token) => { keepToken(token); location.reload(); }} error=${new Error("That is not the token. A job that is started again has a new one.")} />`;
   if (!page) return html`<main class="door"><p class="soft">${error ? "" : "Asking the driver …"}</p><${Trouble} error=${error} /></main>`;
-  return html`<${Job} page=${page} at=${at} />`;
+  return page.kind === "location" ? html`<${Jobs} page=${page} at=${at} />` : html`<${Job} page=${page} at=${at} />`;
 }
 
 function Job({ page, at }) {

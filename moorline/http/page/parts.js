@@ -14,7 +14,8 @@ const TONES = {
   starting: "busy", waiting: "busy", stopping: "busy", in_progress: "busy", rescaled: "busy", new: "busy",
   restarting: "warn", cancelling: "warn", unknown: "warn", dropped: "warn", "may run": "warn",
   "it would start": "good", "it would refuse": "bad",
-  failed: "bad", LOST: "bad", IMPOSSIBLE: "bad", damaged: "bad",
+  failed: "bad", LOST: "bad", IMPOSSIBLE: "bad", damaged: "bad", unreadable: "bad",
+  "not ended": "busy",
 };
 
 export function Pill({ of }) {

@@ -1,0 +1,32 @@
+"""``moorline serve``: a web page of all jobs and snapshots at a location."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import closing
+
+import click
+
+from moorline.http import served_location
+from moorline.http.served_location import ServedLocation
+from moorline.http.server import Console, ConsoleServer
+
+
+@click.command()
+@click.argument("location", metavar="PATH")
+@click.option("--address", default="127.0.0.1:0", show_default=True, help="Where to listen; port 0: any that is free.")
+@click.option("--token-file", type=click.Path(), help="Where the token is written, for its owner alone to read.")
+def command(location: str, address: str, token_file: str | None) -> None:
+    """Show a web page of all jobs and savepoints at PATH, running or not, until Ctrl-C.
+
+    Only storage is read. The page asks for a token: it is in the address that is printed.
+    """
+    over = threading.Event()
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, lambda *_: over.set())
+    served = ServedLocation(location)
+    served.jobs()  # what cannot be read at all is said here, and not in a browser
+    with closing(ConsoleServer(served, Console(address, token_file), served_location.read)) as server:
+        click.echo(f"{location} is shown at {server.page}")
+        over.wait()

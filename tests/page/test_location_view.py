@@ -1,0 +1,44 @@
+"""The web page of a checkpoint location, in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from console.stored_jobs import write_job_and_savepoint
+
+from moorline.http import served_location
+from moorline.http.served_location import ServedLocation
+from moorline.http.server import ConsoleServer
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    for folder in ("payments", "shop"):
+        write_job_and_savepoint(tmp_path / folder, tmp_path / f"{folder}-before")
+    with closing(ConsoleServer(ServedLocation(str(tmp_path)), read=served_location.read)) as server:
+        yield server.page
+
+
+def test_jobs_savepoints_and_what_is_in_them(open_page, address, picture):
+    page = open_page(address)
+    jobs = page.locator("[aria-label='Jobs'] tbody tr")
+    jobs.nth(1).wait_for()
+    assert page.get_by_text("not ended").count() >= 2
+    picture(page, "page-jobs")
+    page.get_by_text("shop-before", exact=True).first.click()
+    page.get_by_text("totals").first.wait_for()
+    page.get_by_role("button", name="Compare").click()
+    page.get_by_text("Nothing has changed.").wait_for()
+
+
+def test_a_job_is_opened_by_its_name(open_page, address):
+    page = open_page(address)
+    page.locator("[aria-label='Jobs'] tbody a").last.click()
+    page.get_by_text("checkpoint 1", exact=True).first.click()
+    page.get_by_text("totals").first.wait_for()
+    assert "#/job/" in page.url
