@@ -131,10 +131,8 @@ class SparkCluster:
         try:
             self._wait_for_slots(sum(deployment.plan.widths), cancelled)
             # Threads of py4j are pinned, so the group holds for this thread's job alone.
-            told = f"moorline {description(self._job, deployment.attempt, deployment.plan)}"
-            self._spark.sparkContext.setJobGroup(group, told)
-            # The name of the stages, which would be this line of our code.
-            self._spark.sparkContext.setLocalProperty("callSite.short", told)
+            shown = f"moorline {description(self._job, deployment.attempt, deployment.plan)}"
+            self._spark.sparkContext.setJobGroup(group, shown)
             names = enumerate(stage_names(deployment.plan))
             stages = [named(run_task, f"{self._job}: {name}", spec, stage) for stage, name in names]
             frames = exchange.pipeline(self._session, deployment.plan.widths, stages)

@@ -144,14 +144,13 @@ def test_sparks_own_pages_say_job_attempt_and_operators(spark):
         eventually(lambda: handle.status is mo.JobStatus.RUNNING, "it runs")
         store = spark.sparkContext._jsc.sc().statusStore()
         jobs = store.jobsList(None)
-        told = [
+        shown = [
             jobs.apply(n).description().get() for n in range(jobs.size()) if jobs.apply(n).description().isDefined()
         ]
         wanted = "moorline job named, attempt 1: numbers > some (2 subtasks) | last > out (2 subtasks)"
-        assert wanted in told
-        tracker = spark.sparkContext.statusTracker()
-        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        assert wanted in {stage.name for stage in stages if stage is not None}
+        assert wanted in shown
+        stages = store.activeStages()
+        assert {stages.apply(n).description().get() for n in range(stages.size())} == {wanted}
     finally:
         handle.cancel()
 
