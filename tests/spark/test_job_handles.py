@@ -162,14 +162,16 @@ def test_metrics_and_progress_of_a_job_on_spark(spark, tmp_path):
     numbers.key_by(lambda n: n % 10).reduce(lambda a, b: b, uid="last").sink(mo.discard(), uid="out")
     checkpoints = mo.Checkpoints(str(tmp_path / "chk"), interval="500ms")
     handle = mo.start(job, spark, checkpoints=checkpoints, events=events)
-    eventually(lambda: handle.metrics["operators"].get("last", {}).get("records_in_per_second", 0) > 100, "a rate")
-    eventually(lambda: handle.metrics["checkpoints"]["completed"] >= 2, "two checkpoints")
-    metrics = handle.metrics
-    assert [s["is_running"] for v in metrics["vertices"] for s in v["subtasks"]] == [True] * 4
-    assert all(s["process"]["rss_bytes"] > 1 << 20 for v in metrics["vertices"] for s in v["subtasks"])
-    assert all(s["bytes_in"] > 0 for s in metrics["vertices"][1]["subtasks"])
-    assert metrics["operators"]["last"]["keys"] == 10
-    handle.stop()
+    try:
+        eventually(lambda: handle.metrics["operators"].get("last", {}).get("records_in_per_second", 0) > 100, "a rate")
+        eventually(lambda: handle.metrics["operators"]["last"]["keys"] == 10, "all subtasks have said what they keep")
+        eventually(lambda: handle.metrics["checkpoints"]["completed"] >= 2, "two checkpoints")
+        metrics = handle.metrics
+        assert [s["is_running"] for v in metrics["vertices"] for s in v["subtasks"]] == [True] * 4
+        assert all(s["process"]["rss_bytes"] > 1 << 20 for v in metrics["vertices"] for s in v["subtasks"])
+        assert all(s["bytes_in"] > 0 for s in metrics["vertices"][1]["subtasks"])
+    finally:
+        handle.stop()
     kinds = [json.loads(line)["event"] for line in events.read_text().splitlines()]
     assert kinds[0] == "started" and kinds[-1] == "terminated" and "checkpoint" in kinds
     assert handle.last_progress["status"] == "finished"
