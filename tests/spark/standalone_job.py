@@ -73,7 +73,7 @@ def main() -> None:
         restore="latest",
         restart=mo.FixedDelay(attempts=20, delay="500ms"),
         heartbeat_timeout="20s",
-        ha=mo.StorageLease(ttl="4s") if options.standby else None,
+        ha=mo.StorageLease(ttl="20s") if options.standby else None,
         control=mo.ControlPort(port=options.control_port),
     )
     print("started", flush=True)
