@@ -96,8 +96,8 @@ def test_state_of_several_times_the_memory_budget_survives_a_kill_and_a_rescale(
         return [c for c in handle.checkpoints if c.size > 0.8 * KEYS * VALUE]
 
     eventually(lambda: len(loaded()) >= 4, "checkpoints of all of the state")
-    # One key in a hundred changes: what is uploaded is in proportion to that, not to the state. RocksDB compacts what was
-    # loaded for a while, and what it has written anew is uploaded too.
+    # One key in a hundred changes: what is uploaded is in proportion to that, not to the state. For a while RocksDB
+    # compacts what was loaded, and what it has written anew is uploaded too.
     eventually(lambda: min(c.uploaded / c.size for c in loaded()[1:]) < 0.1, "a checkpoint uploads what has changed")
 
     os.kill(next(pid for name, pid in handle.worker_pids.items() if name.startswith("1/")), signal.SIGKILL)
