@@ -275,7 +275,7 @@ def test_a_timer_of_a_plain_callable_is_refused():
 # --- time -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("wrong", ["at", 3, ("at",)])
+@pytest.mark.parametrize("wrong", [b"at", 3, ("at",)])
 def test_a_timestamp_assigner_that_cannot_be_called_is_refused(wrong):
     with pytest.raises(InvalidArgument, match="Give a function from a record to its time"):
         mo.WatermarkStrategy.monotonous().with_timestamp_assigner(wrong)
