@@ -268,7 +268,7 @@ def test_a_reader_knows_how_far_it_is_behind(kafka_server):
         source.read(25)
         eventually(lambda: reader.records_behind() == {f"{topic}/0": 0, f"{topic}/1": 0}, "all is read")
         kafka_server.produce(topic, [f"0-{n}" for n in range(20, 50)], 0)
-        assert source.read(1)[0] == "0-20"
-        behind = reader.records_behind()
-        assert 0 < behind[f"{topic}/0"] < 30 and behind[f"{topic}/1"] == 0
-        assert behind[f"{topic}/0"] == 50 - source.positions[f"{topic}/0"]
+        some: list[str] = []
+        eventually(lambda: some.extend(reader.read(5) or []) or some, "the first of them are read")
+        assert some == [f"0-{n}" for n in range(20, 20 + len(some))] and len(some) <= 5
+        assert reader.records_behind() == {f"{topic}/0": 30 - len(some), f"{topic}/1": 0}

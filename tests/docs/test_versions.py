@@ -83,7 +83,7 @@ def test_the_table_of_storage_formats_has_a_row_for_each():
         ("README.md", r"You need Python (\S+) or newer"),
         ("CONTRIBUTING.md", r"Python (\S+) and Java"),
         ("Makefile", r"but Python (\S+) or newer"),
-        (str(next(ROOT.glob("moorline/**/doctor.py")).relative_to(ROOT)), r"Use Python (\S+) or newer"),
+        (str(next(ROOT.glob("moorline/**/examination.py")).relative_to(ROOT)), r"Use Python (\S+) or newer"),
     ],
 )
 def test_pages_name_the_oldest_python(path, form):
