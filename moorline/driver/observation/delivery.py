@@ -76,7 +76,7 @@ class Delivery:
         """Make room. False: it is the event itself that is dropped."""
         self._dropped += 1
         if self._dropped == 1:
-            log.warning("listener %s is too slow: it is not told of all progress", self.name)
+            log.warning("listener %s is too slow: some events of progress are left out", self.name)
         if event.event == "progress":
             return False
         oldest = next((e for e in self._waiting if e.event == "progress"), self._waiting[0])
@@ -121,7 +121,7 @@ class Listeners:
         deadline = time.monotonic() + END_SECONDS
         for delivery in [*self._own, *list(_deliveries)]:
             if not delivery.flush(max(0.0, deadline - time.monotonic())):
-                log.warning("listener %s has not yet been told all that there is to tell", delivery.name)
+                log.warning("listener %s has not had all of its events when the job ended", delivery.name)
         for delivery in self._own:
             delivery.close()
             with suppress(AttributeError):

@@ -77,7 +77,7 @@ def examine_workers(master: str, modules: tuple[str, ...] = ()) -> tuple[str, li
     return ", ".join(sorted({report["host"] for report in reports})), list(problems)
 
 
-#: Without the daemon of ours: what a worker lacks is to be told, and not to keep it from starting.
+#: Without our daemon: a worker that lacks something must still start, to report what it lacks.
 CORE_ONLY = {"spark.python.daemon.module": "pyspark.daemon"}
 
 
