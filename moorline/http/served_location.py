@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
-from moorline import __version__
 from moorline.errors import MoorlineError, SnapshotNotFound
 from moorline.http import stored_snapshots
 from moorline.http.page_routes import snapshot_name
@@ -43,16 +42,17 @@ class _Found:
 
 
 class ServedLocation:
-    """A checkpoint location behind a console. Called from several threads."""
+    """A checkpoint location behind a console of this version. Called from several threads."""
 
-    def __init__(self, location: str) -> None:
+    def __init__(self, location: str, *, version: str) -> None:
+        self._version = version
         self._store = open_store(location)
         #: Reading goes over all of a location: one at a time.
         self._reading = threading.Lock()
         self._found: _Found | None = None
 
     def described(self) -> dict[str, Any]:
-        return {"kind": "location", "location": self._store.url, "version": __version__}
+        return {"kind": "location", "location": self._store.url, "version": self._version}
 
     def jobs(self) -> dict[str, Any]:
         with self._reading:

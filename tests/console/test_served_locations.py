@@ -29,7 +29,7 @@ def location(tmp_path: Path) -> Path:
 @pytest.fixture
 def ask(location: Path):
     """Ask the server of a location: the status, and the answer."""
-    with closing(ConsoleServer(ServedLocation(str(location)), read=served_location.read)) as server:
+    with closing(ConsoleServer(ServedLocation(str(location), version="1.2"), read=served_location.read)) as server:
 
         def ask(path: str, content: object = None, token: str | None = None) -> tuple[int, dict]:
             headers = {"Authorization": f"Bearer {token or server.token}", "Content-Type": "application/json"}

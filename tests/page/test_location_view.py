@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 def address(tmp_path: Path) -> Iterator[str]:
     for folder in ("payments", "shop"):
         write_job_and_savepoint(tmp_path / folder, tmp_path / f"{folder}-before")
-    with closing(ConsoleServer(ServedLocation(str(tmp_path)), read=served_location.read)) as server:
+    with closing(ConsoleServer(ServedLocation(str(tmp_path), version="1.2"), read=served_location.read)) as server:
         yield server.page
 
 

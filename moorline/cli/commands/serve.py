@@ -8,6 +8,7 @@ from contextlib import closing
 
 import click
 
+import moorline
 from moorline.http import served_location
 from moorline.http.served_location import ServedLocation
 from moorline.http.server import Console, ConsoleServer
@@ -25,7 +26,7 @@ def command(location: str, address: str, token_file: str | None) -> None:
     over = threading.Event()
     for ending in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ending, lambda *_: over.set())
-    served = ServedLocation(location)
+    served = ServedLocation(location, version=moorline.__version__)
     served.jobs()  # what cannot be read at all is said here, and not in a browser
     with closing(ConsoleServer(served, Console(address, token_file), served_location.read)) as server:
         click.echo(f"{location} is shown at {server.page}")
