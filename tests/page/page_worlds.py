@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -45,6 +46,8 @@ class PageJob:
         self.vertices, self.parallelism, self.links = list(vertices), parallelism, LINKS if vertices is SHOP else []
         self.now_ms = time.time_ns() // 1_000_000
         self.done: list[tuple[Any, ...]] = []
+        #: A look-up of the key "slow" waits for it.
+        self.slow_key = threading.Event()
         self.error, self.traceback = TRACEBACK.splitlines()[0], TRACEBACK
         self.value: Any = {"count": 3, "last": (1.5, "Ada")}
         self.failure = "the checkpoint took too long"
@@ -278,6 +281,8 @@ class PageJob:
 
     def query_encoded(self, uid: str, state: str, key: bytes, level: str, timeout_ms: int) -> Any:
         self.done.append(("query", uid, state, keys.decode(key), level))
+        if keys.decode(key) == "slow":
+            assert self.slow_key.wait(60)
         if state == "nothing":
             raise QueryFailed(uid, state, "the operator has no such state")
         return self.value

@@ -128,6 +128,22 @@ def test_state_is_explored_and_a_key_looked_up(open_page, shown, picture):
     see(page, "the operator has no such state")
 
 
+def test_an_answer_is_never_shown_for_another_key(open_page, shown):
+    served = shown()
+    page = open_page(served.url)
+    page.get_by_role("link", name="State").click()
+    key = page.get_by_label("Key", exact=True)
+    key.fill("7")
+    key.press("Enter")
+    page.locator(".answer .soft", has_text="score.total[7]").wait_for()
+    key.fill("slow")
+    key.press("Enter")
+    page.get_by_role("button", name="Asking").wait_for()
+    assert page.locator(".answer").count() == 0
+    served.job.slow_key.set()
+    page.locator(".answer .soft", has_text="slow").wait_for()
+
+
 def test_snapshots_with_plan_and_differences(open_page, shown, picture):
     served = shown()
     page = open_page(served.url)
@@ -141,9 +157,10 @@ def test_snapshots_with_plan_and_differences(open_page, shown, picture):
     assert served.job.done == [("diff", 60, 61)]
     picture(page, "page-snapshots", full_page=True)
     page.get_by_role("region", name="Snapshots").locator("tr", has_text="before-upgrade").click()
+    # What was compared before is gone with the choice.
+    assert page.get_by_text("moorline diff").count() == 0
     page.get_by_role("button", name="Compare").click()
-    page.wait_for_timeout(100)
-    page.get_by_role("button", name="Compare").wait_for()
+    see(page, "moorline diff")
     assert served.job.done[-1][2].endswith("before-upgrade")
 
 

@@ -3,7 +3,7 @@
 // The token comes in the fragment of the URL, which a browser never sends. It is taken out of the address at once, kept
 // for this tab alone, and sent in the Authorization header.
 
-import { useEffect, useState } from "./vendor/htm-preact.js";
+import { useEffect, useRef, useState } from "./vendor/htm-preact.js";
 
 const KEY = "moorline-token";
 const PATIENCE_MS = 20000;
@@ -86,16 +86,31 @@ export function usePolled(path, everyMs = 1000) {
   return state.path === path ? state : { data: null, error: null };
 }
 
-/** A question that is asked when somebody wants to know: [state, ask]. state: {data, error, busy}. */
+/**
+ * A question that is asked when somebody wants to know: [state, ask, forget]. state: {data, content, error, busy}.
+ * What is shown always belongs to `content`: another question takes the old answer away at once, and an answer that
+ * comes after a newer question is dropped.
+ */
 export function useAsked() {
-  const [state, setState] = useState({ data: null, error: null, busy: false });
+  const [state, setState] = useState(NOTHING_ASKED);
+  const newest = useRef(0);
   const run = async (path, content, patienceMs) => {
-    setState((before) => ({ ...before, error: null, busy: true }));
+    const number = ++newest.current;
+    const answered = (outcome) => number === newest.current && setState({ ...NOTHING_ASKED, content, ...outcome });
+    setState((before) => ({ data: same(before.content, content) ? before.data : null, content, error: null, busy: true }));
     try {
-      setState({ data: await ask(path, content, patienceMs), error: null, busy: false });
+      answered({ data: await ask(path, content, patienceMs) });
     } catch (error) {
-      setState({ data: null, error, busy: false });
+      answered({ error });
     }
   };
-  return [state, run];
+  const forget = () => {
+    newest.current++;
+    setState(NOTHING_ASKED);
+  };
+  return [state, run, forget];
 }
+
+const NOTHING_ASKED = { data: null, content: null, error: null, busy: false };
+
+const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);

@@ -27,12 +27,13 @@ export function SnapshotList({ rows, url, ask, named }) {
   const [other, setOther] = useState(null);
   const [inside, look] = useAsked();
   const [fate, plan] = useAsked();
-  const [changes, diff] = useAsked();
+  const [changes, diff, forgetChanges] = useAsked();
   const snapshot = rows.find((r) => r.name === chosen);
   const choose = (row) => {
     setChosen(row.name);
     const earlier = rows.filter((r) => r.name !== row.name && r.created_ms <= row.created_ms).sort((a, b) => b.created_ms - a.created_ms)[0];
     setOther((earlier || rows.find((r) => r.name !== row.name))?.name ?? null);
+    forgetChanges();
     look(ask.snapshot, named(row));
     if (ask.plan) plan(ask.plan, named(row));
   };
@@ -57,7 +58,7 @@ export function SnapshotList({ rows, url, ask, named }) {
         <${Trouble} error=${fate.error} /><${Fate} plan=${fate.data} /><//>` : null}
       <${Card} title="In it" flush=${true}><${Trouble} error=${inside.error} /><${Inside} data=${inside.data} /><//>
       ${rows.length > 1 ? html`<${Card} title="Differences" flush=${true} aside=${html`<label class="inline">from
-          <select value=${String(other)} onChange=${(e) => setOther(rows.find((r) => String(r.name) === e.target.value).name)}>
+          <select value=${String(other)} onChange=${(e) => { forgetChanges(); setOther(rows.find((r) => String(r.name) === e.target.value).name); }}>
             ${rows.filter((r) => r.name !== chosen).map((r) => html`<option key=${r.name} value=${String(r.name)}>${r.kind === "savepoint" ? printable(r.name) : `checkpoint ${r.checkpoint}`}</option>`)}
           </select></label> <button type="button" class="quiet" disabled=${changes.busy} onClick=${compare}>${changes.busy ? "Comparing …" : "Compare"}</button>`}>
         <${Trouble} error=${changes.error} /><${Changes} data=${changes.data} /><//>` : null}` : null}`;

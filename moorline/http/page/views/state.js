@@ -85,12 +85,9 @@ function Lookup({ page, wanted }) {
   const [state, setState] = useState(known[0]?.name || "");
   const [key, setKey] = useState("");
   const [level, setLevel] = useState("live");
-  const [asked, setAsked] = useState(null);
   const [answer, query] = useAsked();
-  const ask = (q) => {
-    setAsked(q);
-    query("/v1/query", { ...q, level, timeout_ms: 10000 });
-  };
+  const ask = (q) => query("/v1/query", { ...q, level, timeout_ms: 10000 });
+  const asked = answer.content;
   useEffect(() => {
     if (!wanted) return;
     setUid(wanted.uid);
@@ -113,6 +110,6 @@ function Lookup({ page, wanted }) {
       <button type="submit" class="main" disabled=${answer.busy}>${answer.busy ? "Asking …" : "Look up"}</button>
     </form>
     <${Trouble} error=${answer.error} />
-    ${answer.data && asked ? html`<div class="answer" aria-live="polite"><span class="soft">${printable(asked.uid)}.${printable(asked.state)}[${value(asked.key)}]</span><pre tabindex="0">${value(answer.data.value)}</pre></div>` : null}
+    ${answer.data ? html`<div class="answer" aria-live="polite"><span class="soft">${printable(asked.uid)}.${printable(asked.state)}[${value(asked.key)}]</span><pre tabindex="0">${value(answer.data.value)}</pre></div>` : null}
   <//>`;
 }
