@@ -11,6 +11,9 @@ WORKERS ?= 3
 # What shares a Spark or a server stays on one worker, and the order of tests/conftest.py is kept.
 SPREAD := --dist loadgroup --no-loadscope-reorder
 
+# Tests start hundreds of Python processes. Where bytecode is never written, each of them compiles pandas and PySpark anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help setup servers demo demo-kafka test test-fast sim simulate coverage chaos bench lint types doctests format \
   docs clean java
 
