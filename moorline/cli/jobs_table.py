@@ -75,7 +75,7 @@ def operator_rows(status: dict[str, Any], rates: Rates) -> list[tuple[str, ...]]
     """A row for each operator: :data:`OPERATOR_HEADERS`."""
     rows = []
     for uid, counts in status["progress"]["operators"].items():
-        shares = (f"{100 * counts.get(share, 0):.0f} %" for share in ("busy", "held_back"))
+        shares = (f"{100 * counts.get(share, 0):.0f} %" for share in ("busy", "back_pressured"))
         arriving = (f"{counts['records_in']:,}", _rate(rates.records_in.get(uid)))
         leaving = (f"{counts['records_out']:,}", _rate(rates.records_out.get(uid)))
         rows.append((uid, *arriving, *leaving, *shares, f"{counts.get('keys', 0):,}"))

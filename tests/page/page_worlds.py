@@ -53,6 +53,8 @@ class PageJob:
         self.failure = "the checkpoint took too long"
         self.detail = "subtask 2/1: writing to s3://data/checkpoints timed out"
         self.metrics_asked = 0
+        #: Checkpoints that are in storage.
+        self.stored: tuple[int, ...] = (59, 60, 61)
 
     # --- what there is ---------------------------------------------------------------------------
 
@@ -133,8 +135,8 @@ class PageJob:
             "parallelism": self.parallelism,
             "operators": [{"uid": uid, "name": name, "kind": kind} for uid, name, kind, _ in chain],
             **{name: sum(s[name] for s in subtasks) for name in (*names, *more)},
-            **{name: sum(s[name] for s in subtasks) / len(subtasks) for name in ("busy", "held_back", "idle")},
-            **{f"most_{name}": max(s[name] for s in subtasks) for name in ("busy", "held_back", "idle")},
+            **{name: sum(s[name] for s in subtasks) / len(subtasks) for name in ("busy", "back_pressured", "idle")},
+            **{f"most_{name}": max(s[name] for s in subtasks) for name in ("busy", "back_pressured", "idle")},
             "subtasks": subtasks,
         }
 
@@ -176,7 +178,7 @@ class PageJob:
             "in_flight_bytes": 120_000 if held else 4_000,
             "blocked_bytes": 0,
             "busy": busy,
-            "held_back": held,
+            "back_pressured": held,
             "idle": max(0.0, 1 - busy - held),
             "stalled_ms": 0,
             "stalled_at": "",
@@ -200,7 +202,7 @@ class PageJob:
                 "records_in_per_second": [w and rate * w for w in gap],
                 "records_out_per_second": [w and 0.9 * rate * w for w in gap],
                 "busy": [w and min(1.0, busy * w) for w in gap],
-                "held_back": [w and min(1.0, held * w) for w in gap],
+                "back_pressured": [w and min(1.0, held * w) for w in gap],
                 "idle": [w and max(0.0, 1 - (busy + held) * w) for w in gap],
                 "watermark_lag_ms": [w and 1_800 * w + 90 * number for w in gap],
                 "records_behind": [w and 900 * w for w in gap] if number == 0 else [None] * points,
@@ -302,7 +304,7 @@ class PageJob:
                         "stored": 1_900_000,
                         "written": 80_000,
                     }
-                    grown = {"rows_grown": 900, "keys_grown": 900, "bytes_grown": 37_000, "replaced": 10}
+                    grown = {"growth": {"rows": 900, "keys": 900, "bytes": 37_000}, "replaced": 10}
                     largest = [
                         {"key": key, "key_group": 77, "rows": 1, "bytes": 52_000 // (k + 1)}
                         for k, key in enumerate(["ada", 7, {"tuple": ["grace", 2]}])
@@ -341,7 +343,7 @@ class PageJob:
                 "in_flight": 0,
                 "entry": "",
             }
-            for n in (59, 60, 61)
+            for n in self.stored
         ]
         return {"url": f"{SAVEPOINTS[0]}/{self.job}", "checkpoints": made, "damaged": [], "attempts": 2, "ended": ""}
 

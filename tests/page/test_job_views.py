@@ -29,7 +29,7 @@ def test_overview_shows_graph_rates_and_back_pressure(open_page, shown, picture)
     assert page.locator(".edge").count() == 5
     assert page.locator(".edge.held").count() == 1
     overview = text_of(page)
-    for said in ("18.5 k/s", "64 %", "no. 61", "held back 64 %", "skew 1.6×"):
+    for said in ("18.5 k/s", "64 %", "no. 61", "back-pressured 64 %", "skew 1.6×"):
         assert said in overview
     assert page.title() == "running · fraud-alerts · Moorline"
     picture(page, "page-overview")
@@ -45,6 +45,11 @@ def test_overview_in_the_dark_and_in_a_narrow_window(open_page, shown, picture):
     # The page itself never scrolls sideways: tables and the graph do, in their frames.
     assert narrow.evaluate("document.documentElement.scrollWidth <= innerWidth")
     picture(narrow, "page-narrow")
+    narrow.evaluate("location.hash = '#/configuration'")
+    narrow.wait_for_function(
+        "document.querySelector('.tabs [aria-current]').textContent.trim() === 'Configuration'"
+        " && document.querySelector('.tabs [aria-current]').getBoundingClientRect().right <= innerWidth"
+    )
 
 
 def test_figures_follow_the_job(open_page, shown):
@@ -111,6 +116,7 @@ def test_state_is_explored_and_a_key_looked_up(open_page, shown, picture):
     page.get_by_role("link", name="State").click()
     page.get_by_role("region", name="States").locator("tr", has_text="total").click()
     see(page, "Largest keys")
+    assert "+36.1 KiB" in page.get_by_role("region", name="States").inner_text()
     assert page.locator(".spread rect").count() == 128
     page.get_by_role("region", name="Largest keys").get_by_role("button", name="Look up").nth(2).click()
     answer = page.locator(".answer pre")
@@ -162,6 +168,24 @@ def test_snapshots_with_plan_and_differences(open_page, shown, picture):
     page.get_by_role("button", name="Compare").click()
     see(page, "moorline diff")
     assert served.job.done[-1][2].endswith("before-upgrade")
+
+
+def test_a_snapshot_that_goes_while_one_compares_with_it_is_replaced_by_another(open_page, shown):
+    served = shown()
+    page = open_page(served.url)
+    page.get_by_role("link", name="Snapshots").click()
+    rows = page.get_by_role("region", name="Snapshots").locator("tbody tr")
+    rows.filter(has_text="checkpoint 60").click()
+    page.get_by_label("from").wait_for()
+    assert page.get_by_label("from").input_value() == "59"
+    served.job.stored = (60, 61, 62)
+    rows.filter(has_text="checkpoint 62").first.wait_for()
+    page.get_by_role("button", name="Compare").click()
+    see(page, "moorline diff")
+    ((_, before, after),) = served.job.done
+    assert before != 59 and after == 60, "59 is no longer there"
+    served.job.stored = (61, 62)
+    see(page, "What you have looked at has been deleted")
 
 
 def test_configuration(open_page, shown):

@@ -90,6 +90,9 @@ function Job({ page, at }) {
     document.title = `${metrics ? `${metrics.status} · ` : ""}${printable(page.job)} · Moorline`;
   }, [metrics?.status, page.job]);
   useEffect(() => {
+    document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [at.view]);
+  useEffect(() => {
     const timer = said ? setTimeout(() => setSaid(""), 15000) : 0;
     return () => clearTimeout(timer);
   }, [said]);

@@ -15,6 +15,9 @@ export function count(value) {
   return `${value < 0 ? "−" : ""}${amount.toPrecision(3)} ${UNITS[unit]}`;
 }
 
+/** many(1, "attempt") -> "1 attempt"; many(2, "attempt") -> "2 attempts". */
+export const many = (number, thing) => `${count(number)} ${thing}${number === 1 ? "" : "s"}`;
+
 export const rate = (value) => (value === null || value === undefined ? "–" : `${count(value)}/s`);
 
 export function bytes(value) {

@@ -15,9 +15,9 @@ const SMALLEST = 0.6;
 /** busy, held or calm: what a chain of operators is to be coloured by. */
 export function mood(vertex) {
   if (!vertex || !vertex.subtasks) return "calm";
-  if (vertex.most_held_back >= 0.5) return "held";
+  if (vertex.most_back_pressured >= 0.5) return "held";
   if (vertex.most_busy >= 0.8) return "hot";
-  return vertex.busy + vertex.held_back > 0.05 ? "busy" : "calm";
+  return vertex.busy + vertex.back_pressured > 0.05 ? "busy" : "calm";
 }
 
 /** Most that one subtask gets, by what they get on average: 1 is even. */
@@ -75,7 +75,7 @@ export function JobGraph({ graph, metrics, chosen, onChoose }) {
           <defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" markerUnits="userSpaceOnUse" orient="auto-start-reverse"><path d="M0,0 L8,4 L0,8 z" /></marker></defs>
           ${placed.edges.map(({ link, points }, n) => {
             const middle = points[Math.floor(points.length / 2)];
-            const held = (by.get(link.source)?.held_back || 0) >= 0.5;
+            const held = (by.get(link.source)?.back_pressured || 0) >= 0.5;
             return html`<g key=${n} class=${`edge${held ? " held" : ""}${link.feedback ? " back" : ""}`}>
               <path d=${curve(points, link.feedback)} marker-end="url(#arrow)" />
               <text x=${middle.x} y=${middle.y - 7} text-anchor="middle">${printable(link.partitioning)}${link.tag ? ` · ${printable(link.tag)}` : ""}</text>
@@ -94,6 +94,7 @@ function Box({ vertex, figures, all, operators, at, chosen, onChoose }) {
   const uids = vertex.operators.slice(0, SHOWN);
   const lags = vertex.operators.map((uid) => all[uid]?.watermark_lag_ms).filter((lag) => lag !== null && lag !== undefined);
   const uneven = skew(figures?.subtasks);
+  const isHeld = figures?.most_back_pressured >= 0.5;
   return html`<button type="button" class=${`box ${mood(figures)}`} style=${style} aria-pressed=${chosen} onClick=${() => onChoose(vertex.id)}>
     <span class="ops">
       ${uids.map((uid) => html`<span key=${uid} class="op"><em>${operators[uid]?.kind || ""}</em><${Name} of=${uid} /></span>`)}
@@ -103,10 +104,10 @@ function Box({ vertex, figures, all, operators, at, chosen, onChoose }) {
       <b title="records in and out per second">${figures ? html`${count(figures.records_in_per_second)} → ${rate(figures.records_out_per_second)}` : "–"}</b>
       <span title="subtasks">×${vertex.parallelism}</span>
     </span>
-    <${Meter} busy=${figures?.busy || 0} held=${figures?.held_back || 0} wide=${true} />
+    <${Meter} busy=${figures?.busy || 0} held=${figures?.back_pressured || 0} wide=${true} />
     <span class="figures small">
-      <span>${figures ? (figures.most_held_back >= 0.5 ? `held back ${share(figures.most_held_back)}` : `busy ${share(figures.busy)}`) : ""}</span>
-      <span>${uneven >= 1.5 ? `skew ${uneven.toFixed(1)}×` : lags.length ? `lag ${duration(Math.max(...lags))}` : ""}</span>
+      <span>${figures ? (isHeld ? `back-pressured ${share(figures.most_back_pressured)}` : `busy ${share(figures.busy)}`) : ""}</span>
+      <span>${uneven >= 1.5 ? `skew ${uneven.toFixed(1)}×` : lags.length && !isHeld ? `lag ${duration(Math.max(...lags))}` : ""}</span>
     </span>
   </button>`;
 }

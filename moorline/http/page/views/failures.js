@@ -2,7 +2,7 @@
 
 import { html } from "../vendor/htm-preact.js";
 import { usePolled } from "../data.js";
-import { duration, printable, time } from "../format.js";
+import { duration, many, printable, time } from "../format.js";
 import { Card, Empty, Name, Pill, Trouble } from "../parts.js";
 
 const lines = (text) => String(text).split("\n").map(printable).join("\n");
@@ -13,7 +13,7 @@ export function Failures({ page }) {
   const failed = data.attempts.filter((a) => a.outcome === "failed");
   const restarts = page.configuration.restarts || {};
   return html`
-    <p class="lead">${failed.length ? `${failed.length} of ${data.attempts.length} attempts failed.` : "Nothing has failed."}
+    <p class="lead">${failed.length ? `${failed.length} of ${many(data.attempts.length, "attempt")} failed.` : "Nothing has failed."}
       <span class="soft"> Restarts: ${Object.entries(restarts).map(([name, value]) => (name === "strategy" ? value : `${name} ${value}`)).join(", ")}</span></p>
     ${data.attempts.length ? html`<ol class="attempts">${data.attempts.map((a, n) => html`<${Attempt} key=${a.attempt} of=${a} isNewest=${n === data.attempts.indexOf(failed[0])} />`)}</ol>` : html`<${Empty}>No attempt has begun yet.<//>`}`;
 }
@@ -24,7 +24,7 @@ function Attempt({ of: a, isNewest }) {
     <${Card} title=${`Attempt ${a.attempt}`} aside=${html`<${Pill} of=${a.outcome} />`}>
       <p class="facts">
         <span>${time(a.started_ms)}${a.ended_ms ? ` – ${time(a.ended_ms)}` : ""}</span>
-        <span>${a.subtasks} subtasks</span><span>${origin}</span>
+        <span>${many(a.subtasks, "subtask")}</span><span>${origin}</span>
         ${a.start_took_ms !== null ? html`<span>ran after ${duration(a.start_took_ms)}</span>` : null}
         ${a.uid ? html`<span>failed in <${Name} of=${a.uid} /> ${a.subtask}</span>` : null}
       </p>

@@ -11,7 +11,7 @@ const CHARTS = [
   { figure: "records_in_per_second", title: "Records in", show: rate },
   { figure: "records_out_per_second", title: "Records out", show: rate },
   { figure: "busy", title: "Busy", show: share, top: 1 },
-  { figure: "held_back", title: "Back-pressured", show: share, top: 1 },
+  { figure: "back_pressured", title: "Back-pressured", show: share, top: 1 },
   { figure: "watermark_lag_ms", title: "Watermark lag", show: duration },
   { figure: "records_behind", title: "Records behind", show: count },
 ];
@@ -77,7 +77,7 @@ function Chart({ chart, times, uids, all, operators }) {
       legend: { show: false },
       cursor: { y: false, points: { size: 6 } },
       scales: { y: { range: (u, low, high) => [0, chart.top || (high > 0 ? high * 1.08 : 1)] } },
-      axes: [{ ...axis, values: clock, space: 80 }, { ...axis, size: 62, values: (u, ticks) => ticks.map(chart.show) }],
+      axes: [{ ...axis, values: clock, space: 80, size: 30 }, { ...axis, size: 62, values: (u, ticks) => ticks.map(chart.show) }],
       series: [{}, ...uids.map((uid) => ({ stroke: LINES[all.indexOf(uid) % LINES.length], width: 1.6, points: { show: false }, spanGaps: false }))],
       hooks: { setCursor: [(u) => setAt(u.cursor.idx ?? null)] },
     };

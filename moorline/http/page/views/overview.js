@@ -1,7 +1,7 @@
 // The first view: a few figures, the graph, and a line for every operator.
 
 import { html } from "../vendor/htm-preact.js";
-import { ago, bytes, count, duration, printable, rate, share } from "../format.js";
+import { ago, bytes, count, duration, many, printable, rate, share } from "../format.js";
 import { JobGraph } from "../graph.js";
 import { Card, Empty, Meter, Name, Stat, Table } from "../parts.js";
 
@@ -25,7 +25,7 @@ function Figures({ graph, metrics }) {
   const sources = vertices.filter((v) => !targets.has(v.id));
   const read = sources.reduce((sum, v) => sum + v.records_in_per_second, 0);
   const total = sources.reduce((sum, v) => sum + v.records_in, 0);
-  const worst = vertices.reduce((a, v) => (a && a.most_held_back >= v.most_held_back ? a : v), null);
+  const worst = vertices.reduce((a, v) => (a && a.most_back_pressured >= v.most_back_pressured ? a : v), null);
   const busiest = vertices.reduce((a, v) => (a && a.most_busy >= v.most_busy ? a : v), null);
   const operators = Object.values(metrics?.operators || {});
   const lags = operators.map((o) => o.watermark_lag_ms).filter((lag) => lag !== null);
@@ -36,14 +36,14 @@ function Figures({ graph, metrics }) {
   return html`<dl class="stats">
     <${Stat} title="Read" value=${metrics ? rate(read) : "–"} note=${`${count(total)} in this attempt`} />
     <${Stat} title="Busiest step" value=${busiest ? share(busiest.most_busy) : "–"} note=${html`<${Name} of=${name(busiest)} />`} />
-    <${Stat} title="Back-pressure" value=${worst ? share(worst.most_held_back) : "–"} tone=${worst && worst.most_held_back >= 0.5 ? "bad" : ""}
-      note=${worst && worst.most_held_back >= 0.1 ? html`at <${Name} of=${name(worst)} />` : "none to speak of"} />
+    <${Stat} title="Back-pressure" value=${worst ? share(worst.most_back_pressured) : "–"} tone=${worst && worst.most_back_pressured >= 0.5 ? "bad" : ""}
+      note=${worst && worst.most_back_pressured >= 0.1 ? html`at <${Name} of=${name(worst)} />` : "none to speak of"} />
     <${Stat} title="Last checkpoint" value=${c?.last ? `${duration(c.since_last_ms)} ago` : "–"}
       note=${c?.last ? `no. ${c.last.checkpoint}: ${bytes(c.last.size)} in ${duration(c.last.duration_ms)}` : "none yet"}/>
     <${Stat} title=${behind.length ? "Records behind" : "Watermark lag"} value=${behind.length ? count(behind.reduce((a, b) => a + b, 0)) : lags.length ? duration(Math.max(...lags)) : "–"}
       note=${behind.length ? "in all partitions" : lags.length ? "behind the clock, at worst" : "no event time"} />
     <${Stat} title="Failures" value=${count(metrics?.failures ?? 0)} tone=${metrics?.failures ? "bad" : ""}
-      note=${`${count(metrics?.attempts ?? 0)} attempts, ${failed} checkpoints failed`} />
+      note=${`${many(metrics?.attempts ?? 0, "attempt")}, ${failed ? `${many(failed, "checkpoint")} failed` : "no checkpoint failed"}`} />
   </dl>`;
 }
 
@@ -58,7 +58,7 @@ function Operators({ graph, metrics, go }) {
     { title: "in", num: true, get: (r) => r.f.records_in_per_second, show: (r) => rate(r.f.records_in_per_second) },
     { title: "out", num: true, get: (r) => r.f.records_out_per_second, show: (r) => rate(r.f.records_out_per_second) },
     { title: "records", num: true, get: (r) => r.f.records_in, show: (r) => count(r.f.records_in) },
-    { title: "busy · back-pressured", get: (r) => (r.w ? r.w.busy + r.w.held_back : 0), show: (r) => html`<${Meter} busy=${r.w?.busy || 0} held=${r.w?.held_back || 0} />` },
+    { title: "busy · back-pressured", get: (r) => (r.w ? r.w.busy + r.w.back_pressured : 0), show: (r) => html`<${Meter} busy=${r.w?.busy || 0} held=${r.w?.back_pressured || 0} />` },
     { title: "keys", num: true, get: (r) => r.f.keys, show: (r) => (r.f.keys ? count(r.f.keys) : "") },
     { title: "timers", num: true, get: (r) => r.f.timers, show: (r) => (r.f.timers ? count(r.f.timers) : "") },
     { title: "watermark", num: true, get: (r) => r.f.watermark, show: (r) => html`<${Watermark} of=${r.f} />` },

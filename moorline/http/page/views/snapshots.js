@@ -29,17 +29,19 @@ export function SnapshotList({ rows, url, ask, named }) {
   const [fate, plan] = useAsked();
   const [changes, diff, forgetChanges] = useAsked();
   const snapshot = rows.find((r) => r.name === chosen);
+  // The one before it, unless another is chosen. Old checkpoints go while one looks at them, so it may be gone again.
+  const others = rows.filter((r) => r.name !== chosen);
+  const earlier = snapshot && others.filter((r) => r.created_ms <= snapshot.created_ms).sort((a, b) => b.created_ms - a.created_ms)[0];
+  const against = others.find((r) => r.name === other) || earlier || others[0];
   const choose = (row) => {
     setChosen(row.name);
-    const earlier = rows.filter((r) => r.name !== row.name && r.created_ms <= row.created_ms).sort((a, b) => b.created_ms - a.created_ms)[0];
-    setOther((earlier || rows.find((r) => r.name !== row.name))?.name ?? null);
+    setOther(null);
     forgetChanges();
     look(ask.snapshot, named(row));
     if (ask.plan) plan(ask.plan, named(row));
   };
   const compare = () => {
-    const before = rows.find((r) => r.name === other);
-    diff(ask.diff, { before: named(before).snapshot, after: named(snapshot).snapshot }, MINUTES_5);
+    diff(ask.diff, { before: named(against).snapshot, after: named(snapshot).snapshot }, MINUTES_5);
   };
   const columns = [
     { title: "snapshot", get: (r) => r.checkpoint, show: (r) => (r.kind === "savepoint" ? html`<${Name} of=${r.name} mono=${true} />` : `checkpoint ${r.checkpoint}`) },
@@ -53,13 +55,14 @@ export function SnapshotList({ rows, url, ask, named }) {
     <${Card} title="Snapshots" flush=${true} aside=${url ? html`<code class="soft">${printable(url)}</code>` : null}>
       ${rows.length ? html`<${Table} label="Snapshots" columns=${columns} rows=${rows} keyOf=${(r) => r.name} chosen=${chosen} onRow=${choose} />` : html`<${Empty}>There is no snapshot yet.<//>`}
     <//>
+    ${chosen !== null && !snapshot ? html`<p class="note">What you have looked at has been deleted: newer checkpoints replace it.</p>` : null}
     ${snapshot ? html`
       ${ask.plan ? html`<${Card} title="If the job were started from it" flush=${true} aside=${fate.data ? html`<${Pill} of=${fate.data.is_safe ? "it would start" : "it would refuse"} />` : null}>
         <${Trouble} error=${fate.error} /><${Fate} plan=${fate.data} /><//>` : null}
       <${Card} title="In it" flush=${true}><${Trouble} error=${inside.error} /><${Inside} data=${inside.data} /><//>
       ${rows.length > 1 ? html`<${Card} title="Differences" flush=${true} aside=${html`<label class="inline">from
-          <select value=${String(other)} onChange=${(e) => { forgetChanges(); setOther(rows.find((r) => String(r.name) === e.target.value).name); }}>
-            ${rows.filter((r) => r.name !== chosen).map((r) => html`<option key=${r.name} value=${String(r.name)}>${r.kind === "savepoint" ? printable(r.name) : `checkpoint ${r.checkpoint}`}</option>`)}
+          <select value=${String(against.name)} onChange=${(e) => { forgetChanges(); setOther(rows.find((r) => String(r.name) === e.target.value).name); }}>
+            ${others.map((r) => html`<option key=${r.name} value=${String(r.name)}>${r.kind === "savepoint" ? printable(r.name) : `checkpoint ${r.checkpoint}`}</option>`)}
           </select></label> <button type="button" class="quiet" disabled=${changes.busy} onClick=${compare}>${changes.busy ? "Comparing …" : "Compare"}</button>`}>
         <${Trouble} error=${changes.error} /><${Changes} data=${changes.data} /><//>` : null}` : null}`;
 }

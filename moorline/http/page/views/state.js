@@ -7,6 +7,8 @@ import { Card, Empty, Name, Stat, Table, Trouble } from "../parts.js";
 
 const MINUTES_5 = 300000;
 
+const grown = (amount) => `${amount > 0 ? "+" : ""}${bytes(amount)}`;
+
 export function State({ page, argument }) {
   const [found, explain] = useAsked();
   const [chosen, setChosen] = useState(null);
@@ -28,7 +30,7 @@ export function State({ page, argument }) {
         <${Stat} title="Stored" value=${bytes(data.stored)} note=${`checkpoint ${data.checkpoint}, ${time(data.created_ms)}`} />
         <${Stat} title="Unpacked" value=${bytes(data.states.reduce((sum, s) => sum + s.bytes, 0))} note="keys and values" />
         <${Stat} title="Keys" value=${count(data.states.reduce((sum, s) => sum + s.keys, 0))} note="over all states" />
-        ${data.since ? html`<${Stat} title="Growth" value=${bytes(data.states.reduce((sum, s) => sum + (s.bytes_grown || 0), 0))} note=${`since checkpoint ${data.since}, ${duration(data.created_ms - data.since_ms)} before`} />` : null}
+        ${data.since ? html`<${Stat} title="Growth" value=${grown(data.states.reduce((sum, s) => sum + (s.growth?.bytes || 0), 0))} note=${`since checkpoint ${data.since}, ${duration(data.created_ms - data.since_ms)} before`} />` : null}
       </dl>
       <${Card} title="States" flush=${true} aside=${html`<button type="button" class="quiet" disabled=${found.busy} onClick=${look}>${found.busy ? "Reading …" : "Read again"}</button>`}>
         <${States} rows=${data.states} keyOf=${id} chosen=${chosen} onRow=${(s) => setChosen(chosen === id(s) ? null : id(s))} /><//>
@@ -46,7 +48,7 @@ function States({ rows, keyOf, chosen, onRow }) {
     { title: "unpacked", num: true, get: (s) => s.bytes, show: (s) => bytes(s.bytes) },
     { title: "", show: (s) => html`<span class="share"><i style=${{ width: `${(s.bytes / most) * 100}%` }}></i></span>` },
     { title: "stored", num: true, get: (s) => s.stored, show: (s) => bytes(s.stored) },
-    { title: "growth", num: true, get: (s) => s.bytes_grown, show: (s) => (s.bytes_grown === null ? "" : bytes(s.bytes_grown)) },
+    { title: "growth", num: true, get: (s) => s.growth?.bytes ?? null, show: (s) => (s.growth ? grown(s.growth.bytes) : "") },
     { title: "expired", num: true, get: (s) => s.expired?.bytes ?? null, show: (s) => (s.expired ? bytes(s.expired.bytes) : "") },
   ];
   return html`<${Table} label="States" columns=${columns} rows=${rows} keyOf=${keyOf} chosen=${chosen} onRow=${onRow} first=${5} />`;

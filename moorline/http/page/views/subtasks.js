@@ -9,7 +9,7 @@ const FIGURES = {
   records_in_per_second: { title: "records in", show: rate },
   records_out_per_second: { title: "records out", show: rate },
   busy: { title: "busy", show: share },
-  held_back: { title: "back-pressured", show: share },
+  back_pressured: { title: "back-pressured", show: share },
   keys: { title: "keys", show: count },
   in_flight_bytes: { title: "in flight", show: bytes },
 };
@@ -46,7 +46,7 @@ export function Subtasks({ page, metrics, argument, go }) {
 function Spread({ subtasks, figure }) {
   const { title, show } = FIGURES[figure];
   const values = subtasks.map((s) => s[figure]);
-  const most = Math.max(...values, figure === "busy" || figure === "held_back" ? 1 : 0) || 1;
+  const most = Math.max(...values, figure === "busy" || figure === "back_pressured" ? 1 : 0) || 1;
   const mean = values.reduce((a, b) => a + b, 0) / values.length;
   const width = 1000 / values.length;
   const gap = values.length > 120 ? 0 : Math.min(4, width * 0.2);
@@ -63,7 +63,7 @@ function Rows({ vertex }) {
   const lag = (s) => s.operators.map((o) => o.watermark_lag_ms).filter((l) => l !== null).reduce((a, b) => Math.max(a, b), -Infinity);
   const columns = [
     { title: "subtask", num: true, get: (s) => s.index },
-    { title: "busy · back-pressured", get: (s) => s.busy + s.held_back, show: (s) => html`<${Meter} busy=${s.busy} held=${s.held_back} />` },
+    { title: "busy · back-pressured", get: (s) => s.busy + s.back_pressured, show: (s) => html`<${Meter} busy=${s.busy} held=${s.back_pressured} />` },
     { title: "in", num: true, get: (s) => s.records_in_per_second, show: (s) => rate(s.records_in_per_second) },
     { title: "out", num: true, get: (s) => s.records_out_per_second, show: (s) => rate(s.records_out_per_second) },
     { title: "records", num: true, get: (s) => s.records_in, show: (s) => count(s.records_in) },
