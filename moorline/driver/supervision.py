@@ -63,7 +63,7 @@ class Supervision(ObservedJob):
     ) -> None:
         requests = Requests(graph.job, has_storage=history is not None)
         job = Job(graph.job, Restarts(config.restart_strategy, chance), requests)
-        observation = Observation(graph.job, wall_ms, publish)
+        observation = Observation(graph.job, wall_ms, publish, takes_checkpoints=config.checkpoints is not None)
         super().__init__(job, Launcher(graph, config, history, wall_ms, observation.checkpoints), observation)
         self._cluster = cluster
         self._pending = PendingRequests()

@@ -44,7 +44,9 @@ FAMILIES: dict[str, Family] = {
     "checkpoint_last_size_bytes": Family("gauge", "job", "What a restore from it has to read."),
     "checkpoint_last_uploaded_bytes": Family("gauge", "job", "What was written for it."),
     "checkpoint_last_state_bytes": Family("gauge", "job", "The size of an operator's state in it.", ("operator",)),
-    "checkpoint_since_last_seconds": Family("gauge", "job", "How long ago the last checkpoint was complete."),
+    "checkpoint_since_last_seconds": Family(
+        "gauge", "job", "How long ago the last checkpoint was complete, or this run began."
+    ),
     # A subtask, with all operators of its chain.
     "subtask_records_in_total": Family("counter", "subtask", "Records that the chain has taken, or read."),
     "subtask_records_out_total": Family("counter", "subtask", "Records that the chain has sent on, or written."),
@@ -54,6 +56,7 @@ FAMILIES: dict[str, Family] = {
     "subtask_back_pressured_seconds_total": Family("counter", "subtask", "Time spent waiting for the next stage."),
     "subtask_idle_seconds_total": Family("counter", "subtask", "Time spent waiting for something to do."),
     "subtask_in_flight_bytes": Family("gauge", "subtask", "Bytes sent that the receivers have not taken yet."),
+    "subtask_in_flight_seconds": Family("gauge", "subtask", "How long they take at the rate of the last ten seconds."),
     "subtask_blocked_bytes": Family("gauge", "subtask", "Bytes that wait behind a barrier."),
     "subtask_stalled_seconds": Family("gauge", "subtask", "For how long its thread has not moved on, if that is long."),
     "worker_resident_memory_bytes": Family("gauge", "subtask", "Memory of its process that is in RAM."),
@@ -78,6 +81,13 @@ FAMILIES: dict[str, Family] = {
     "operator_rocksdb_memory_bytes": Family("gauge", "operator", "Memory of RocksDB and of the caches before it."),
     "operator_rocksdb_disk_bytes": Family("gauge", "operator", "Files of RocksDB on the worker's disk."),
     "operator_rocksdb_rows": Family("gauge", "operator", "Rows in RocksDB, as it estimates."),
+    "operator_rocksdb_rows_read_total": Family(
+        "counter", "operator", "Rows looked up in RocksDB by key. What the caches before it have is not asked for."
+    ),
+    "operator_rocksdb_rows_written_total": Family("counter", "operator", "Rows written to RocksDB or removed from it."),
+    "operator_rocksdb_slows_writes": Family(
+        "gauge", "operator", "1 while RocksDB holds writes back because compaction is behind: the disk is too slow."
+    ),
     "operator_outage": Family("gauge", "operator", "1 while the system outside does not answer."),
     "samples_dropped": Family("gauge", "job", "Samples that were left out because there were too many."),
 }

@@ -14,10 +14,14 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from moorline.driver.observation.checkpoints import ATTEMPT_ENDED
+from moorline.errors import FailureReason
 from moorline.http.metric_families import FAMILIES
 from moorline.protocol.supervision.lifecycle import JobStatus
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+#: The reasons for which a checkpoint may not complete.
+CHECKPOINT_FAILURES = (*(reason.name for reason in FailureReason), ATTEMPT_ENDED)
 #: More samples than this are not sent: users' metrics of many subtasks may be many.
 MOST_SAMPLES = 50_000
 #: Figures of a subtask's JSON, by the name that they have here; times are in milliseconds there.
@@ -30,6 +34,7 @@ _OF_SUBTASK = {
     "subtask_back_pressured_seconds_total": "back_pressured_ms",
     "subtask_idle_seconds_total": "idle_ms",
     "subtask_in_flight_bytes": "in_flight_bytes",
+    "subtask_in_flight_seconds": "in_flight_ms",
     "subtask_blocked_bytes": "blocked_bytes",
     "subtask_stalled_seconds": "stalled_ms",
 }
@@ -98,10 +103,12 @@ class _Page(Collector):
 
     def _add_checkpoints(self, checkpoints: Mapping[str, Any]) -> None:
         self._add("checkpoints_completed_total", checkpoints["completed"])
-        self._family("checkpoints_failed_total")
-        for reason, count in checkpoints["failed"].items():
+        # Zeros, too: of a counter that begins with 1 Prometheus' increase() does not see the first.
+        for reason, count in (dict.fromkeys(CHECKPOINT_FAILURES, 0) | checkpoints["failed"]).items():
             self._add("checkpoints_failed_total", count, reason=reason)
         self._add("checkpoints_in_progress", len(checkpoints["in_progress"]))
+        if checkpoints["since_last_ms"] is not None:
+            self._add("checkpoint_since_last_seconds", checkpoints["since_last_ms"] / 1000)
         last = checkpoints["last"]
         if last is None:
             return
@@ -113,7 +120,6 @@ class _Page(Collector):
         self._add("checkpoint_last_uploaded_bytes", last["uploaded"])
         for uid, sums in checkpoints["last_operators"].items():
             self._add("checkpoint_last_state_bytes", sums["size"], operator=uid)
-        self._add("checkpoint_since_last_seconds", checkpoints["since_last_ms"] / 1000)
 
     def _add_subtask(self, root: str, subtask: Mapping[str, Any]) -> None:
         place = {"operator": root, "subtask": str(subtask["index"])}
@@ -132,7 +138,8 @@ class _Page(Collector):
                 if "records_behind" in of_split:
                     self._add("operator_source_records_behind", of_split["records_behind"], split=split, **place)
             for name, value in operator["backend"].items():
-                self._add(f"operator_rocksdb_{name}", value, **place)
+                family = f"operator_rocksdb_{name}"
+                self._add(family if family in FAMILIES else f"{family}_total", value, **place)
 
     def _add_figures(self, names: Mapping[str, str], figures: Mapping[str, Any], place: Mapping[str, str]) -> None:
         for name, figure in names.items():
@@ -166,9 +173,6 @@ class _Page(Collector):
             self._sample(f"{name}_max", "gauge", help, [("", metric.get("max", 0.0), {})], labels)
 
     # --- samples ---------------------------------------------------------------------------------
-
-    def _family(self, name: str) -> None:
-        self._sample(name, FAMILIES[name].kind, FAMILIES[name].help, (), {})
 
     def _add(self, name: str, value: float, **labels: str) -> None:
         family = FAMILIES[name]

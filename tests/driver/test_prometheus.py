@@ -11,6 +11,7 @@ from prometheus_client.samples import Sample
 
 import moorline as mo
 from moorline.driver.observation.report import figures_of
+from moorline.errors import FailureReason
 from moorline.http import prometheus
 from moorline.http.metric_families import FAMILIES
 from moorline.http.prometheus import prometheus_text
@@ -72,7 +73,7 @@ def everything(world: World) -> None:
         event_time=4_500,
         states={"sum": 7},
         timers=5,
-        backend={"memory_bytes": 11, "disk_bytes": 12, "rows": 13},
+        backend=dict.fromkeys(("memory_bytes", "disk_bytes", "rows", "rows_read", "rows_written", "slows_writes"), 11),
         splits={"p-0": {"records_behind": 42}},
     )
     world.pass_time(1_000)
@@ -110,6 +111,33 @@ def test_a_job_that_has_not_begun_has_a_page():
     read = samples(text_of(World(store=MemoryStore())))
     assert read["job_status", "created"] == 1.0
     assert read["job_attempts_total",] == 0.0
+
+
+def test_the_time_since_a_checkpoint_is_known_before_the_first_and_not_without_any():
+    world = running()
+    world.pass_time(900)
+    read = samples(text_of(world))
+    assert read["checkpoint_since_last_seconds",] == 0.9, "since the run began: an alert on it is to see that too"
+    without = World(store=None).run()
+    assert ("checkpoint_since_last_seconds",) not in samples(text_of(without))
+
+
+def test_failed_checkpoints_are_counted_from_zero_for_every_reason():
+    read = samples(text_of(running()))
+    counts = {key[1]: value for key, value in read.items() if key[0] == "checkpoints_failed_total"}
+    assert counts == dict.fromkeys([*(reason.name for reason in FailureReason), "ATTEMPT_ENDED"], 0.0)
+
+
+def test_what_is_in_flight_is_a_time_at_the_rate_at_which_it_moves():
+    world = running()
+    for second in range(3):
+        sent = Progress(
+            records_in=0, records_out=0, bytes_out=1_000 * second, in_flight_bytes=250, busy_ms=1_000 * second
+        )
+        uid = world.deployment.plan.vertices[0].operators[0]
+        world.report(SubtaskId(0, 0), sent)
+        world.pass_time(1_000)
+    assert samples(text_of(world))["subtask_in_flight_seconds", uid, "0"] == 0.25
 
 
 def test_what_is_hostile_stays_in_its_label():

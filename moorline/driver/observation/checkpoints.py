@@ -16,6 +16,8 @@ from moorline.model.manifest import OperatorHandles
 from moorline.model.wire.messages import Acknowledged
 from moorline.storage.layout import is_of_checkpoint
 
+#: The reason of what was in progress when its attempt ended. It is none of a checkpoint's own.
+ATTEMPT_ENDED = "ATTEMPT_ENDED"
 Kind = Literal["checkpoint", "savepoint", "final"]
 
 #: So many that have ended are kept, and of so many of them what each subtask contributed.
@@ -167,7 +169,7 @@ class CheckpointHistory:
         """What was in progress never will be complete."""
         for checkpoint, record in list(self._in_progress.items()):
             if record.attempt == attempt:
-                self.failed_of(checkpoint, "ATTEMPT_ENDED", "the attempt ended before it was complete", "", now_ms)
+                self.failed_of(checkpoint, ATTEMPT_ENDED, "the attempt ended before it was complete", "", now_ms)
 
     def _end(self, record: CheckpointRecord, now_ms: int) -> None:
         record.duration_ms = now_ms - record.began_ms

@@ -28,8 +28,14 @@ class Observation:
     """What can be seen of one job."""
 
     def __init__(
-        self, job: str, wall_ms: Callable[[], int], publish: Callable[[JobEvent], None] = lambda event: None
+        self,
+        job: str,
+        wall_ms: Callable[[], int],
+        publish: Callable[[JobEvent], None] = lambda event: None,
+        *,
+        takes_checkpoints: bool = True,
     ) -> None:
+        self.takes_checkpoints = takes_checkpoints
         self._job, self.wall_ms, self._publish = job, wall_ms, publish
         self.began_ms = wall_ms()
         self.checkpoints = CheckpointHistory(self._checkpoint_ended)

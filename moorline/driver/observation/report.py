@@ -132,6 +132,7 @@ def _subtask(
         "executor": place.executor if place is not None else "",
         **{name: getattr(report, name) for name in (*SUMS, "blocked_bytes")},
         **{f"{name}_per_second": window.per_second(name) for name in RATES},
+        "in_flight_ms": _in_flight_ms(report, window),
         "busy": busy,
         "back_pressured": back_pressured,
         "idle": idle,
@@ -232,5 +233,19 @@ def _checkpoints(observation: Observation) -> dict[str, Any]:
         "in_progress": history.in_progress(observation.now_ms),
         "last": history.last.summary() if history.last is not None else None,
         "last_operators": history.last.details()["operators"] if history.last is not None else {},
-        "since_last_ms": None if history.last_ms is None else max(0, observation.now_ms - history.last_ms),
+        "since_last_ms": _since_last_ms(observation),
     }
+
+
+def _since_last_ms(observation: Observation) -> int | None:
+    """The time since a checkpoint was complete; since this run began if none was, so that an alert sees that too."""
+    if not observation.takes_checkpoints:
+        return None
+    last_ms = observation.checkpoints.last_ms
+    return max(0, observation.wall_ms() - observation.began_ms if last_ms is None else observation.now_ms - last_ms)
+
+
+def _in_flight_ms(report: Progress, window: Window) -> int | None:
+    """The time that what is in flight takes at the present rate; None if nothing moves."""
+    rate = window.per_second("bytes_out")
+    return round(1000 * report.in_flight_bytes / rate) if rate > 0 else None if report.in_flight_bytes else 0

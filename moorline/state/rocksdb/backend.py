@@ -265,10 +265,9 @@ class RocksDbBackend:
         if not self.database.is_open:
             return StateFigures()
         self._write_back()
-        store = self.database.store
         timers = [bound for bound in self._states.parts.values() if bound.form.is_timers]
         waiting = sum(self.database.count_keys(bound.entry, by_window=True) for bound in timers)
-        sizes = {"memory_bytes": self.memory_bytes(), "disk_bytes": store.disk_bytes(), "rows": store.estimated_rows()}
+        sizes = {"memory_bytes": self.memory_bytes(), **self.database.store.figures()}
         return StateFigures(self._keys_of_states(), waiting, sizes)
 
     def _keys_of_states(self) -> dict[str, int]:

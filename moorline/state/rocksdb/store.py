@@ -38,6 +38,9 @@ _OF_THIS_MACHINE = tuple(os.strerror(number) for number in _LIMITS)
 
 Row = tuple[bytes, bytes]
 
+#: Properties that are not 0 while compaction is so far behind that writes are held back.
+_SLOW = ("is-write-stopped", "actual-delayed-write-rate")
+
 #: Rows that are read at once while nothing is known of their size.
 _FIRST_ROWS = 64
 
@@ -59,10 +62,14 @@ class Store:
         self._write_options.disable_wal = True  # a property, whatever its stub says
         #: Is what is damaged the fault of a snapshot?
         self.is_restoring, self._is_closed = must_exist, False
+        #: Rows that were looked up by their keys.
+        self.rows_read = 0
+        self._version_at_open = self.version()
 
     # --- reading --------------------------------------------------------------------------------
 
     def get(self, row: bytes) -> bytes | None:
+        self.rows_read += 1
         try:
             value: bytes | None = self._db.get(row)
             return value
@@ -70,6 +77,7 @@ class Store:
             raise self._translated("read from", error) from error
 
     def multi_get(self, rows: list[bytes]) -> list[bytes | None]:
+        self.rows_read += len(rows)
         try:
             return self._db.get(rows)  # type: ignore[no-any-return]
         except Exception as error:  # rocksdict raises nothing narrower
@@ -134,6 +142,16 @@ class Store:
 
     def disk_bytes(self) -> int:
         return self._property("rocksdb.live-sst-files-size")
+
+    def figures(self) -> dict[str, int]:
+        """Figures of the database, for people: sizes as they are, and rows read and written since it was opened."""
+        return {
+            "disk_bytes": self.disk_bytes(),
+            "rows": self.estimated_rows(),
+            "rows_read": self.rows_read,
+            "rows_written": self.version() - self._version_at_open,
+            "slows_writes": int(any(self._property(f"rocksdb.{name}") for name in _SLOW)),
+        }
 
     def _property(self, name: str) -> int:
         return int(self._db.property_int_value(name) or 0)
