@@ -148,7 +148,7 @@ if TYPE_CHECKING:
     from moorline.driver.checking import fsck, give_up, sweep
     from moorline.driver.observation.delivery import add_listener, remove_listener
     from moorline.driver.observation.tracing import TracingListener
-    from moorline.http.server import Console
+    from moorline.http.console import Console
     from moorline.snapshots.explain.explain import explain_snapshot
     from moorline.snapshots.explain.report import Explanation, Growth, KeySize, OperatorSize, StateSize
     from moorline.snapshots.lookup import query_snapshot

@@ -31,9 +31,8 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -50,9 +49,9 @@ from moorline.errors import (
     SparkUnsuitable,
 )
 from moorline.http import page_routes
+from moorline.http.console import REQUEST_SECONDS, Console, write_private
 from moorline.http.page_files import HEADERS, PageFile, page_files
 from moorline.http.routes import Refusal, Text
-from moorline.model.options import checks_options
 from moorline.model.wire.waiting_room import WaitingRoom
 
 log = logging.getLogger("moorline")
@@ -60,50 +59,12 @@ log = logging.getLogger("moorline")
 #: Makes of the method, path and body of a request the question to what is served.
 Read = Callable[..., Callable[[], Any]]
 
-#: A request is here, whole, within so many seconds, or it is cut off.
-REQUEST_SECONDS = 5.0
 #: A body of more bytes is refused unread.
 MAX_BODY = 64 << 10
 #: Requests with the token that are answered at the same time. One more is 503.
 MAX_CONNECTIONS = 16
 #: Connections that have not shown the token.
 MAX_UNAUTHENTICATED = 64
-
-
-@checks_options()
-@dataclass(frozen=True)
-class Console:
-    """The HTTP endpoint of a job: the address that it listens on, and the file of its token.
-
-    >>> Console("127.0.0.1:8090").address
-    '127.0.0.1:8090'
-
-    Port 0 means any free one. ``token_file`` is made readable for its owner alone; without it a file in a new folder
-    of the machine's temporary one is used (``handle.console.token_file``). It is removed when the job ends.
-    """
-
-    address: str = "127.0.0.1:0"
-    token_file: str | None = None
-    #: Below these locations a savepoint may be asked for, beside the one of the checkpoints. Nowhere else.
-    savepoints: Sequence[str] = ()
-    #: A request is here, whole, within so many seconds, or it is cut off.
-    request_seconds: float = REQUEST_SECONDS
-
-    def __post_init__(self) -> None:
-        if isinstance(self.savepoints, str):
-            raise InvalidArgument("savepoints", self.savepoints, "Give a list of locations.")
-
-    @classmethod
-    def of(cls, console: Console | str | bool) -> Console:
-        """The endpoint for the ``console=`` of a start."""
-        return console if isinstance(console, Console) else cls() if console is True else cls(str(console))
-
-    def parts(self) -> tuple[str, int]:
-        """Host and port."""
-        host, _, port = self.address.rpartition(":")
-        if not host or not port.isdigit() or int(port) > 65_535:
-            raise InvalidArgument("console", self.address, "Write host:port, such as '127.0.0.1:0' for any free port.")
-        return host.strip("[]"), int(port)
 
 
 class ConsoleServer:
@@ -114,17 +75,20 @@ class ConsoleServer:
         config = Console.of(console)
         host, port = config.parts()
         #: Only requests with this are answered.
-        self.token = secrets.token_urlsafe(32)
+        self.token = config.given_token() or secrets.token_urlsafe(32)
         try:
-            self._server = _Server((host, port), partial(read, served=served), self.token, config.request_seconds)
+            self._server = _Server((host, port), partial(read, served=served), self.token, config)
         except OSError as error:
             raise InvalidArgument("console", config.address, f"It cannot be listened on: {error}.") from error
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self._server.server_address[1]}"
-        self._folder = None if config.token_file else tempfile.mkdtemp(prefix="moorline-console-")
-        self.token_file = config.token_file or str(Path(self._folder or "") / "token")
+        self._is_given = config.token_from is not None
+        is_in_folder = config.token_file is None and not self._is_given
+        self._folder = tempfile.mkdtemp(prefix="moorline-console-") if is_in_folder else None
+        self.token_file = config.token_from or config.token_file or str(Path(self._folder or "") / "token")
         try:
-            _write_private(self.token_file, self.token)
+            if not self._is_given:
+                write_private(self.token_file, self.token)
         except OSError as error:
             self._server.server_close()
             raise InvalidArgument("token_file", self.token_file, f"It cannot be written: {error}.") from error
@@ -141,8 +105,9 @@ class ConsoleServer:
         self._server.shutdown()
         self._server.server_close()
         self._server.wait(2.0)
-        with suppress(OSError):
-            os.unlink(self.token_file)
+        if not self._is_given:
+            with suppress(OSError):
+                os.unlink(self.token_file)
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -150,28 +115,21 @@ class ConsoleServer:
         return f"ConsoleServer({self.url!r})"  # not the token: this ends up in logs
 
 
-def _write_private(path: str, token: str) -> None:
-    """Write a file that no other user can read, at no moment; a link that is in the way is not followed."""
-    with suppress(FileNotFoundError):
-        os.unlink(path)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(token + "\n")
-
-
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, address: tuple[str, int], read: Read, token: str, request_seconds: float) -> None:
+    def __init__(self, address: tuple[str, int], read: Read, token: str, config: Console) -> None:
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         self.read, self.token = read, token
-        self.names = {"localhost", address[0].lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
+        own = ("localhost", address[0], socket.gethostname(), socket.getfqdn())
+        self.names = {name.lower() for name in (*own, *config.hosts)}
         self._changed = threading.Condition()
         self._open = self._admitted = 0
         #: Connections that have not shown the token, and those that have and still send a body.
-        self._strangers: WaitingRoom[socket.socket] = WaitingRoom(MAX_UNAUTHENTICATED, request_seconds)
-        self._sending: WaitingRoom[socket.socket] = WaitingRoom(MAX_CONNECTIONS, request_seconds)
+        self._strangers: WaitingRoom[socket.socket] = WaitingRoom(MAX_UNAUTHENTICATED, config.request_seconds)
+        self._sending: WaitingRoom[socket.socket] = WaitingRoom(MAX_CONNECTIONS, config.request_seconds)
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
@@ -297,7 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
             ipaddress.ip_address(name)
             return
         if name.lower() not in self.server.names:
-            raise Refusal(421, "this is not the host that was asked for")
+            raise Refusal(421, "this is not the host that was asked for; Console(hosts=[...]) names others")
 
     def _check_token(self) -> None:
         scheme, _, given = self.headers.get("Authorization", "").partition(" ")

@@ -20,7 +20,8 @@ from moorline.driver.queries.service import QueryService
 from moorline.driver.requests import SnapshotRequest
 from moorline.driver.supervision import Supervision
 from moorline.errors import InvalidArgument, ParallelismTooHigh
-from moorline.http.server import Console, ConsoleServer
+from moorline.http.console import Console
+from moorline.http.server import ConsoleServer
 from moorline.model.durations import Duration, milliseconds
 from moorline.model.log_lines import LogTail
 from moorline.model.options import checks_options

@@ -20,7 +20,7 @@ from moorline.driver.loop import DriverLoop
 from moorline.driver.observation.delivery import Listeners, events_listener
 from moorline.driver.supervision import Supervision
 from moorline.errors import InvalidArgument, SparkUnsuitable
-from moorline.http.server import Console
+from moorline.http.console import Console
 from moorline.model.config.checkpoints import Checkpoints, as_checkpoints
 from moorline.model.config.control import ControlPort
 from moorline.model.config.leadership import StorageLease, ZooKeeper

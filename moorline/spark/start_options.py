@@ -5,7 +5,7 @@ from __future__ import annotations
 from os import PathLike
 from typing import Literal, TypedDict
 
-from moorline.http.server import Console
+from moorline.http.console import Console
 from moorline.model.config.checkpoints import Checkpoints
 from moorline.model.config.control import ControlPort
 from moorline.model.config.leadership import StorageLease, ZooKeeper

@@ -9,7 +9,8 @@ import pytest
 from command_calls import call, shown
 
 from moorline.errors import QueryFailed, SavepointFailed
-from moorline.http.server import Console, ConsoleServer
+from moorline.http.console import Console
+from moorline.http.server import ConsoleServer
 from moorline.storage.history import History
 from moorline.storage.stores.local import LocalStore
 

@@ -80,7 +80,7 @@ def test_the_driver_is_called_as_the_command_line_understands():
     assert command[:3] == ["python3", "-m", "moorline.cli.main"]
     params = check_call([*command[3:], *container["args"]])
     assert (params["restore"], params["master"]) == ("latest", "k8s://https://kubernetes.default.svc")
-    assert params["console"] and params["token_file"] and params["checkpoints"]
+    assert params["console"] and params["checkpoints"]
 
 
 def test_ports_are_the_same_wherever_they_stand():
@@ -108,6 +108,15 @@ def test_names_are_the_same_wherever_they_stand():
     assert [s["name"] for s in one("RoleBinding")["subjects"]] == [account]
     (mounted,) = [v["configMap"]["name"] for v in spec["volumes"] if "configMap" in v]
     assert mounted == one("ConfigMap")["metadata"]["name"]
+    params = check_call([*driver()["command"][3:], *driver()["args"]])
+    assert params["hosts"] == (one("Service")["metadata"]["name"],), "whoever asks the console asks for the service"
+    mounts = {mount["name"]: mount["mountPath"] for mount in driver()["volumeMounts"]}
+    assert set(mounts) == {volume["name"] for volume in spec["volumes"]}
+    (secret,) = [volume for volume in spec["volumes"] if "secret" in volume]
+    assert params["token_from"] == f"{mounts[secret['name']]}/token"
+    guide = (ROOT / "docs/guides/deploying.md").read_text()
+    assert f"secret generic {secret['secret']['secretName']} --from-literal=token=" in guide
+    assert f"--token-file {params['token_from']}" in guide
     labels = one("Deployment")["spec"]["template"]["metadata"]["labels"]
     for selector in (one("Service")["spec"]["selector"], one("Deployment")["spec"]["selector"]["matchLabels"]):
         assert selector.items() <= labels.items()

@@ -19,7 +19,7 @@ from moorline.connectors.postgres.state import PostgresState
 from moorline.connectors.redis.state import RedisState
 from moorline.errors import FailureReason
 from moorline.http import routes
-from moorline.http.server import Console
+from moorline.http.console import Console
 from moorline.model.config.checkpoints import Checkpoints
 from moorline.model.config.leadership import StorageLease, ZooKeeper
 from moorline.model.config.restarts import ExponentialDelay, FailureRate, FixedDelay

@@ -8,7 +8,8 @@ from typing import Any
 
 from moorline.errors import QueryFailed, QueryUnavailable, SavepointFailed
 from moorline.http.client import QueryClient
-from moorline.http.server import Console, ConsoleServer
+from moorline.http.console import Console
+from moorline.http.server import ConsoleServer
 from moorline.model import keys
 from moorline.storage.stores.permitted import check_savepoint
 

@@ -17,7 +17,8 @@ from console_worlds import Job, World, query
 from moorline.errors import ConsoleRefused, InvalidArgument
 from moorline.http import wire as typed_json
 from moorline.http.client import QueryClient
-from moorline.http.server import Console, ConsoleServer
+from moorline.http.console import Console
+from moorline.http.server import ConsoleServer
 from moorline.model import keys
 
 
@@ -187,3 +188,48 @@ def test_values_survive_the_way_through_json():
 def test_a_moment_of_an_arrow_state_keeps_its_nanoseconds_as_json():
     moment = pa.scalar(1, pa.timestamp("ns")).as_py()
     assert typed_json.to_json(moment) == {"datetime": "1970-01-01T00:00:00.000000001"}
+
+
+# --- a token that is known before, and other names ------------------------------------------------------
+
+
+def test_a_given_token_is_used_and_its_file_stays(tmp_path, caplog):
+    path = tmp_path / "token"
+    path.write_text("a" * 40 + "\n")
+    with caplog.at_level(logging.DEBUG):
+        console = ConsoleServer(Job(), Console(token_from=str(path)))
+        assert QueryClient(console.url, "a" * 40).status()["status"] == "running"
+        with pytest.raises(ConsoleRefused, match="token"):
+            QueryClient(console.url, "a" * 39).status()
+        console.close()
+    assert path.read_text() == "a" * 40 + "\n"
+    assert "aaaa" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "content", ["", "\n", "short", "a" * 31, "a" * 40 + "\n" + "b" * 40, "a" * 40 + " b", "ä" * 40]
+)
+def test_a_given_token_that_could_be_guessed_or_sent_by_nobody_is_refused(tmp_path, content):
+    path = tmp_path / "token"
+    path.write_text(content)
+    with pytest.raises(InvalidArgument, match="token_from") as caught:
+        ConsoleServer(Job(), Console(token_from=str(path)))
+    assert not content.strip() or content.strip() not in str(caught.value)
+
+
+def test_a_token_is_given_or_made(tmp_path):
+    with pytest.raises(InvalidArgument, match="It cannot be read"):
+        ConsoleServer(Job(), Console(token_from=str(tmp_path / "nothing")))
+    with pytest.raises(InvalidArgument, match="Give one of"):
+        Console(token_from="a", token_file="b")
+
+
+def test_a_console_answers_to_the_names_that_it_is_given(world):
+    named = World(Console(hosts=["shop-driver", "Metrics.example.com"]))
+    for host, status in (("shop-driver:8090", 200), ("metrics.example.com", 200), ("evil.example", 421)):
+        assert named.request(Host=host)[0] == status
+    named.server.close()
+    assert world.request(Host="shop-driver")[0] == 421
+    for wrong in ("shop-driver", ["a b"], [""], ["a:80"]):
+        with pytest.raises(InvalidArgument, match="hosts"):
+            Console(hosts=wrong)

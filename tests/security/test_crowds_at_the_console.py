@@ -13,7 +13,7 @@ from console_worlds import World
 from waiting import eventually
 
 from moorline.http import server
-from moorline.http.server import Console
+from moorline.http.console import Console
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import click
 from moorline.cli.jobs_table import OPERATOR_HEADERS, RateMeter, job_line, operator_rows, screen, text_table
 from moorline.cli.output import json_option, long_work, printable, show_json, size
 from moorline.cli.scripts import load_job
-from moorline.http.server import Console
+from moorline.http.console import Console
 from moorline.model.config.checkpoints import Checkpoints
 from moorline.model.config.control import ControlPort
 
@@ -34,6 +34,8 @@ WATCH_SECONDS = 1.0
 @click.option("--master", metavar="URL", help="A Spark master. Without one a local Spark is started.")
 @click.option("--console", metavar="HOST:PORT", help="Let other processes ask for status and state here.")
 @click.option("--token-file", metavar="FILE", help="Where to write the console's token. Needs --console.")
+@click.option("--token-from", metavar="FILE", help="A file with the console's token, instead of a new one.")
+@click.option("--console-host", "hosts", metavar="NAME", multiple=True, help="A name to ask the console by.")
 @click.option(
     "--savepoints",
     metavar="PATH",
@@ -59,6 +61,8 @@ def command(
     master: str | None,
     console: str | None,
     token_file: str | None,
+    token_from: str | None,
+    hosts: tuple[str, ...],
     savepoints: tuple[str, ...],
     control_port: int,
     log_level: str | None,
@@ -74,10 +78,15 @@ def command(
         raise click.UsageError("--restore latest needs --checkpoints: they say where to look.")
     if claim and restore in (None, "latest"):
         raise click.UsageError("--claim needs --restore with the path of a savepoint.")
-    if token_file and not console:
-        raise click.UsageError("--token-file needs --console.")
-    if savepoints and not console:
-        raise click.UsageError("--savepoints needs --console.")
+    needs_console = {
+        "token-file": token_file,
+        "token-from": token_from,
+        "console-host": hosts,
+        "savepoints": savepoints,
+    }
+    for option, given in needs_console.items():
+        if given and not console:
+            raise click.UsageError(f"--{option} needs --console.")
     job = load_job(script)
     options: dict[str, Any] = {"restore": restore, "parallelism": parallelism, "backend": backend}
     options["allow_non_restored_state"] = allow_non_restored_state
@@ -90,7 +99,7 @@ def command(
     if checkpoints:
         options["checkpoints"] = Checkpoints(checkpoints, interval=interval)
     if console:
-        options["console"] = Console(console, token_file, savepoints)
+        options["console"] = Console(console, token_file, savepoints, token_from=token_from, hosts=hosts)
     with long_work(f"starting {job.name}") as say:
         handle = _start(job, master, options)
         if handle.console is not None:

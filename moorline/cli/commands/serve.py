@@ -10,15 +10,20 @@ import click
 
 import moorline
 from moorline.http import served_location
+from moorline.http.console import Console
 from moorline.http.served_location import ServedLocation
-from moorline.http.server import Console, ConsoleServer
+from moorline.http.server import ConsoleServer
 
 
 @click.command()
 @click.argument("location", metavar="PATH")
 @click.option("--address", default="127.0.0.1:0", show_default=True, help="Where to listen; port 0: any that is free.")
 @click.option("--token-file", type=click.Path(), help="Where the token is written, for its owner alone to read.")
-def command(location: str, address: str, token_file: str | None) -> None:
+@click.option("--token-from", metavar="FILE", help="A file with the token, instead of a new one.")
+@click.option("--host", "hosts", metavar="NAME", multiple=True, help="A name to ask for the page by.")
+def command(
+    location: str, address: str, token_file: str | None, token_from: str | None, hosts: tuple[str, ...]
+) -> None:
     """Show a web page of all jobs and savepoints at PATH, running or not, until Ctrl-C.
 
     Only storage is read. The page asks for a token: it is in the address that is printed.
@@ -28,6 +33,8 @@ def command(location: str, address: str, token_file: str | None) -> None:
         signal.signal(ending, lambda *_: over.set())
     served = ServedLocation(location, version=moorline.__version__)
     served.jobs()  # what cannot be read at all is said here, and not in a browser
-    with closing(ConsoleServer(served, Console(address, token_file), served_location.read)) as server:
-        click.echo(f"{location} is shown at {server.page}")
+    console = Console(address, token_file, token_from=token_from, hosts=hosts)
+    with closing(ConsoleServer(served, console, served_location.read)) as server:
+        # A token that is given stays the same: it is known, and does not belong on a screen or into a log.
+        click.echo(f"{location} is shown at {server.url if token_from else server.page}")
         over.wait()
