@@ -17,7 +17,8 @@ from moorline.model.graph import Graph, Operator, Plan
 SETTING_CHARACTERS = 500
 #: Options that are shown by what they hold, or not at all.
 _NOT_SHOWN = ("checkpoints", "restart", "thresholds")
-_CREDENTIALS = re.compile(r"(?<=://)[^/@]*@")
+#: All that stands before the last @ of a host, for a password may have one in it; and what a query says of secrets.
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@|(?<=[?&])[^=&\s]*(?:pass|secret|token|key|sig|auth)[^=&\s]*=[^&\s]*", re.I)
 _SECRET = re.compile(r"password|secret|token|credential|storage_options|api_?key|auth", re.IGNORECASE)
 
 
@@ -83,7 +84,7 @@ def _settings(config: Any) -> dict[str, str]:
 def _shown(name: str, value: object) -> str:
     """A setting as text, without what is secret in it.
 
-    >>> _shown("location", "s3://me:word@bucket/chk"), _shown("storage_options", {"secret_key": "x"})
+    >>> _shown("location", "s3://me:wo@rd@bucket/chk"), _shown("storage_options", {"secret_key": "x"})
     ('s3://bucket/chk', 'secret_key (not shown)')
     """
     if value is None:

@@ -198,6 +198,17 @@ def _cut_off(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
+def _encoded(content: Any) -> tuple[str, bytes]:
+    """The type and the bytes of an answer. Raises what JSON cannot say, before anything is sent."""
+    if isinstance(content, Text):
+        return content.content_type, content.text.encode("utf-8", "replace")
+    return "application/json", json.dumps(content, allow_nan=False).encode()
+
+
+def _error(status: int, reason: object) -> tuple[int, str, bytes]:
+    return status, *_encoded({"error": str(reason)})
+
+
 _LENGTH = re.compile(r"[0-9]+")
 
 
@@ -223,29 +234,29 @@ class _Handler(BaseHTTPRequestHandler):
             with self.server.admitted(self.connection):
                 ask = self._read_request(length)
                 self.server.is_whole(self.connection)
-                status, content = 200, ask()
+                answer = 200, *_encoded(ask())
         except Refusal as refusal:
-            status, content = refusal.status, {"error": refusal.reason}
+            answer = _error(refusal.status, refusal.reason)
         except QueryUnavailable as error:
-            status, content = 503, {"error": str(error)}
+            answer = _error(503, error)
         except (QueryFailed, SnapshotNotFound) as error:
-            status, content = 404, {"error": str(error)}
+            answer = _error(404, error)
         except SavepointNotPermitted as error:
-            status, content = 403, {"error": str(error)}
+            answer = _error(403, error)
         except SparkUnsuitable as error:
-            status, content = 409, {"error": str(error)}
+            answer = _error(409, error)
         except JobError as error:  # the job cannot be as it was asked to be
-            status, content = 400, {"error": str(error)}
+            answer = _error(400, error)
         except TimeoutError:
-            status, content = 504, {"error": "it has not come to an end in time; it goes on, and the status will tell"}
+            answer = _error(504, "it has not come to an end in time; it goes on, and the status will tell")
         except MoorlineError as error:
-            status, content = 500, {"error": str(error)}
+            answer = _error(500, error)
         except OSError:
             raise  # the line is broken: there is no one to answer
         except Exception:  # a bug of ours must not end the server
             log.exception("a console request failed")
-            status, content = 500, {"error": "the request failed; the driver's log says why"}
-        self._send(status, content)
+            answer = _error(500, "the request failed; the driver's log says why")
+        self._send(*answer)
 
     def _check_host(self) -> None:
         """Refuse DNS rebinding: a foreign page may make a browser talk to us, but under its own name."""
@@ -291,11 +302,9 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refusal(400, "the body is a JSON object")
         return content
 
-    def _send(self, status: int, content: Any) -> None:
-        is_text = isinstance(content, Text)
-        data = content.text.encode() if is_text else json.dumps(content, allow_nan=False).encode()
+    def _send(self, status: int, content_type: str, data: bytes) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", content.content_type if is_text else "application/json")
+        self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(data)))
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
@@ -319,7 +328,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         # 501 and 505 are what it says of methods and versions that there are not: the request's fault all the same.
         code = {501: 405}.get(code, 400 if code >= 500 else code)
-        self._send(code, {"error": "this is not a request that can be answered"})
+        self._send(*_error(code, "this is not a request that can be answered"))
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Log nothing: a request may hold a token or a user's data."""

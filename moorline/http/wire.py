@@ -11,6 +11,7 @@
       {"time": ...}, {"uuid": ...}
     {"timedelta": <microseconds>},        that
       {"decimal": "1.20"}
+    {"int": "9007199254740993"}           a number that others would round: browsers, jq
     {"float": "nan" | "inf" | "-inf"}     that                       inf and -inf
     {"dict": [[key, value], ...]}         a dict whose keys are not text, or that looks like one of these
     {"array": {"dtype", "shape", "data"}} a NumPy array
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
@@ -36,6 +38,9 @@ from moorline.model import keys
 from moorline.model.value_kinds import LOWERED, LoweredKind
 
 _UNITS = ("Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as")
+#: Whole numbers beyond it are rounded where JSON's numbers are floats.
+_MOST_EXACT = (1 << 53) - 1
+_INT = re.compile(r"-?[0-9]{1,4000}")
 #: Honest keys and values are not nested deeper than this.
 _DEPTH = 60
 
@@ -50,8 +55,10 @@ def to_json(value: Any) -> Any:
     {'at': {'tuple': [1, 2.5]}, 'seen': {'set': [{'bytes': 'eA=='}]}}
     """
     kind = type(value)
-    if value is None or kind in (bool, int, str):
+    if value is None or kind in (bool, str):
         return value
+    if kind is int:
+        return value if -_MOST_EXACT <= value <= _MOST_EXACT else {"int": str(value)}
     if kind is float:
         return value if math.isfinite(value) else {"float": str(value)}
     if kind is list:
@@ -136,6 +143,12 @@ def _float(content: Any, depth: int) -> float:
     return float(content)
 
 
+def _int(content: Any) -> int:
+    if not isinstance(content, str) or not _INT.fullmatch(content):
+        raise ValueError("write a whole number as text")
+    return int(content)
+
+
 def _base64(content: Any, depth: int = 0) -> bytes:
     return base64.b64decode(content, validate=True)
 
@@ -153,6 +166,7 @@ _BUILDS: dict[str, Callable[[Any, int], Any]] = {
     "frozenset": _items(frozenset),
     "bytes": _base64,
     **{kind.name.lower(): _lift(kind) for kind in LOWERED},
+    "int": lambda content, depth: _int(content),
     "float": _float,
     "dict": lambda content, depth: {from_json(k, depth): from_json(v, depth) for k, v in _list(content)},
     "array": _array,

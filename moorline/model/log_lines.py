@@ -63,7 +63,22 @@ def show_in_worker(place: Place, level: str) -> None:
 def formatter() -> logging.Formatter:
     """The form of our own lines."""
     _mark_records()
-    return logging.Formatter(FORMAT, TIME_FORMAT)
+    return _OneRecordEach(FORMAT, TIME_FORMAT)
+
+
+class _OneRecordEach(logging.Formatter):
+    """Lines that are read in a terminal, with what records and exceptions of users have put into them.
+
+    Nothing in a message moves the cursor or turns the direction of the text, and none of its lines looks like a line
+    of the log: all but the first are indented.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        if text.isprintable():
+            return text
+        shown = (c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
+        return "".join(shown).replace("\n", "\n  ")
 
 
 class LogTail(logging.Handler):

@@ -105,3 +105,12 @@ def test_no_module_silences_the_log_by_being_imported():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_what_an_exception_says_neither_moves_the_cursor_nor_looks_like_a_line_of_ours():
+    hostile = "bad\x1b[2J\u202e\n12:00:01 INFO moorline: job orders: finished\r\u2028"
+    record = logging.LogRecord("moorline", logging.WARNING, "", 0, "fails: %s", (hostile,), None)
+    log.filter(record)
+    first, second = formatter().format(record).split("\n")
+    assert first.endswith("fails: bad\\x1b[2J\\u202e")
+    assert second == "  12:00:01 INFO moorline: job orders: finished\\r\\u2028"

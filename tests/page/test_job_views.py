@@ -60,6 +60,15 @@ def test_figures_follow_the_job(open_page, shown):
     page.locator(".pill", has_text="restarting").first.wait_for()
 
 
+def test_event_time_that_is_no_date_breaks_nothing(open_page, shown):
+    job = PageJob()
+    job.ahead_ms = 10**18  # nanoseconds that are taken for milliseconds
+    page = open_page(shown(job).url)
+    page.get_by_role("region", name="Operators").locator("tbody tr").nth(5).wait_for()
+    page.get_by_role("link", name="Subtasks").click()
+    page.get_by_role("heading", name="Spread").wait_for()
+
+
 def test_subtasks_show_skew(open_page, shown, picture):
     page = open_page(shown().url)
     page.locator(".box.hot").click()
@@ -129,6 +138,13 @@ def test_state_is_explored_and_a_key_looked_up(open_page, shown, picture):
     page.get_by_label("Key", exact=True).press("Enter")
     page.locator(".answer .soft", has_text="score.total[7]").wait_for()
     assert served.job.done[1] == ("query", "score", "total", 7, "checkpoint")
+    # Numbers that JavaScript would round: as a key, and as a value.
+    served.job.value = {"id": (1 << 60) + 1}
+    page.get_by_label("Key", exact=True).fill(str((1 << 60) + 1))
+    page.get_by_label("Key", exact=True).press("Enter")
+    page.locator(".answer .soft", has_text=f"[{(1 << 60) + 1}]").wait_for()
+    page.locator(".answer pre", has_text=f"{{'id': {(1 << 60) + 1}}}").wait_for()
+    assert served.job.done[2][3] == (1 << 60) + 1
     page.get_by_label("State", exact=True).fill("nothing")
     page.get_by_label("Key", exact=True).press("Enter")
     see(page, "the operator has no such state")

@@ -169,3 +169,16 @@ def test_a_job_is_cancelled_and_the_page_says_that_it_is_gone(open_page, shown):
     assert served.job.done == [("cancel",)]
     served.close()
     page.get_by_text("What is shown is what was known last.").wait_for()
+
+
+@pytest.mark.parametrize("fragment", ["/checkpoints/%zz", "/%zz", "/constructor", "/__proto__/x", "token=%zz"])
+def test_a_malformed_address_shows_the_page_all_the_same(open_page, shown, fragment):
+    served = shown()
+    page = open_page(served.url)
+    page.locator(".box.held").wait_for()
+    page.evaluate(f"location.hash = '#{fragment}'")
+    if fragment.startswith("token"):
+        page.get_by_text("That is not the token").wait_for()
+    else:
+        page.get_by_role("navigation", name="Views").wait_for()
+        page.locator("main").get_by_text("no. 61").first.wait_for() if "checkpoints" not in fragment else None

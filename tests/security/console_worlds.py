@@ -33,7 +33,7 @@ class Job:
         return {"checkpoint": checkpoint} if checkpoint == 1 else None
 
     def metrics(self) -> dict[str, Any]:
-        checkpoints = {"completed": 0, "failed": {}, "in_progress": [], "last": None}
+        checkpoints = {"completed": 0, "failed": {}, "in_progress": [], "last": None, "since_last_ms": None}
         head = {"job": "<script>alert(1)</script>", "status": "running", "attempt": 1, "uptime_ms": 5}
         return {**head, "attempts": 1, "failures": 0, "vertices": [], "operators": {}, "checkpoints": checkpoints}
 

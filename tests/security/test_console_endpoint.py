@@ -233,3 +233,24 @@ def test_a_console_answers_to_the_names_that_it_is_given(world):
     for wrong in ("shop-driver", ["a b"], [""], ["a:80"]):
         with pytest.raises(InvalidArgument, match="hosts"):
             Console(hosts=wrong)
+
+
+@pytest.mark.parametrize("number", [(1 << 53), -(1 << 53), (1 << 60) + 1, 1 << 90])
+def test_a_number_that_browsers_would_round_is_a_text(number):
+    assert typed_json.to_json(number) == {"int": str(number)}
+    assert typed_json.from_json({"int": str(number)}) == number
+    assert typed_json.key_from_json({"int": str(number)}) == typed_json.key_from_json(number)
+    assert typed_json.to_json({"int": "7"}) == {"dict": [["int", "7"]]}, "a dict that looks like one"
+
+
+@pytest.mark.parametrize("wrong", ["", "1.5", "1_000", " 7", "٣", "9" * 5_000, 7, None, "0x10"])
+def test_what_is_no_whole_number_is_refused(wrong):
+    with pytest.raises(ValueError):
+        typed_json.from_json({"int": wrong})
+
+
+def test_an_answer_that_json_cannot_say_is_an_error_and_no_broken_line(world):
+    world.job.series = lambda: {"rate": float("nan")}
+    status, content = world.request("/v1/series")
+    assert status == 500 and "driver's log" in content
+    assert world.request("/v1/status")[0] == 200

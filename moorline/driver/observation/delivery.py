@@ -183,12 +183,17 @@ class EventLog(_Lines):
         events_log.info("%s", line)
 
 
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 class EventFile(_Lines):
     """Every event as a line of JSON at the end of a file, each written at once."""
 
     def __init__(self, path: str) -> None:
         try:
-            self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115  it is open as long as the job runs
+            # Errors in it may show records, so a new file is for its owner alone.
+            self._file = open(path, "a", encoding="utf-8", opener=_private)  # noqa: SIM115  open as long as the job runs
         except OSError as error:
             raise InvalidArgument("events", path, f"It cannot be written: {error}.") from error
 

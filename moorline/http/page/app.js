@@ -2,7 +2,7 @@
 
 import { html, render, useEffect, useState } from "./vendor/htm-preact.js";
 import { Actions } from "./actions.js";
-import { keepToken, takeToken, usePolled } from "./data.js";
+import { decoded, keepToken, takeToken, usePolled } from "./data.js";
 import { duration, printable } from "./format.js";
 import { Name, Pill, Trouble } from "./parts.js";
 import { Checkpoints } from "./views/checkpoints.js";
@@ -16,6 +16,7 @@ import { State } from "./views/state.js";
 import { Subtasks } from "./views/subtasks.js";
 
 const VIEWS = {
+  __proto__: null,
   "": ["Overview", Overview],
   subtasks: ["Subtasks", Subtasks],
   time: ["Over time", OverTime],
@@ -28,7 +29,7 @@ const VIEWS = {
 
 const here = () => {
   const [view, ...rest] = location.hash.replace(/^#\/?/, "").split("/");
-  return { view, argument: decodeURIComponent(rest.join("/")) };
+  return { view, argument: decoded(rest.join("/")) };
 };
 
 export const go = (path) => {

@@ -8,10 +8,19 @@ import { useEffect, useRef, useState } from "./vendor/htm-preact.js";
 const KEY = "moorline-token";
 const PATIENCE_MS = 20000;
 
+/** Text from an address. What cannot be decoded stays as it is: anyone can write a link to this page. */
+export function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 export function takeToken() {
   const found = /[#&]token=([^&]+)/.exec(location.hash);
   if (found) {
-    keepToken(decodeURIComponent(found[1]));
+    keepToken(decoded(found[1]));
     history.replaceState(null, "", location.pathname + "#/");
   }
   return sessionStorage.getItem(KEY) || "";

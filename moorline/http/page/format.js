@@ -82,6 +82,7 @@ export function value(thing, depth = 0) {
   const names = Object.keys(thing);
   const inner = thing[names[0]];
   if (names.length === 1) {
+    if (names[0] === "int" && typeof inner === "string") return printable(inner);
     if (names[0] === "tuple" && Array.isArray(inner)) return `(${all(inner)}${inner.length === 1 ? "," : ""})`;
     if (names[0] === "set" && Array.isArray(inner)) return inner.length ? `{${all(inner)}}` : "set()";
     if (names[0] === "frozenset" && Array.isArray(inner)) return `frozenset({${all(inner)}})`;

@@ -34,6 +34,7 @@ _options: dict[str, dict[str, Any]] = {}
 _lock = threading.Lock()
 
 _SCHEME = re.compile(r"([a-z0-9+.]+)://")
+_PASSWORD = re.compile(r"([a-z0-9+.]+://[^/@:]*):[^/]*@", re.IGNORECASE)
 _BUCKETS = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
 #: Schemes that fsspec would fetch from, but that cannot be written to.
 _NOT_STORAGE = ("http", "https", "data", "github", "git", "zip", "tar", "libarchive", "reference", "filecache")
@@ -51,6 +52,7 @@ def open_store(url: str) -> BlobStore:
     >>> open_store("/data/checkpoints").url
     'file:///data/checkpoints'
     """
+    _refuse_password(url)
     if url.startswith("memory://"):
         name = url.removeprefix("memory://").strip("/")
         with _lock:
@@ -65,6 +67,16 @@ def open_store(url: str) -> BlobStore:
         store = _extra("moorline.storage.stores.fsspec", "fsspec", url).FsspecStore(url, _options_of(url))
         return store
     return LocalStore(_folder(url), shared=_is_shared(url))
+
+
+def _refuse_password(url: str) -> None:
+    """A location is shown and logged in many places, so nothing secret may be in it."""
+    if (match := _PASSWORD.match(url)) is not None:
+        raise InvalidArgument(
+            "storage location",
+            f"{match[1]}:***@{url[match.end() :]}",
+            "A location is shown and logged: give user and password in storage_options={...} instead.",
+        )
 
 
 def remember_options(location: str, options: Mapping[str, Any] | None) -> None:

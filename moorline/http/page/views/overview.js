@@ -1,7 +1,7 @@
 // The first view: a few figures, the graph, and a line for every operator.
 
 import { html } from "../vendor/htm-preact.js";
-import { ago, bytes, count, duration, many, printable, rate, share } from "../format.js";
+import { bytes, count, duration, many, printable, rate, share, time } from "../format.js";
 import { JobGraph } from "../graph.js";
 import { Card, Empty, Meter, Name, Stat, Table } from "../parts.js";
 
@@ -70,5 +70,5 @@ function Operators({ graph, metrics, go }) {
 
 function Watermark({ of }) {
   if (of.watermark === null || of.watermark === undefined) return html`<span class="soft">–</span>`;
-  return html`<span title=${`event time ${new Date(of.watermark).toISOString?.() || ""}, ${ago(of.watermark)}`}>${duration(of.watermark_lag_ms)} behind</span>`;
+  return html`<span title=${`event time ${time(of.watermark)}`}>${duration(of.watermark_lag_ms)} behind</span>`;
 }

@@ -71,10 +71,14 @@ function OneState({ state, groups, ask }) {
   <//>`;
 }
 
+/** Whole numbers that JavaScript would round stay as they are written. (Older browsers do not say how they are.) */
+const exact = (_, v, context) =>
+  typeof v === "number" && /^-?[0-9]+$/.test(context?.source || "") && !Number.isSafeInteger(v) ? { int: context.source } : v;
+
 /** A key as people type it: JSON, or a text if it is none. */
 function keyOf(text) {
   try {
-    return JSON.parse(text);
+    return JSON.parse(text, exact);
   } catch {
     return text;
   }

@@ -84,9 +84,9 @@ function Operators({ vertex }) {
     const parts = vertex.subtasks.flatMap((s) => s.operators.filter((o) => o.uid === uid));
     const marks = parts.map((o) => o.watermark).filter((w) => w !== null && w !== undefined);
     const sum = (name) => parts.reduce((total, o) => total + (o[name] || 0), 0);
-    const metrics = {};
+    const metrics = Object.create(null);
     for (const part of parts) for (const [name, metric] of Object.entries(part.metrics || {})) metrics[name] = (metrics[name] || 0) + (metric.value || metric.count || 0);
-    const counters = {};
+    const counters = Object.create(null);
     for (const part of parts) for (const [name, n] of Object.entries(part.counters || {})) counters[name] = (counters[name] || 0) + n;
     return { uid, marks, keys: sum("keys"), timers: sum("timers"), late: sum("late_records"), splits: parts.reduce((n, o) => n + Object.keys(o.splits || {}).length, 0), own: { ...counters, ...metrics } };
   });
