@@ -56,6 +56,8 @@ class SparkCluster:
         self._session = settings.own_session(spark)
         self._server: ControlServer | None = None
         self._group = ""
+        #: The address of the job's page, without its token; empty if it has none.
+        self.page_url = ""
         self._cancelled = threading.Event()
         self._thread: threading.Thread | None = None
         self.background = BackgroundThreads(loop, job)
@@ -131,7 +133,7 @@ class SparkCluster:
         try:
             self._wait_for_slots(sum(deployment.plan.widths), cancelled)
             # Threads of py4j are pinned, so the group holds for this thread's job alone.
-            shown = f"moorline {description(self._job, deployment.attempt, deployment.plan)}"
+            shown = f"moorline {description(self._job, deployment.attempt, deployment.plan, self.page_url)}"
             self._spark.sparkContext.setJobGroup(group, shown)
             names = enumerate(stage_names(deployment.plan))
             stages = [named(run_task, f"{self._job}: {name}", spec, stage) for stage, name in names]

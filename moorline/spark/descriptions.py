@@ -1,6 +1,7 @@
 """The names of a job and of its stages in Spark's own pages.
 
     job, SQL query and stages    job payments, attempt 3: numbers (4 subtasks) | count > out (2 subtasks)
+                                 with a console, the address of its page before that
     a stage in the query's plan  the function that it runs: ``payments: count > out``
 
 Spark's words are there already: task 3 of a stage is what stands in slot 3 of it (``model/graph.py``).
@@ -26,10 +27,13 @@ def stage_names(plan: Plan) -> list[str]:
     ]
 
 
-def description(job: str, attempt: int, plan: Plan) -> str:
-    """One line on an attempt."""
+def description(job: str, attempt: int, plan: Plan, page: str = "") -> str:
+    """One line on an attempt. ``page``: the address of the job's own page, as text.
+
+    Spark makes links of nothing but paths of its own, and shows all else as it is written.
+    """
     stages = [f"{name} ({width} subtask{'s' * (width != 1)})" for name, width in zip(stage_names(plan), plan.widths)]
-    text = f"job {job}, attempt {attempt}: {' | '.join(stages)}"
+    text = f"job {job}, attempt {attempt}{page and f', page {page}'}: {' | '.join(stages)}"
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
 
 

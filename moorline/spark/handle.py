@@ -94,6 +94,7 @@ class Handle:
             permitted = (*config.savepoints, *((savepoints,) if savepoints else ()))
             self.console = ConsoleServer(ServedJob(self, permitted, location), config)
             resources.callback(self.console.close)
+            cluster.page_url = self.console.url
         self._closed = threading.Event()
         threading.Thread(target=self._close_at_end, name="moorline-handle", daemon=True).start()
 

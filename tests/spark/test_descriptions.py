@@ -28,6 +28,11 @@ def test_stages_are_named_after_their_operators():
     )
 
 
+def test_the_address_of_the_jobs_own_page_stands_in_front():
+    text = description("payments", 3, lower(job().graph()), "http://127.0.0.1:8090")
+    assert text.startswith("job payments, attempt 3, page http://127.0.0.1:8090: left > positive")
+
+
 def test_a_description_is_bounded():
     long = mo.Job("payments")
     stream = long.source(mo.from_items([1]), uid="numbers")
