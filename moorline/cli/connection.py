@@ -20,7 +20,11 @@ _URL = click.option(
     "--url", envvar="MOORLINE_URL", metavar="URL", help="The job's console, such as http://127.0.0.1:8090."
 )
 _TOKEN = click.option(
-    "--token-file", envvar="MOORLINE_TOKEN_FILE", metavar="FILE", help="The file with the job's token."
+    "--token-file",
+    envvar="MOORLINE_TOKEN_FILE",
+    metavar="FILE",
+    type=click.Path(),
+    help="The file with the job's token.",
 )
 
 

@@ -71,11 +71,20 @@ class RateMeter:
         return Rates(found["records_in"], found["records_out"], total)
 
 
-def operator_rows(status: dict[str, Any], rates: Rates) -> list[tuple[str, ...]]:
-    """A row for each operator: :data:`OPERATOR_HEADERS`."""
+def operator_rows(status: dict[str, Any], rates: Rates, metrics: dict[str, Any]) -> list[tuple[str, ...]]:
+    """A row for each operator: :data:`OPERATOR_HEADERS`. ``metrics``: what ``/v1/metrics`` says at the same time.
+
+    >>> counts = {"records_in": 1200, "records_out": 5, "keys": 3, "busy": 0.1, "back_pressured": 0.2}
+    >>> status = {"progress": {"operators": {"count": counts}}}
+    >>> metrics = {"vertices": [{"operators": [{"uid": "count"}], "busy": 0.9, "back_pressured": 0.05}]}
+    >>> operator_rows(status, Rates({}, {}, None), metrics)
+    [('count', '1,200', '-', '5', '-', '90 %', '5 %', '3')]
+    """
     rows = []
+    # Of the last seconds. Those of the progress are of the whole attempt, and move slowly when it is old.
+    recent = {vertex["operators"][0]["uid"]: vertex for vertex in metrics["vertices"]}
     for uid, counts in status["progress"]["operators"].items():
-        shares = (f"{100 * counts.get(share, 0):.0f} %" for share in ("busy", "back_pressured"))
+        shares = (f"{100 * recent.get(uid, counts)[share]:.0f} %" for share in ("busy", "back_pressured"))
         arriving = (f"{counts['records_in']:,}", _rate(rates.records_in.get(uid)))
         leaving = (f"{counts['records_out']:,}", _rate(rates.records_out.get(uid)))
         rows.append((uid, *arriving, *leaving, *shares, f"{counts.get('keys', 0):,}"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -101,6 +103,44 @@ def test_the_settings_for_an_archive_unpack_it_and_find_it():
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_prints_a_script_for_each_shell(shell):
     assert "_MOORLINE_COMPLETE" in shown(call("completion", shell))
+
+
+#: What a shell does when somebody presses the tab key after these words.
+TAB = """
+eval "$(moorline completion bash)"
+complete -p moorline
+COMP_WORDS=("$@"); COMP_CWORD=$(( $# - 1 )); _moorline_completion moorline
+echo "=${COMPREPLY[*]}"
+"""
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["moorline", "ins"], "inspect"),
+        (["moorline", "run", "--backend", "ro"], "rocksdb"),
+        (["moorline", "run", "--checkp"], "--checkpoints"),
+    ],
+)
+def test_bash_completes_what_is_typed(tmp_path, words, found):
+    program = tmp_path / "moorline"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m moorline.cli.main "$@"\n')
+    program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": HERE}
+    command = ["bash", "-c", TAB, "bash", *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert f"={found}" in done.stdout.splitlines(), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "typed", ["run ", "run job.py --checkpoints ", "inspect ", "serve ", "plan job.py --restore ", "stop --savepoint "]
+)
+def test_files_are_completed_where_a_path_is_asked_for(typed):
+    """The shell completes them itself when it is told that a file is wanted."""
+    count = str(len(f"moorline {typed}".split()))
+    result = call(COMP_WORDS=f"moorline {typed}", COMP_CWORD=count, _MOORLINE_COMPLETE="bash_complete")
+    assert result.output.splitlines() == ["file,"]
 
 
 def test_commands_are_completed():

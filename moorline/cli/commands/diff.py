@@ -12,8 +12,8 @@ from moorline.snapshots.tables.diff import Change, diff_snapshots
 
 
 @click.command()
-@click.argument("before", metavar="A")
-@click.argument("after", metavar="B")
+@click.argument("before", metavar="A", type=click.Path())
+@click.argument("after", metavar="B", type=click.Path())
 @click.option("--limit", type=click.IntRange(0), default=100, show_default=True, help="Show so many; 0: all of them.")
 @json_option
 def command(before: str, after: str, limit: int, as_json: bool) -> None:

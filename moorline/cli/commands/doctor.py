@@ -11,7 +11,7 @@ from moorline.cli.output import json_option, long_work, show_json, show_table
 
 
 @click.command()
-@click.option("--checkpoints", metavar="PATH", help="Try whether checkpoints can be kept here.")
+@click.option("--checkpoints", metavar="PATH", type=click.Path(), help="Try whether checkpoints can be kept here.")
 @click.option("--master", metavar="URL", help="Start a session on this Spark master, and look at it and its workers.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Try whether a control port or console can listen here.")
 @click.option("--module", "modules", multiple=True, metavar="NAME", help="Workers need this too. Needs --master.")

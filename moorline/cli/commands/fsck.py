@@ -12,7 +12,7 @@ from moorline.snapshots.fsck import Progress, Report, Verdict
 
 
 @click.command()
-@click.argument("path")
+@click.argument("path", type=click.Path())
 @click.option("--quick", is_flag=True, help="Look at names and sizes alone.")
 @click.option("--grace", default="10min", show_default=True, help="Younger files that nobody needs are not listed.")
 @click.option("--sweep", "sweeps", is_flag=True, help="Delete those that nobody needs and that are older.")

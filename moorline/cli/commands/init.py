@@ -16,7 +16,9 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,60}")
 
 @click.command()
 @click.argument("name")
-@click.option("--in", "parent", default=".", show_default=True, metavar="FOLDER", help="Where to make it.")
+@click.option(
+    "--in", "parent", default=".", show_default=True, metavar="FOLDER", type=click.Path(), help="Where to make it."
+)
 def command(name: str, parent: str) -> None:
     """Write a project into the new folder NAME: a job, tests for it, and a Makefile.
 

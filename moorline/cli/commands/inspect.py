@@ -51,7 +51,7 @@ class _State:
 
 
 @click.command()
-@click.argument("path", required=False)
+@click.argument("path", required=False, type=click.Path())
 @click.option("--explain", "is_explained", is_flag=True, help="Read all rows: why is the state so large?")
 @click.option("--uid", metavar="UID", help="Explain this operator alone.")
 @click.option("--top", type=click.IntRange(0, 1000), default=5, show_default=True, help="So many of the largest keys.")

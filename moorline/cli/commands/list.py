@@ -9,7 +9,7 @@ from moorline.snapshots.locate import JobAt, jobs_at
 
 
 @click.command()
-@click.argument("location", metavar="PATH")
+@click.argument("location", metavar="PATH", type=click.Path())
 @json_option
 def command(location: str, as_json: bool) -> None:
     """List the jobs below PATH: their newest checkpoint, its size and age."""

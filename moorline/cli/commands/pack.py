@@ -11,9 +11,17 @@ from moorline.cli.packing import pack
 
 
 @click.command()
-@click.option("--output", "-o", default="moorline.tar.gz", show_default=True, metavar="FILE", help="The archive.")
+@click.option(
+    "--output",
+    "-o",
+    default="moorline.tar.gz",
+    show_default=True,
+    metavar="FILE",
+    type=click.Path(),
+    help="The archive.",
+)
 @click.option("--with", "extras", multiple=True, metavar="NAME", help="Also this extra of Moorline, or distribution.")
-@click.option("--also", multiple=True, metavar="PATH", help="Also this module or package of yours.")
+@click.option("--also", multiple=True, metavar="PATH", type=click.Path(), help="Also this module or package of yours.")
 @click.option("--all", "everything", is_flag=True, help="Also pyarrow, pandas and numpy.")
 @json_option
 def command(output: str, extras: tuple[str, ...], also: tuple[str, ...], everything: bool, as_json: bool) -> None:

@@ -12,8 +12,14 @@ from moorline.snapshots.plan import plan
 
 
 @click.command()
-@click.argument("script", metavar="SCRIPT[:NAME]")
-@click.option("--restore", required=True, metavar="PATH", help="The savepoint, or the folder of a job's checkpoints.")
+@click.argument("script", metavar="SCRIPT[:NAME]", type=click.Path())
+@click.option(
+    "--restore",
+    required=True,
+    metavar="PATH",
+    type=click.Path(),
+    help="The savepoint, or the folder of a job's checkpoints.",
+)
 @click.option("--checkpoint", type=click.IntRange(1), help="This one of the job's checkpoints, not the newest.")
 @click.option("--parallelism", type=click.IntRange(1), help="Instead of what the script says.")
 @click.option("--allow-non-restored-state", is_flag=True, help="Operators of the snapshot may be gone.")

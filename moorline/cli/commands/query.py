@@ -18,7 +18,9 @@ from moorline.snapshots.lookup import look_up
 @click.argument("uid")
 @click.argument("state")
 @click.argument("key")
-@click.option("--in", "path", metavar="PATH", help="Ask this savepoint or checkpoint, not a running job.")
+@click.option(
+    "--in", "path", metavar="PATH", type=click.Path(), help="Ask this savepoint or checkpoint, not a running job."
+)
 @console_options
 @click.option("--level", type=click.Choice(["live", "checkpoint"]), default="live", show_default=True)
 @click.option("--timeout", default="10s", show_default=True, metavar="TIME", help="How long a live answer may take.")

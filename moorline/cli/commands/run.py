@@ -22,10 +22,12 @@ WATCH_SECONDS = 1.0
 
 
 @click.command()
-@click.argument("script", metavar="SCRIPT[:NAME]")
-@click.option("--checkpoints", metavar="PATH", help="Take checkpoints below this folder.")
+@click.argument("script", metavar="SCRIPT[:NAME]", type=click.Path())
+@click.option("--checkpoints", metavar="PATH", type=click.Path(), help="Take checkpoints below this folder.")
 @click.option("--interval", default="10s", show_default=True, metavar="TIME", help="How often.")
-@click.option("--restore", metavar="latest|PATH", help="Go on from the newest checkpoint, or from a savepoint.")
+@click.option(
+    "--restore", metavar="latest|PATH", type=click.Path(), help="Go on from the newest checkpoint, or from a savepoint."
+)
 @click.option("--claim", is_flag=True, help="Take the savepoint over: it is removed once a checkpoint replaces it.")
 @click.option("--take-over", is_flag=True, help="Begin anew although an earlier run may be alive: it is stopped.")
 @click.option("--allow-non-restored-state", is_flag=True, help="Start even if operators of the snapshot are gone.")
@@ -33,12 +35,17 @@ WATCH_SECONDS = 1.0
 @click.option("--backend", type=click.Choice(["heap", "rocksdb"]), default="heap", show_default=True)
 @click.option("--master", metavar="URL", help="A Spark master. Without one a local Spark is started.")
 @click.option("--console", metavar="HOST:PORT", help="Let other processes ask for status and state here.")
-@click.option("--token-file", metavar="FILE", help="Where to write the console's token. Needs --console.")
-@click.option("--token-from", metavar="FILE", help="A file with the console's token, instead of a new one.")
+@click.option(
+    "--token-file", metavar="FILE", type=click.Path(), help="Where to write the console's token. Needs --console."
+)
+@click.option(
+    "--token-from", metavar="FILE", type=click.Path(), help="A file with the console's token, instead of a new one."
+)
 @click.option("--console-host", "hosts", metavar="NAME", multiple=True, help="A name to ask the console by.")
 @click.option(
     "--savepoints",
     metavar="PATH",
+    type=click.Path(),
     multiple=True,
     help="Below this folder, too, a savepoint may be asked for through the console.",
 )
@@ -136,7 +143,7 @@ def _watch(handle: Any) -> Any:
         def look() -> None:
             status = served.status_told()
             rates = meter.look(status)
-            table = text_table(OPERATOR_HEADERS, operator_rows(status, rates))
+            table = text_table(OPERATOR_HEADERS, operator_rows(status, rates, served.metrics()))
             failures = "".join(f"\n{printable(failure)}" for failure in status["failures"][-3:])
             place.show(f"{job_line(status, rates)}\n{table}{failures}")
 

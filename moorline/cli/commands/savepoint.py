@@ -9,7 +9,7 @@ from moorline.cli.output import json_option, long_work, printable, show_json
 
 
 @click.command()
-@click.argument("path")
+@click.argument("path", type=click.Path())
 @console_options
 @click.option("--wait", default="5min", show_default=True, metavar="TIME", help="How long to wait for it.")
 @json_option

@@ -16,10 +16,10 @@ from moorline.http.server import ConsoleServer
 
 
 @click.command()
-@click.argument("location", metavar="PATH")
+@click.argument("location", metavar="PATH", type=click.Path())
 @click.option("--address", default="127.0.0.1:0", show_default=True, help="Where to listen; port 0: any that is free.")
 @click.option("--token-file", type=click.Path(), help="Where the token is written, for its owner alone to read.")
-@click.option("--token-from", metavar="FILE", help="A file with the token, instead of a new one.")
+@click.option("--token-from", metavar="FILE", type=click.Path(), help="A file with the token, instead of a new one.")
 @click.option("--host", "hosts", metavar="NAME", multiple=True, help="A name to ask for the page by.")
 def command(
     location: str, address: str, token_file: str | None, token_from: str | None, hosts: tuple[str, ...]

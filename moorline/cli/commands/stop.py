@@ -18,7 +18,7 @@ _LOOK_SECONDS = 0.2
 
 @click.command()
 @console_options
-@click.option("--savepoint", metavar="PATH", help="Take a savepoint here first.")
+@click.option("--savepoint", metavar="PATH", type=click.Path(), help="Take a savepoint here first.")
 @click.option("--drain", is_flag=True, help="Before the savepoint, let all timers and windows fire. Needs --savepoint.")
 @click.option("--cancel", is_flag=True, help="At once: what no checkpoint covers is not committed.")
 @click.option("--wait", default="60s", show_default=True, metavar="TIME", help="How long to wait for the end.")

@@ -32,7 +32,7 @@ class _Endpoint:
 
 
 @click.command()
-@click.argument("locations", metavar="[PATH]...", nargs=-1)
+@click.argument("locations", metavar="[PATH]...", type=click.Path(), nargs=-1)
 @click.option(
     "--console",
     "consoles",
