@@ -1,0 +1,131 @@
+"""The queries of Nexmark on generated events, with checkpoints on: results checked, and rows per second.
+
+Events are made from a seed and written as Parquet. First each query runs over a small set of them, and what comes out
+is compared with what DuckDB finds in the same files. Then it runs over the large set, into a sink that forgets; beside
+it the same in Flink's SQL, over the same files, at the same parallelism and interval of checkpoints, if Flink and its
+Parquet format can be had.
+
+    python bench/nexmark.py [--quick] [--no-peer] [--only q1,q5] [--events 5000000] [--rocksdb] [--check-only]
+
+Parallelism 2. What is timed is from the moment when all subtasks run until the job has ended, with its last checkpoint.
+The last line is one JSON object; ``ratio`` is Moorline's rows/s over Flink's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import nexmark_queries
+from nexmark_queries.all_queries import QUERIES
+from nexmark_queries.events import Shape, write
+from nexmark_queries.expected import difference, expected, found
+from nexmark_queries.query import Query
+from nexmark_queries.tables import Tables
+from pyspark.sql import SparkSession
+
+import moorline as mo
+
+#: Events that are checked: far enough apart that there are windows of them.
+CHECKED = Shape(20_000, spacing_us=5_000)
+PARALLELISM = 2
+
+
+def job_of(name: str, query: Query, folder: Path, sink: mo.Sink, checked: bool = False) -> mo.Job:
+    job = mo.Job(f"nexmark-{name}", parallelism=PARALLELISM)
+    build = (checked and query.checked) or query.build
+    build(Tables(job, folder)).sink(sink, uid="out")
+    return job
+
+
+def check(name: str, folder: Path, spark: SparkSession, backend: Any) -> None:
+    """Raise if the query does not find what DuckDB does."""
+    query = QUERIES[name]
+    columns, wanted = expected(name, folder)
+    with tempfile.TemporaryDirectory() as checkpoints:
+        job = job_of(name, query, folder, mo.collect("out"), checked=True)
+        result = mo.run(job, spark, checkpoints=mo.Checkpoints(checkpoints, interval="1s"), backend=backend)
+    assert wanted, f"{name} finds nothing: these events do not check it"
+    differs = difference(wanted, found(query, result.collected("out"), columns))
+    assert not differs, f"{name}: {differs}"
+
+
+def measured(name: str, folder: Path, rows: int, spark: SparkSession, interval: str, backend: Any) -> dict[str, Any]:
+    """The rows that the query reads in a second."""
+    with tempfile.TemporaryDirectory() as checkpoints:
+        job = job_of(name, QUERIES[name], folder, mo.discard())
+        handle = mo.start(job, spark, checkpoints=mo.Checkpoints(checkpoints, interval=interval), backend=backend)
+        try:
+            while handle.is_active and handle.status is not mo.JobStatus.RUNNING:
+                time.sleep(0.01)
+            began = time.perf_counter()
+            handle.wait()
+            took = time.perf_counter() - began
+        finally:
+            if handle.is_active:
+                handle.cancel()
+    return {"seconds": round(took, 2), "per_second": round(rows / took), "checkpoints": len(handle.checkpoints)}
+
+
+def table(found: dict[str, dict[str, Any]]) -> str:
+    """The figures of all queries."""
+    lines = [f"{'query':6} {'rows/s':>11} {'Flink':>11} {'ratio':>6}  what it is"]
+    for name, figures in found.items():
+        own, flink = figures["moorline"]["per_second"], figures.get("flink", {}).get("per_second")
+        peer = f"{flink:>11,} {figures['ratio']:>6}" if flink else f"{'-':>11} {'-':>6}"
+        lines.append(f"{name:6} {own:>11,} {peer}  {QUERIES[name].title}")
+    return "\n".join(lines)
+
+
+def spark_session() -> SparkSession:
+    return (
+        SparkSession.builder.master("local[16]")
+        .config(map=mo.spark_config())
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "FATAL")
+        .getOrCreate()
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer events")
+    parser.add_argument("--no-peer", action="store_true", help="without Flink")
+    parser.add_argument("--only", default=",".join(QUERIES), help="some of the queries")
+    parser.add_argument("--events", type=int, help="how many events are measured")
+    parser.add_argument("--rocksdb", action="store_true", help="state in RocksDB")
+    parser.add_argument("--check-only", action="store_true", help="without any measurement")
+    asked = parser.parse_args()
+    names = asked.only.split(",")
+    if unknown := [name for name in names if name not in QUERIES]:
+        parser.error(f"there is no query {unknown[0]}: {', '.join(QUERIES)}")
+    backend = "rocksdb" if asked.rocksdb else "heap"
+    events, interval = asked.events or (300_000 if asked.quick else 5_000_000), "2s" if asked.quick else "10s"
+    cloudpickle.register_pickle_by_value(nexmark_queries)  # workers have no folder of benchmarks
+    spark = spark_session()
+    results: dict[str, dict[str, Any]] = {name: {} for name in names}
+    with tempfile.TemporaryDirectory() as small, tempfile.TemporaryDirectory() as large:
+        write(CHECKED, Path(small))
+        for name in names:
+            check(name, Path(small), spark, backend)
+            print(f"{name} finds what DuckDB finds", flush=True)
+        if not asked.check_only:
+            rows = write(Shape(events), Path(large))
+            for name in names:
+                read = sum(rows[of] for of in QUERIES[name].reads)
+                results[name]["moorline"] = measured(name, Path(large), read, spark, interval, backend)
+                print(f"{name}: {results[name]}", flush=True)
+            print(table(results))
+    spark.stop()
+    checked = {"checked": names, "of_events": CHECKED.events}
+    print(json.dumps({"bench": "nexmark", "backend": backend, "events": events, **checked, "queries": results}))
+
+
+if __name__ == "__main__":
+    main()
