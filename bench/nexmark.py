@@ -8,7 +8,8 @@ Parquet format can be had.
     python bench/nexmark.py [--quick] [--no-peer] [--only q1,q5] [--events 5000000] [--rocksdb] [--check-only]
 
 Parallelism 2. What is timed is from the moment when all subtasks run until the job has ended, with its last checkpoint.
-The last line is one JSON object; ``ratio`` is Moorline's rows/s over Flink's.
+What Flink finds in the small set is compared as well, q12 aside: windows by the clock that the end of the input cuts
+off are given up by both. The last line is one JSON object; ``ratio`` is Moorline's rows/s over Flink's.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ import cloudpickle
 import nexmark_queries
 from nexmark_queries.all_queries import QUERIES
 from nexmark_queries.events import Shape, write
-from nexmark_queries.expected import difference, expected, found
+from nexmark_queries.expected import difference, expected, found, found_by_flink
+from nexmark_queries.flink import SQL, declared
 from nexmark_queries.query import Query
 from nexmark_queries.tables import Tables
+from peers import flink
 from pyspark.sql import SparkSession
 
 import moorline as mo
@@ -72,13 +75,48 @@ def measured(name: str, folder: Path, rows: int, spark: SparkSession, interval: 
     return {"seconds": round(took, 2), "per_second": round(rows / took), "checkpoints": len(handle.checkpoints)}
 
 
+def flink_job(what: str, names: list[str], folder: Path, interval: str, backend: str) -> dict[str, Any]:
+    """What Flink makes of some queries. Raises ``flink.NotInstalled``."""
+    job = {
+        "settings": flink.settings(backend, interval, PARALLELISM),
+        "tables": declared(folder),
+        "queries": {name: SQL[name] for name in names},
+        "what": what,
+    }
+    return flink.run(job, flink.parquet(), timeout=600 * len(names))
+
+
+def check_flink(names: list[str], folder: Path, backend: str) -> dict[str, str]:
+    """What is wrong with the results of Flink, for each query; empty if they are right."""
+    wrong = {}
+    collected = flink_job("collect", [name for name in names if name != "q12"], folder, "1s", backend)
+    for name, result in collected.items():
+        columns, wanted = expected(name, folder)
+        wrong[name] = result.get("error") or difference(wanted, found_by_flink(result, columns))
+        print(f"{name}: Flink {wrong[name] or 'finds the same'}", flush=True)
+    return wrong
+
+
+def measure_flink(results: dict[str, dict[str, Any]], folder: Path, interval: str, backend: str) -> None:
+    """Add what Flink takes, and the ratio, to the figures of queries."""
+    for name, drained in flink_job("drain", list(results), folder, interval, backend).items():
+        figures = results[name]
+        if "error" in drained:
+            figures["peer"] = drained["error"]
+            continue
+        seconds = drained["seconds"]
+        per_second = round(figures["rows"] / seconds)
+        figures["flink"] = {"seconds": round(seconds, 2), "per_second": per_second}
+        figures["ratio"] = round(figures["moorline"]["per_second"] / per_second, 2)
+
+
 def table(found: dict[str, dict[str, Any]]) -> str:
     """The figures of all queries."""
     lines = [f"{'query':6} {'rows/s':>11} {'Flink':>11} {'ratio':>6}  what it is"]
     for name, figures in found.items():
-        own, flink = figures["moorline"]["per_second"], figures.get("flink", {}).get("per_second")
-        peer = f"{flink:>11,} {figures['ratio']:>6}" if flink else f"{'-':>11} {'-':>6}"
-        lines.append(f"{name:6} {own:>11,} {peer}  {QUERIES[name].title}")
+        own, peer = figures["moorline"]["per_second"], figures.get("flink", {}).get("per_second")
+        beside = f"{peer:>11,} {figures['ratio']:>6}" if peer else f"{'-':>11} {'-':>6}"
+        lines.append(f"{name:6} {own:>11,} {beside}  {QUERIES[name].title}")
     return "\n".join(lines)
 
 
@@ -110,6 +148,7 @@ def main() -> None:
     cloudpickle.register_pickle_by_value(nexmark_queries)  # workers have no folder of benchmarks
     spark = spark_session()
     results: dict[str, dict[str, Any]] = {name: {} for name in names}
+    peer = "not asked for"
     with tempfile.TemporaryDirectory() as small, tempfile.TemporaryDirectory() as large:
         write(CHECKED, Path(small))
         for name in names:
@@ -118,12 +157,22 @@ def main() -> None:
         if not asked.check_only:
             rows = write(Shape(events), Path(large))
             for name in names:
-                read = sum(rows[of] for of in QUERIES[name].reads)
+                results[name]["rows"] = read = sum(rows[of] for of in QUERIES[name].reads)
                 results[name]["moorline"] = measured(name, Path(large), read, spark, interval, backend)
                 print(f"{name}: {results[name]}", flush=True)
-            print(table(results))
-    spark.stop()
-    checked = {"checked": names, "of_events": CHECKED.events}
+        spark.stop()  # Flink has the machine for itself
+        if not asked.no_peer:
+            try:
+                wrong = check_flink(names, Path(small), backend)
+                peer = "; ".join(f"{name}: {what}" for name, what in wrong.items() if what) or "finds the same"
+                if not asked.check_only:
+                    measure_flink(results, Path(large), interval, backend)
+            except flink.NotInstalled as why:
+                peer = str(why)
+                print(peer, flush=True)
+    if not asked.check_only:
+        print(table(results))
+    checked = {"checked": names, "of_events": CHECKED.events, "peer": peer}
     print(json.dumps({"bench": "nexmark", "backend": backend, "events": events, **checked, "queries": results}))
 
 

@@ -68,7 +68,7 @@ SQL = {
                 SELECT *, sum(is_new) OVER (
                     PARTITION BY bidder ORDER BY date_time, is_new DESC ROWS UNBOUNDED PRECEDING) AS session FROM (
                         SELECT bidder, date_time, CASE WHEN date_time - lag(date_time) OVER (
-                            PARTITION BY bidder ORDER BY date_time) < 10000 THEN 0 ELSE 1 END AS is_new FROM bid))
+                            PARTITION BY bidder ORDER BY date_time) <= 10000 THEN 0 ELSE 1 END AS is_new FROM bid))
         GROUP BY bidder, session""",
     # Which window a bid is in depends on the clock, and the sum over all of them does not.
     "q12": "SELECT bidder, count(*) AS bids FROM bid GROUP BY bidder",
@@ -128,6 +128,13 @@ def found(query: Query, rows: Iterable[Mapping[str, Any]], columns: list[str]) -
         sums[tuple(row[name] for name in others)] += row[query.adds]
     added = ({**dict(zip(others, key)), query.adds: total} for key, total in sums.items())
     return rows_of(added, columns)
+
+
+def found_by_flink(result: Mapping[str, Any], columns: list[str]) -> Counter[tuple[Any, ...]]:
+    """The rows that Flink has found, whose times are texts."""
+    rows = (dict(zip(result["columns"], row)) for row in result["rows"])
+    times = [name for name in columns if name in ("window_start", "window_end")]
+    return rows_of(({**row, **{t: datetime.datetime.fromisoformat(row[t]) for t in times}} for row in rows), columns)
 
 
 def rows_of(rows: Iterable[Mapping[str, Any]], columns: list[str]) -> Counter[tuple[Any, ...]]:

@@ -13,10 +13,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -90,11 +92,19 @@ def run(job: Mapping[str, Any], jars: Sequence[Path] = (), timeout: float = 300)
     # Jars of filesystems and formats are for the whole cluster, which is in the process of the client.
     environment = {**os.environ, "HADOOP_CLASSPATH": os.pathsep.join(str(jar) for jar in jars)}
     command = [str(python()), str(_SCRIPT), json.dumps(wanted)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
-    if ran.returncode:
-        said = [line for line in (ran.stderr or ran.stdout).splitlines() if line.strip()]
+    # A session of its own: the cluster is a process below the script, and must not outlive it.
+    script = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    )
+    try:
+        out, errors = script.communicate(timeout=timeout)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(script.pid, signal.SIGKILL)
+    if script.returncode:
+        said = [line for line in (errors or out).splitlines() if line.strip()]
         raise RuntimeError("\n".join(["a job of Flink has failed:", *said[-12:]]))
-    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(out.splitlines()[-1])
     return found
 
 

@@ -1,15 +1,16 @@
-"""A job of Flink's SQL in its local cluster, run by a Python that has Flink. Prints one JSON object last.
+"""Jobs of Flink's SQL in its local cluster, one after the other, run by a Python that has Flink.
 
-What to do is the first argument, as JSON:
+What to do is the first argument, as JSON. One JSON object is printed last: what was found, by the names of queries; a
+query that could not be run has its ``error``.
 
     settings   of the cluster, by their names
-    jars       URLs of jars that the job needs
+    jars       URLs of jars that the jobs need
     tables     statements that declare tables
-    query      a SELECT, whose rows go to where ``what`` says
+    queries    SELECTs by their names; their rows are forgotten, or returned by "collect"
 
-    what: "collect"    {"rows": [...]}: the rows that there are in the end, of a query that ends
-    what: "drain"      {"seconds": ...}: from when all subtasks run until a query that ends has ended; rows are forgotten
-    what: "rate"       {"per_second": ...}: rows that the last vertex takes in a second, for ``seconds`` from ``warm`` rows
+    what: "collect"    {"columns": [...], "rows": [...]}: the rows that there are in the end, of a query that ends
+    what: "drain"      {"seconds": ...}: from when all subtasks run until a query that ends has ended
+    what: "rate"       {"per_second": ...}: rows that the last vertex takes, for ``seconds``, after ``warm`` rows
     what: "savepoint"  {"savepoint_s": ..., "restore_s": ...}: after ``seconds``, and from it at ``parallelism``
 """
 
@@ -51,50 +52,53 @@ def status(client):
         return {"vertices": [], "state": ""}
 
 
-def started(**more):
-    """The client of the job, when all of its subtasks run, and how long that took. Its rows are forgotten."""
+def started(query, **more):
+    """The client of a job, when all of its subtasks run, and how long that took."""
     tables = environment(**more)
-    schema = tables.sql_query(asked["query"]).get_schema()
-    names, types = schema.get_field_names(), schema.get_field_data_types()
-    columns = ", ".join(f"`{name}` {str(kind_of(kind))}" for name, kind in zip(names, types))
+    # What Python has of a schema does not say its types as a declaration wants them.
+    schema = tables.sql_query(query)._j_table.getResolvedSchema()
+    kinds = zip(schema.getColumnNames(), schema.getColumnDataTypes())
+    columns = ", ".join(f"`{name}` {ddl(kind)}" for name, kind in kinds)
     tables.execute_sql(f"CREATE TABLE forgotten ({columns}) WITH ('connector'='blackhole')")
     began = time.perf_counter()
-    client = tables.execute_sql(f"INSERT INTO forgotten {asked['query']}").get_job_client()
+    client = tables.execute_sql(f"INSERT INTO forgotten {query}").get_job_client()
     while True:
         now = status(client)
-        if now["state"] in ENDED:
-            return client, time.perf_counter() - began
-        running = [v for v in now["vertices"] if v["tasks"]["RUNNING"] + v["tasks"]["FINISHED"] == v["parallelism"]]
-        if now["vertices"] and len(running) == len(now["vertices"]):
+        runs = [v["tasks"]["RUNNING"] + v["tasks"]["FINISHED"] == v["parallelism"] for v in now["vertices"]]
+        if now["state"] in ENDED or (runs and all(runs)):
             return client, time.perf_counter() - began
         time.sleep(0.02)
 
 
-def kind_of(kind):
-    """The type of a column of a sink: any that fits will do."""
-    return kind._j_data_type.getLogicalType().asSerializableString().replace(" NOT NULL", "")
+def ddl(kind):
+    """The type of a column as a declaration has it."""
+    return kind.getLogicalType().asSerializableString().replace(" NOT NULL", "")
 
 
-def collect():
+def plain(value):
+    return value if value is None or isinstance(value, (int, float, str)) else str(value)
+
+
+def collect(query):
     rows = Counter()
-    with environment().sql_query(asked["query"]).execute().collect() as found:
+    result = environment().sql_query(query).execute()
+    with result.collect() as found:
         for row in found:
             is_gone = row.get_row_kind() in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
-            rows[tuple(value if isinstance(value, (int, float, str)) else str(value) for value in row)] += -1 if is_gone else 1
-    return {"rows": [row for row, times in rows.items() for _ in range(times)]}
+            rows[tuple(map(plain, row))] += -1 if is_gone else 1
+    columns = result.get_table_schema().get_field_names()
+    return {"columns": columns, "rows": [row for row, times in rows.items() for _ in range(times)]}
 
 
-def drain():
-    client, _ = started()
+def drain(query):
+    client, _ = started(query)
     began = time.perf_counter()
     client.get_job_execution_result().result()
-    took = time.perf_counter() - began
-    # The cluster of the client ends with the job, and knows its times no more.
-    return {"seconds": took}
+    return {"seconds": time.perf_counter() - began}
 
 
-def rate():
-    client, _ = started()
+def rate(query):
+    client, _ = started(query)
 
     def taken():
         return status(client)["vertices"][-1]["metrics"]["read-records"]
@@ -114,9 +118,9 @@ def rate():
     return {"per_second": (last - first) / (ended - began)}
 
 
-def savepoint():
+def savepoint(query):
     with tempfile.TemporaryDirectory() as folder:
-        client, _ = started()
+        client, _ = started(query)
         time.sleep(asked["seconds"])
         began = time.perf_counter()
         path = client.trigger_savepoint(folder).result()
@@ -125,9 +129,21 @@ def savepoint():
         time.sleep(2)
         number = str(asked["parallelism"])
         wider = {"parallelism.default": number, "taskmanager.numberOfTaskSlots": number}
-        client, restored = started(**wider, **{"execution.state-recovery.path": path})
+        client, restored = started(query, **wider, **{"execution.state-recovery.path": path})
         client.cancel().result()
     return {"savepoint_s": round(saved, 2), "restore_s": round(restored, 2)}
 
 
-print(json.dumps({"collect": collect, "drain": drain, "rate": rate, "savepoint": savepoint}[asked["what"]]()))
+def main():
+    do = {"collect": collect, "drain": drain, "rate": rate, "savepoint": savepoint}[asked["what"]]
+    found = {}
+    for name, query in asked["queries"].items():
+        try:
+            found[name] = do(query)
+        except Exception as error:  # of Flink: what it says of one query is no reason to leave out the others
+            found[name] = {"error": " ".join(str(error).split())[:800]}
+        print(name, str(found[name])[:200], file=sys.stderr, flush=True)
+    print(json.dumps(found))
+
+
+main()
