@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, overload
 
 from moorline.api import foreign_names
+from moorline.api.columns.streams import ColumnStream
 from moorline.api.foreign_names import AnswersForeignNames
 from moorline.api.functions.overrides import check_methods
 from moorline.api.functions.source_function import SourceFunction
 from moorline.api.generated_uids import GeneratedUids
-from moorline.api.sources import Source
+from moorline.api.sources import ColumnSource, Source
 from moorline.api.state.declarations import check_states
 from moorline.api.state.rekey import Rekey
 from moorline.api.state.states import declared_states
@@ -73,22 +74,47 @@ class Job(AnswersForeignNames):
             return self._max_parallelism
         return default_max_parallelism(max([self.parallelism, *(o.parallelism for o in self._operators.values())]))
 
-    @checks_options()
+    @overload
+    def source(
+        self,
+        source: ColumnSource,
+        *,
+        uid: str | None = ...,
+        name: str | None = ...,
+        parallelism: int | None = ...,
+        watermarks: WatermarkStrategy | None = ...,
+    ) -> ColumnStream: ...
+    @overload
     def source(
         self,
         source: Source[A] | SourceFunction[A],
+        *,
+        uid: str | None = ...,
+        name: str | None = ...,
+        parallelism: int | None = ...,
+        watermarks: WatermarkStrategy | None = ...,
+    ) -> Stream[A]: ...
+    @checks_options()
+    def source(
+        self,
+        source: Source[Any] | SourceFunction[Any],
         *,
         uid: str | None = None,
         name: str | None = None,
         parallelism: int | None = None,
         watermarks: WatermarkStrategy | None = None,
-    ) -> Stream[A]:
-        """Begin a stream with the records of ``source``. ``watermarks`` are kept for each of its splits."""
+    ) -> Stream[Any]:
+        """Begin a stream with the records of ``source``. ``watermarks`` are kept for each of its splits.
+
+        A source that was given a schema, such as ``mo.read_files(..., schema=...)``, begins a stream of columns.
+        """
         if not isinstance(source, (Source, SourceFunction)):
             raise InvalidArgument("source", source, "Give a Source, such as mo.from_items([...]).")
         if watermarks is not None and not isinstance(watermarks, WatermarkStrategy):
             raise InvalidArgument("watermarks", watermarks, "Give a WatermarkStrategy.")
         added = self._add("source", source, (), uid, name, parallelism, {"watermarks": watermarks})
+        if isinstance(source, ColumnSource):
+            return ColumnStream(self, ((added, None),), source.schema)
         return Stream(self, ((added, None),))
 
     def graph(self, parallelism: int | None = None, of_each: Mapping[str, int] | None = None) -> Graph:

@@ -46,6 +46,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic
 
+import pyarrow as pa
+
 from moorline.api.type_parameters import T_co
 from moorline.model import keys
 
@@ -251,3 +253,12 @@ class Source(Generic[T_co]):
     def open_enumerator(self, ctx: EnumeratorContext, /) -> SplitEnumerator:
         """Make the enumerator of an attempt, if :attr:`enumerates`. Called on the driver."""
         raise NotImplementedError
+
+
+class ColumnSource(Source[dict[str, Any]]):
+    """A source whose records come as columns of a schema: :meth:`Job.source` makes a stream of columns of it.
+
+    Its readers return nothing but a :class:`moorline.model.columns.ColumnBatch` of exactly this schema.
+    """
+
+    schema: pa.Schema

@@ -18,8 +18,10 @@ from moorline.connectors.broken import BrokenRecords, OnError
 from moorline.connectors.files.formats.choosing import Format, RecordFile, format_of, open_file
 from moorline.connectors.files.identity import shown
 from moorline.connectors.files.opened import OpenedFile, Position
+from moorline.connectors.files.partition_columns import with_folder_columns, without_columns
 from moorline.connectors.files.partition_folders import NoPartition, columns_of
 from moorline.errors import StorageError, UnreadableRecord
+from moorline.model.columns import ColumnBatch
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Reading:
     on_error: OnError
     #: Do folders say columns? All of them, or those of a schema.
     partitions: bool | pa.Schema
+    #: The columns that records are read as; None: records as the format has them.
+    schema: pa.Schema | None = None
 
 
 class FilesReader(SourceReader):
@@ -108,11 +112,12 @@ class FilesReader(SourceReader):
             return False
         self._split = split = self._queue.popleft()
         try:
+            self._columns = self._columns_of(split)
             file, position = self._open_split(split)
             with naming_file(file.path):
                 format = self._reading.format or format_of(file.path)
-                self._file = open_file(file, format, position, self._broken, final=not self.grows)
-            self._columns = self._columns_of(split)
+                schema = self._schema_of_file()
+                self._file = open_file(file, format, position, self._broken, final=not self.grows, schema=schema)
         except UnreadableRecord as error:
             self._give_up_file(error)
         except FileNotFoundError:
@@ -128,9 +133,22 @@ class FilesReader(SourceReader):
         except NoPartition as error:
             raise UnreadableRecord(shown(split), "read", str(error)) from None
 
+    def _schema_of_file(self) -> pa.Schema | None:
+        """The declared columns that folders do not say."""
+        if self._reading.schema is None:
+            return None
+        schema = without_columns(self._reading.schema, self._columns)
+        if not schema.names:
+            cause = "its folders say all columns of the schema: declare one of those in the files too"
+            raise UnreadableRecord(shown(self._split), "read", cause)
+        return schema
+
     def _with_columns(self, records: Sequence[Any] | None) -> Sequence[Any] | None:
         if not records or not self._columns:
             return records
+        if isinstance(records, ColumnBatch):
+            types = self._reading.partitions
+            return with_folder_columns(records, self._columns, self._reading.schema or types, self._split)
         try:
             return [{**record, **self._columns} for record in records]
         except TypeError:

@@ -16,11 +16,13 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, get_args
+from dataclasses import replace
+from typing import Any, get_args, overload
 
 import pyarrow as pa
 
-from moorline.api.sources import EnumeratorContext, Source, SourceContext, SourceReader, SplitEnumerator
+from moorline.api.columns.schemas import schema_of
+from moorline.api.sources import ColumnSource, EnumeratorContext, Source, SourceContext, SourceReader, SplitEnumerator
 from moorline.connectors import retry
 from moorline.connectors.broken import OnError, checked_on_error
 from moorline.connectors.files.formats.choosing import Format, format_of
@@ -39,10 +41,37 @@ from moorline.model.options import checks_options
 log = logging.getLogger("moorline")
 
 
+@overload
+def read_files(
+    path: str | os.PathLike[str],
+    *,
+    schema: str | pa.Schema | type[Any],
+    format: Format | None = ...,
+    watch: Duration | None = ...,
+    pattern: str = ...,
+    partitions: bool | pa.Schema = ...,
+    on_error: OnError = ...,
+    storage_options: Mapping[str, Any] | None = ...,
+    patience: float = ...,
+) -> ColumnSource: ...
+@overload
+def read_files(
+    path: str | os.PathLike[str],
+    *,
+    schema: None = ...,
+    format: Format | None = ...,
+    watch: Duration | None = ...,
+    pattern: str = ...,
+    partitions: bool | pa.Schema = ...,
+    on_error: OnError = ...,
+    storage_options: Mapping[str, Any] | None = ...,
+    patience: float = ...,
+) -> Source: ...
 @checks_options()
 def read_files(
     path: str | os.PathLike[str],
     *,
+    schema: str | pa.Schema | type[Any] | None = None,
     format: Format | None = None,
     watch: Duration | None = None,
     pattern: str = "*",
@@ -59,6 +88,10 @@ def read_files(
     ``pattern`` chooses among the files of a folder by name. With ``watch="10s"`` the source has no end and looks for
     new files, and for new lines in those it knows, that often; a line counts when its line end is there. Files and
     folders that start with ``.`` or ``_`` are left alone: that is how Spark and ``write_files`` keep unfinished output.
+
+    With a ``schema`` (Spark's DDL, a ``pyarrow.Schema``, a dataclass or a ``msgspec.Struct``) the source begins a
+    stream of columns, and lines and rows are decoded by the block. Columns are taken by name, what there is beside them
+    is left aside, and a line or row that does not fit is broken. In JSON a column that is not there is null.
 
     ``partitions=True``: folders such as ``day=2026-01-01`` below the path are columns of the records in them, as texts;
     with a ``pyarrow.Schema`` its columns are, as values of its types. Of a column that is in the file too, the folder's
@@ -84,16 +117,16 @@ def read_files(
     >>> reader.read(10), reader.positions()["a.csv"]["offset"], reader.read(10)
     ([{'name': 'Ada', 'age': '36'}], 16, None)
     """
-    return Files(
-        path,
-        format=format,
-        watch=watch,
-        pattern=pattern,
-        partitions=partitions,
-        on_error=on_error,
-        storage_options=storage_options,
-        patience=patience,
-    )
+    options: dict[str, Any] = {
+        "format": format,
+        "watch": watch,
+        "pattern": pattern,
+        "partitions": partitions,
+        "on_error": on_error,
+        "storage_options": storage_options,
+        "patience": patience,
+    }
+    return Files(path, **options) if schema is None else ColumnFiles(path, schema, **options)
 
 
 class Files(Source):
@@ -186,3 +219,24 @@ class Files(Source):
         if not files and self.watch_ms is None:
             raise StorageError(self.folder.chosen, "read", "there is no such file, and none below it", can_pass=False)
         return files
+
+
+class ColumnFiles(Files, ColumnSource):
+    """Files whose records are columns of a schema."""
+
+    def __init__(self, path: str | os.PathLike[str], schema: str | pa.Schema | type[Any], **options: Any) -> None:
+        super().__init__(path, **options)
+        self.schema = schema_of(schema)
+        if self.reading.format == "text":
+            raise InvalidArgument("schema", schema, "Lines of text have no columns: leave it out, or give a format.")
+        if isinstance(self.reading.partitions, pa.Schema):
+            advice = "With schema= give partitions=True: the types of folders' columns are those of the schema."
+            raise InvalidArgument("partitions", self.reading.partitions, advice)
+        self.reading = replace(self.reading, schema=self.schema)
+
+    def check(self) -> None:
+        """Are there files, can they be read, and have they columns?"""
+        super().check()
+        for path in self._paths() if self.reading.format is None else ():
+            if format_of(path) == "text":
+                raise InvalidArgument("schema", path, "Lines of text have no columns: choose other files by pattern=.")

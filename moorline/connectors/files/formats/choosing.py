@@ -21,6 +21,9 @@ for all, ``{"done": True}``. What cannot be decoded is handed to :class:`BrokenR
     orc           a stripe, by its number
     avro          a block, by its byte
 
+With a schema, records are columns of it (``column_lines.py``, ``shaped.py``), positions are the same, and a line or row
+that does not fit it is broken too.
+
 A file of which nothing can be read (no header, no footer), or nothing more (compressed, and cut off), is an
 UnreadableRecord in every case.
 """
@@ -31,8 +34,11 @@ import os
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
+import pyarrow as pa
+
 from moorline.connectors.broken import BrokenRecords
 from moorline.connectors.files.formats.avro import AvroRecords
+from moorline.connectors.files.formats.column_lines import CsvColumnRecords, JsonColumnRecords
 from moorline.connectors.files.formats.compressed import EXTENSIONS as COMPRESSED
 from moorline.connectors.files.formats.compressed import CompressedLines, compression_of
 from moorline.connectors.files.formats.csv import CsvRecords
@@ -40,9 +46,10 @@ from moorline.connectors.files.formats.line_records import JsonRecords, TextReco
 from moorline.connectors.files.formats.lines import Lines
 from moorline.connectors.files.formats.orc import OrcRecords
 from moorline.connectors.files.formats.parquet import ParquetRecords
+from moorline.connectors.files.formats.shaped import ShapedRecords
 from moorline.connectors.files.identity import shown
 from moorline.connectors.files.opened import OpenedFile, Position
-from moorline.errors import RestoreError, SnapshotCorrupt, StorageError
+from moorline.errors import RestoreError, SnapshotCorrupt, StorageError, UnreadableRecord
 
 Format = Literal["jsonl", "csv", "parquet", "orc", "avro", "text"]
 
@@ -106,33 +113,52 @@ def format_of(path: str) -> Format:
 
 
 def open_file(
-    file: OpenedFile, format: Format, position: Position | None, broken: BrokenRecords, *, final: bool
+    file: OpenedFile,
+    format: Format,
+    position: Position | None,
+    broken: BrokenRecords,
+    *,
+    final: bool,
+    schema: pa.Schema | None = None,
 ) -> RecordFile:
-    """Read ``file`` from ``position`` on. If it is not ``final`` it may still grow."""
+    """Read ``file`` from ``position`` on, as columns of ``schema`` if there is one. If not ``final``, it may grow."""
     try:
-        return _open(file, format, position, broken, final=final)
+        return _open(file, format, position, broken, final, schema)
     except BaseException:
         file.close()
         raise
 
 
 def _open(
-    file: OpenedFile, format: Format, position: Position | None, broken: BrokenRecords, *, final: bool
+    file: OpenedFile,
+    format: Format,
+    position: Position | None,
+    broken: BrokenRecords,
+    final: bool,
+    schema: pa.Schema | None,
 ) -> RecordFile:
     compression = compression_of(file.path) if format in _ON_LINES else None
     unit = "offset" if compression is None else "unpacked"
     _check_position(file.path, position, format, _UNITS.get(format, frozenset({unit})))
-    if format == "parquet":
-        return ParquetRecords(file, position, broken, final=final)
-    if format == "orc":
-        return OrcRecords(file, position, broken, final=final)
-    if format == "avro":
-        return AvroRecords(file, position, broken, final=final)
+    if format in ("parquet", "orc", "avro"):
+        rows: RecordFile
+        if format == "parquet":
+            rows = ParquetRecords(file, position, broken, final=final)
+        elif format == "orc":
+            rows = OrcRecords(file, position, broken, final=final, in_columns=schema is not None)
+        else:
+            rows = AvroRecords(file, position, broken, final=final)
+        return rows if schema is None else ShapedRecords(rows, file.path, broken, schema)
     lines: Lines
     if compression is None:
         lines = Lines(file, position, final=final)
     else:
         lines = CompressedLines(file, position, compression, final=final)
+    if schema is not None and format == "text":
+        raise UnreadableRecord(shown(file.path), "read", "it has lines of text, and a schema wants columns")
+    if schema is not None:
+        in_columns = CsvColumnRecords if format == "csv" else JsonColumnRecords
+        return in_columns(lines, broken, schema)
     if format == "csv":
         return CsvRecords(lines, broken)
     return JsonRecords(lines, broken) if format == "jsonl" else TextRecords(lines, broken)

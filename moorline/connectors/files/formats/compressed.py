@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable
 from typing import IO, Any, Literal
 
-from moorline.connectors.files.formats.lines import CHUNK, Lines
+from moorline.connectors.files.formats.lines import BLOCK, CHUNK, Lines
 from moorline.connectors.files.identity import replaced, shown
 from moorline.connectors.files.opened import OpenedFile, Position
 from moorline.errors import InvalidArgument, UnreadableRecord
@@ -82,7 +82,7 @@ class CompressedLines(Lines):
 
     @property
     def is_over(self) -> bool:
-        return self._has_ended and self._used == len(self._lines)
+        return self._has_ended and self._used == len(self._lines) and not self._rest
 
     def position(self) -> Position:
         return {"unpacked": self.offset, **self.file.identity()}
@@ -94,6 +94,17 @@ class CompressedLines(Lines):
         # The print is one of the file as it is on the disk, all of it.
         self._used += len(lines)
         self.offset += sum(map(len, lines))
+
+    def raw(self) -> bytes:
+        data = b"".join(self._lines[self._used :]) + self._rest
+        self._lines, self._used, self._rest = [], 0, b""
+        return data or (b"" if self._has_ended else self._piece(BLOCK))
+
+    def _unread_piece(self, piece: bytes) -> None:
+        self._rest = piece
+
+    def use_raw(self, data: bytes) -> None:
+        self.offset += len(data)
 
     def _skip(self, offset: int) -> None:
         while self.offset < offset:

@@ -83,7 +83,7 @@ class CsvRecords(LineRecords):
             raise UnreadableRecord(shown(self._lines.path), "read", cause)
         self._header = header
 
-    def read(self, limit: int) -> list[Any] | None:
+    def read(self, limit: int) -> Sequence[Any] | None:
         if self._lines.is_over:
             return None
         if self._header is None:
@@ -105,15 +105,20 @@ class CsvRecords(LineRecords):
         first = 0
         for row, end in zip(rows, ends):
             content = b"".join(lines[first:end])
-            if row and not self._whole and not all(map(is_utf8, row)):
-                self._broken.add(self._lines.path, start, content, not_utf8(content, start))
-            elif row and len(row) != width:
-                cause = f"the row at byte {start} has {len(row)} fields and the header {width}: {row!r:.200}"
+            if cause := self._cause(row, width, content, start):
                 self._broken.add(self._lines.path, start, content, cause)
             else:
                 whole.append(row)
             start, first = start + len(content), end
         return whole
+
+    def _cause(self, row: list[str], width: int, content: bytes, start: int) -> str:
+        """Why a row that begins at byte ``start`` is broken; nothing if it is whole, or a blank line."""
+        if row and not self._whole and not all(map(is_utf8, row)):
+            return not_utf8(content, start)
+        if row and len(row) != width:
+            return f"the row at byte {start} has {len(row)} fields and the header {width}: {row!r:.200}"
+        return ""
 
     def _rows(self, limit: int) -> list[list[str]]:
         """Up to ``limit`` whole rows, blank lines among them as empty rows; none at the end (for now)."""

@@ -15,6 +15,8 @@ from moorline.connectors.files.opened import OpenedFile, Position
 
 #: Bytes read at a time: a few milliseconds' worth of records.
 CHUNK = 256 * 1024
+#: Bytes read at a time where whole blocks are decoded at once.
+BLOCK = 1 << 20
 
 
 class Lines:
@@ -66,6 +68,28 @@ class Lines:
         self.offset += sum(map(len, lines))
         self.file.add(lines)
 
+    def raw(self) -> bytes:
+        """The bytes that come next, some hundred thousand of them; none at the end (for now)."""
+        if self._used < len(self._lines):
+            rest, self._lines, self._used = b"".join(self._lines[self._used :]), [], 0
+            return rest
+        return self.file.stream.read(BLOCK)
+
+    def unread(self, data: bytes) -> None:
+        """Give bytes back that :meth:`raw` has returned and that are not used: the last of them."""
+        lines = cut(data)
+        if lines and not lines[-1].endswith(b"\n"):
+            self._unread_piece(lines.pop())
+        self._lines, self._used = lines, 0
+
+    def _unread_piece(self, piece: bytes) -> None:
+        self.file.stream.seek(-len(piece), os.SEEK_CUR)
+
+    def use_raw(self, data: bytes) -> None:
+        """``data``, the first of what :meth:`raw` has returned and was not used, is done with."""
+        self.offset += len(data)
+        self.file.add([data])
+
     def _fill(self) -> None:
         stream = self.file.stream
         fresh = stream.readlines(CHUNK)
@@ -77,6 +101,13 @@ class Lines:
     def close(self) -> None:
         """Give the file back."""
         self.file.close()
+
+
+def cut(data: bytes) -> list[bytes]:
+    """The lines of some bytes, which end with ``\\n`` and nothing else."""
+    lines = [line + b"\n" for line in data.split(b"\n")]
+    last = lines.pop()[:-1]
+    return [*lines, last] if last else lines
 
 
 def decoded(lines: list[bytes], offset: int) -> tuple[list[str], bool]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.orc
 
 from moorline.connectors.broken import BrokenRecords
+from moorline.connectors.files.formats.parquet import whole_columns
 from moorline.connectors.files.identity import replaced, shown
 from moorline.connectors.files.opened import OpenedFile, Position
 from moorline.errors import UnreadableRecord
@@ -18,17 +20,26 @@ _MAGIC = b"ORC"
 
 
 class OrcRecords:
-    """A dict per row. One stripe is in memory at a time.
+    """A dict per row, or columns of them. One stripe is in memory at a time.
 
     The number of rows in a stripe is known when it has been read. So a position is a stripe and a row of it, and a
     stripe that cannot be read counts as one broken record.
     """
 
-    def __init__(self, file: OpenedFile, position: Position | None, broken: BrokenRecords, *, final: bool) -> None:
+    def __init__(
+        self,
+        file: OpenedFile,
+        position: Position | None,
+        broken: BrokenRecords,
+        *,
+        final: bool,
+        in_columns: bool = False,
+    ) -> None:
         self._opened, self._broken = file, broken
         self._stripe = 0 if position is None else int(position["stripe"])
         self._row = 0 if position is None else int(position["row"])
         self._rows: pa.Table | None = None
+        self._in_columns = in_columns
         self._file: pyarrow.orc.ORCFile | None = None
         if not final and not _has_footer(file):
             return  # still being written; the next listing looks at it again
@@ -45,14 +56,15 @@ class OrcRecords:
         if self._stripe > has or (self._stripe == has and self._row):
             raise replaced(file.path, f"it has {has} stripes, but {self._stripe} were read before")
 
-    def read(self, limit: int) -> list[Any] | None:
+    def read(self, limit: int) -> Sequence[Any] | None:
         if self._file is None:
             return None
         while self._stripe < self._file.nstripes:
             try:
                 if self._rows is None:
                     self._rows = _in_microseconds(pa.Table.from_batches([self._file.read_stripe(self._stripe)]))
-                rows = self._rows.slice(self._row, limit).to_pylist()
+                some = self._rows.slice(self._row, limit)
+                rows = whole_columns(some) if self._in_columns else some.to_pylist()
             except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
                 if (fault := self._opened.fault(error)) is not None:
                     raise fault from error
@@ -64,7 +76,7 @@ class OrcRecords:
             if self._row >= self._rows.num_rows:
                 self._next_stripe()
             if rows:
-                return list(rows)
+                return rows
         return None
 
     def _next_stripe(self) -> None:

@@ -53,7 +53,7 @@ class ParquetRecords:
                 if self._groups == self._file.metadata.num_row_groups:
                     return None
                 self._next_group(self._file)
-            rows = _columns(self._group.slice(self._row - self._first, limit))
+            rows = whole_columns(self._group.slice(self._row - self._first, limit))
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             if (fault := self._opened.fault(error)) is not None:
                 raise fault from error
@@ -84,7 +84,7 @@ class ParquetRecords:
         self._opened.close()
 
 
-def _columns(table: pa.Table) -> ColumnBatch:
+def whole_columns(table: pa.Table) -> ColumnBatch:
     """The rows as they lie in the file. Texts that are none are found here, and not by the first that makes rows."""
     (batch,) = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
     batch.validate(full=True)
