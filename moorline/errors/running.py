@@ -98,15 +98,15 @@ class RecordNotOfSchema(StateError):
 
 @dataclass(eq=False)
 class AggregateTooLarge(StateError):
-    """A sum does not fit into 64 bits."""
+    """An aggregate does not fit: whole numbers have 64 bits, decimals 38 digits."""
 
     uid: str
     result: str
 
     def __str__(self) -> str:
         return (
-            f"a sum of operator {self.uid!r} no longer fits into 64 bits: {self.result!r}. Sum a column of floats or "
-            f"decimals, or smaller units of time."
+            f"a result of operator {self.uid!r} no longer fits: {self.result!r}. Whole numbers have 64 bits, and "
+            f"decimals 38 digits: aggregate a column of floats, or of larger units."
         )
 
 

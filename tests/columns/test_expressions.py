@@ -134,6 +134,27 @@ def test_it_is_what_python_says_of_one_row(rows: list[dict[str, Any]], skipped: 
         assert evaluate(expression.node, batch).to_pylist() == expected, case
 
 
+FLOATS = st.floats() | st.sampled_from([0.1, 1.0, -0.0, math.inf, -math.inf, math.nan])
+
+
+@given(pairs=st.lists(st.tuples(FLOATS, FLOATS.filter(bool)), max_size=20), is_constant=st.booleans())
+def test_floats_are_divided_as_python_divides_them(pairs: list[tuple[float, float]], is_constant: bool) -> None:
+    """1.0 // 0.1 is 9, though 1.0 / 0.1 is 10."""
+    divisors = [pairs[0][1] if is_constant else divisor for _, divisor in pairs]
+    numbers = [number for number, _ in pairs]
+    batch = pa.RecordBatch.from_pydict({"a": pa.array(numbers, pa.float64()), "b": pa.array(divisors, pa.float64())})
+    by: Any = mo.lit(divisors[0]) if is_constant and pairs else mo.col("b")
+    for expression, of_row in ((mo.col("a") // by, lambda a, b: a // b), (mo.col("a") % by, lambda a, b: a % b)):
+        expected = [repr(of_row(a, b)) for a, b in zip(numbers, divisors)]
+        assert list(map(repr, evaluate(expression.node, batch).to_pylist())) == expected, str(expression)
+
+
+def test_a_null_is_divided_to_null() -> None:
+    batch = pa.RecordBatch.from_pydict({"a": pa.array([1.0, None, 1.0]), "b": pa.array([0.1, 0.1, None])})
+    assert evaluate((mo.col("a") // mo.col("b")).node, batch).to_pylist() == [9.0, None, None]
+    assert evaluate((mo.lit(1.0) // mo.lit(0.1)).node, batch).to_pylist() == [9.0] * 3
+
+
 def test_every_expression_travels() -> None:
     batch = pa.RecordBatch.from_pylist([], schema=SCHEMA)
     for expression, _, _ in CASES.values():

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +31,9 @@ from moorline.model.options import checks_options
 
 #: Ints are stored in 64 bits.
 _LIMIT = 1 << 63
+#: Decimals have this many digits in 128 bits. They are added without rounding.
+_MOST_DIGITS = 38
+_EXACT, _NO_DECIMAL = Context(prec=2 * _MOST_DIGITS), Decimal(0)
 APPROX_DISTINCT = "approx_count_distinct"
 
 
@@ -54,6 +57,9 @@ class Aggregate:
             raise InvalidArgument(f"{name}={self}", str(column), "Only numbers have a sum.")
         if kept is datetime and column.tz is not None and column.tz != "UTC":
             raise InvalidArgument(f"{name}={self}", str(column), "Keep moments in UTC.")
+        if kept is datetime and column.unit == "ns":
+            advice = 'Python has no nanoseconds: cast("timestamp") it before, cut by .dt.truncate("1ms") if need be.'
+            raise InvalidArgument(f"{name}={self}", str(column), advice)
         if self.kind == APPROX_DISTINCT:
             return {name: bytes}
         return {f"{name}_sum": kept, f"{name}_count": int} if self.kind == "avg" else {name: kept}
@@ -88,8 +94,12 @@ class Aggregate:
             kept[f"{name}_sum"] = _sum(kept.get(f"{name}_sum"), value)
             kept[f"{name}_count"] = (kept.get(f"{name}_count") or 0) + 1
             return
+        if self.kind in ("min", "max"):
+            value = _with_one_zero(value)
         before = kept.get(name)
-        kept[name] = value if before is None else _COMBINE[self.kind](before, value)
+        # Also of the first one: it may be too large.
+        is_first = before is None and self.kind != "sum"
+        kept[name] = value if is_first else _COMBINE[self.kind](before, value)
 
     def merge(self, name: str, kept: dict[str, Any], others: Mapping[str, Any]) -> None:
         """Take what was kept of other records into account, which count as later ones."""
@@ -117,9 +127,19 @@ class Aggregate:
 
 
 def _sum(a: Any, b: Any) -> Any:
+    if isinstance(b, Decimal):
+        return _sum_of_decimals(_NO_DECIMAL if a is None else a, b)
     total = b if a is None else a + b
     if isinstance(total, int) and not -_LIMIT <= total < _LIMIT:
         raise OverflowError(f"the sum {total} does not fit into 64 bits")
+    return total
+
+
+def _sum_of_decimals(a: Decimal, b: Decimal) -> Decimal:
+    # Python's own + would round it to 28 digits.
+    total = _EXACT.add(a, b)
+    if len(total.as_tuple().digits) > _MOST_DIGITS:
+        raise OverflowError(f"the sum {total} does not fit into {_MOST_DIGITS} digits")
     return total
 
 
@@ -129,6 +149,11 @@ def _least(a: Any, b: Any) -> Any:
 
 def _greatest(a: Any, b: Any) -> Any:
     return b if a != a or b > a else a
+
+
+def _with_one_zero(value: Any) -> Any:
+    """The same, where -0.0 is 0.0: which of them is less would depend on which came first."""
+    return value + 0.0 if isinstance(value, float) else value
 
 
 _COMBINE: dict[str, Callable[[Any, Any], Any]] = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
+from keyword import iskeyword
 from typing import Any
 
 import pyarrow as pa
@@ -76,9 +77,25 @@ class Aggregation(KeyedProcessFunction):
 def kept_types(results: Mapping[str, Aggregate], schema: pa.Schema) -> dict[str, type]:
     """The fields of what is kept for a key, and their types. Raises :class:`InvalidArgument`."""
     fields: dict[str, type] = {}
+    owners: dict[str, str] = {}
     for name, aggregate in results.items():
-        fields |= aggregate.kept(name, schema)
+        for field, python in aggregate.kept(name, schema).items():
+            if field in fields:
+                advice = f"Its state would have the field {field!r}, which {owners[field]} has: give one another name."
+                raise InvalidArgument("aggregate", f"{name}={aggregate}", advice)
+            if not field.isidentifier() or iskeyword(field):
+                advice = "Give the result a name of letters and digits, and rename({...}) it afterwards."
+                raise InvalidArgument("aggregate", name, advice)
+            fields[field], owners[field] = python, f"{name}={aggregate}"
     return fields
+
+
+def check_options(**options: Any) -> None:
+    """Raise for an aggregate where an option of the step stands: a result of that name would be missing."""
+    for option, given in options.items():
+        if isinstance(given, Aggregate):
+            advice = f"{option}= is an option of the step: give the result another name, and rename({{...}}) it after."
+            raise InvalidArgument(option, str(given), advice)
 
 
 def checked_results(schema: pa.Schema | None, results: dict[str, Any], taken: tuple[str, ...]) -> pa.Schema:

@@ -22,12 +22,16 @@ class BatchFunction:
     function: Callable[[Any], Any]
     frames: str
     schema: pa.Schema | None = None
+    #: The columns that it is given, if they are known.
+    in_schema: pa.Schema | None = None
 
 
-def batch_function(function: Any, frames: Any, schema: pa.Schema | None) -> BatchFunction:
+def batch_function(
+    function: Any, frames: Any, schema: pa.Schema | None, in_schema: pa.Schema | None = None
+) -> BatchFunction:
     """The function of a step, checked. Raises :class:`InvalidArgument`."""
     if not callable(function):
         raise InvalidArgument("function", function, "Give a function of a batch.")
     if frames not in _FRAMES:
         raise InvalidArgument("frames", frames, f"Give one of {', '.join(_FRAMES)}.")
-    return BatchFunction(function, frames, schema)
+    return BatchFunction(function, frames, schema, in_schema)

@@ -47,6 +47,14 @@ class Condition:
         return cls(known, condition.node)
 
 
+def check_no_column(**options: Any) -> None:
+    """Raise for an expression where an option of the step stands: a column of that name would be missing."""
+    for option, given in options.items():
+        if isinstance(given, Expression):
+            advice = f'{option}= is an option of the step: give the expression as .alias("{option}").'
+            raise InvalidArgument(option, str(given), advice)
+
+
 def selected(schema: pa.Schema | None, where: str, columns: Sequence[Any], computed: Mapping[str, Any]) -> Projection:
     """Columns by name, and computed ones. Raises :class:`InvalidArgument`."""
     known, nodes = known_schema(schema, where), {}

@@ -7,7 +7,7 @@ import re
 import types
 import typing
 from datetime import date, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import msgspec
@@ -45,6 +45,8 @@ _PYTHON = {
     date: pa.date32(),
     datetime: pa.timestamp("us"),
 }
+#: Decimals of 256 bits have 76 digits.
+_EXACT = Context(prec=76)
 _DECIMAL = re.compile(r"(?:decimal|dec|numeric)(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?", re.ASCII)
 _ADVICE = (
     'Give Spark\'s DDL ("customer string, cents bigint"), a pyarrow.Schema, or a dataclass or msgspec.Struct with '
@@ -73,6 +75,10 @@ def schema_of(given: Any) -> pa.Schema:
         raise InvalidArgument("schema", given, _ADVICE)
     if not schema.names:
         raise InvalidArgument("schema", given, "It has no columns.")
+    views = [f for f in schema if pa.types.is_string_view(f.type) or pa.types.is_binary_view(f.type)]
+    if views:
+        advice = "Arrow cannot take rows of such a column: cast it to string or binary."
+        raise InvalidArgument("schema", f"{views[0].name} {views[0].type}", advice)
     twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if twice:
         raise InvalidArgument("schema", given, f"It has two columns {twice[0]!r}.")
@@ -162,3 +168,25 @@ def python_type(arrow: pa.DataType, where: str) -> type:
         if is_one(arrow):
             return python
     raise InvalidArgument(where, str(arrow), "Columns of this type cannot be aggregated.")
+
+
+def key_values(values: typing.Iterable[Any], types: typing.Sequence[pa.DataType]) -> list[Any]:
+    """The parts of a key as their columns have them. In state what is equal is one: True, 1.0 and 1 come back as 1.
+
+    >>> key_values([1, 1, None], [pa.bool_(), pa.float64(), pa.int64()])
+    [True, 1.0, None]
+    """
+    made: list[Any] = []
+    for value, arrow in zip(values, types, strict=True):
+        of = arrow.value_type if pa.types.is_dictionary(arrow) else arrow
+        if value is None:
+            made.append(None)
+        elif pa.types.is_boolean(of):
+            made.append(bool(value))
+        elif pa.types.is_floating(of):
+            made.append(float(value))
+        elif pa.types.is_decimal(of):
+            made.append(Decimal(value).quantize(Decimal(1).scaleb(-of.scale), context=_EXACT))
+        else:
+            made.append(value)
+    return made

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import pyarrow as pa
 
+from moorline.api.columns import projections
 from moorline.api.columns.aggregates import Aggregate
-from moorline.api.columns.aggregation import aggregation, checked_results
+from moorline.api.columns.aggregation import aggregation, check_options, checked_results
 from moorline.api.columns.batch_functions import BatchStep, KeyedBatchFunction, check_batch_function
 from moorline.api.columns.batch_steps import BatchFunction, Frames, batch_function
 from moorline.api.columns.expressions.expression import Expression, Named
-from moorline.api.columns.projections import Condition, Projection, extended, known_schema, renamed, selected, without
+from moorline.api.columns.projections import Condition, Projection, known_schema
 from moorline.api.columns.ranking import LastRows, first_rows, top_rows
 from moorline.api.columns.schemas import check_columns, check_time_column, schema_of
 from moorline.api.options import StepOptions
@@ -69,8 +70,7 @@ class ColumnStream(Stream[Row]):
         >>> sales.select("customer", euros=mo.col("cents") / 100, uid="euros").schema.names
         ['customer', 'euros']
         """
-        projection = selected(self.schema, "select", columns, computed)
-        return self._projected(projection, name or projection.shown(), uid, parallelism)
+        return self._projected(projections.selected(self.schema, "select", columns, computed), name, uid, parallelism)
 
     def with_columns(
         self,
@@ -88,8 +88,8 @@ class ColumnStream(Stream[Row]):
         >>> sales.with_columns(euros=mo.col("cents") / 100, uid="euros").schema.names
         ['cents', 'euros']
         """
-        projection = extended(self.schema, columns, computed)
-        return self._projected(projection, name or ", ".join(computed), uid, parallelism)
+        projection = projections.extended(self.schema, columns, computed)
+        return self._projected(projection, name, uid, parallelism, ", ".join(computed))
 
     @checks_options(also=STEP_OPTIONS)
     def where(self, condition: Expression, **options: Unpack[StepOptions]) -> ColumnStream:
@@ -114,9 +114,8 @@ class ColumnStream(Stream[Row]):
         >>> visits.with_schema("user string, ip string", uid="columns").drop("ip", uid="private").schema.names
         ['user']
         """
-        projection = without(self.schema, columns)
         options.setdefault("name", f"drop {', '.join(columns)}")
-        return self._projected(projection, **options)
+        return self._projected(projections.without(self.schema, columns), **options)
 
     @checks_options(also=STEP_OPTIONS)
     def rename(self, names: Mapping[str, str], **options: Unpack[StepOptions]) -> ColumnStream:
@@ -127,9 +126,8 @@ class ColumnStream(Stream[Row]):
         >>> visits.with_schema("user string", uid="columns").rename({"user": "customer"}, uid="names").schema.names
         ['customer']
         """
-        projection = renamed(self.schema, names)
         options.setdefault("name", "rename")
-        return self._projected(projection, **options)
+        return self._projected(projections.renamed(self.schema, names), **options)
 
     def _projected(
         self,
@@ -137,8 +135,11 @@ class ColumnStream(Stream[Row]):
         name: str | None = None,
         uid: str | None = None,
         parallelism: int | None = None,
+        shown: str = "",
         **options: Any,
     ) -> ColumnStream:
+        projections.check_no_column(uid=uid, name=name, parallelism=parallelism)
+        name = name or shown or projection.shown()
         made = self._step("select", projection, uid, name, parallelism, **options)
         return ColumnStream(self._job, made._origins, projection.out_schema)
 
@@ -166,7 +167,7 @@ class ColumnStream(Stream[Row]):
         ['cents', 'euros']
         """
         out = None if schema is None else schema_of(schema)
-        made = self._step("map_batches", batch_function(function, frames, out), **options)
+        made = self._step("map_batches", batch_function(function, frames, out, self.schema), **options)
         return ColumnStream(self._job, made._origins, out)
 
     @checks_options(also=STEP_OPTIONS)
@@ -182,7 +183,7 @@ class ColumnStream(Stream[Row]):
         >>> sales.filter_batches(lambda batch: pc.greater(batch["cents"], 100), uid="large")
         <ColumnStream of job 'large' from 'large'>
         """
-        made = self._step("filter_batches", batch_function(function, frames, self.schema), **options)
+        made = self._step("filter_batches", batch_function(function, frames, self.schema, self.schema), **options)
         return ColumnStream(self._job, made._origins, self.schema)
 
     def key_by(self, key: str | Callable[[Row], A], *more: str, key_type: object = None) -> Any:
@@ -294,7 +295,7 @@ class KeyedColumnStream(KeyedStream[Row, Any]):
 
         A row comes out for each key that a batch of input has changed; with ``emit="updates"``, one for each row that
         comes in. It holds the key's columns and the results. In a batch job one row comes out for each key, at its
-        end. With ``ttl``, a key without a row for so long begins anew; in RocksDB every update is emitted then.
+        end. With ``ttl``, a key without a row for so long begins anew.
 
         >>> import moorline as mo
         >>> orders = mo.Job("revenue").source(mo.from_items([{"customer": "ada", "cents": 5}]))
@@ -303,6 +304,7 @@ class KeyedColumnStream(KeyedStream[Row, Any]):
         >>> totals.schema.names
         ['customer', 'orders', 'cents']
         """
+        check_options(emit=emit, ttl=ttl, uid=uid, name=name, parallelism=parallelism, rekey=rekey)
         if emit not in ("changes", "updates"):
             raise InvalidArgument("emit", emit, 'Give "changes" or "updates".')
         schema = checked_results(self.schema, results, self._names)

@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from moorline.api.columns.aggregates import Aggregate
-from moorline.api.columns.aggregation import checked_results, kept_types
+from moorline.api.columns.aggregation import check_options, checked_results, kept_types
+from moorline.api.columns.schemas import key_values
 from moorline.api.columns.streams import ColumnStream, Row
 from moorline.api.functions.base import AggregateFunction
 from moorline.api.streams import Stream
@@ -74,6 +75,7 @@ class WindowRows(ProcessWindowFunction):
 
     def __init__(self, keys: tuple[str, ...], aggregation: WindowAggregation) -> None:
         self.keys, self.aggregation = keys, aggregation
+        self._key_types = [aggregation.schema.field(name).type for name in keys]
 
     @property
     def out_schema(self) -> pa.Schema:
@@ -84,7 +86,7 @@ class WindowRows(ProcessWindowFunction):
         return pa.schema([*map(schema.field, self.keys), *bounds, *results])
 
     def process(self, key: Any, context: Any, elements: list[Any]) -> Iterable[Any]:
-        values = key if len(self.keys) > 1 else (key,)
+        values = key_values(key if len(self.keys) > 1 else (key,), self._key_types)
         window = context.window()
         bounds = {WINDOW_START: moment(window.start), WINDOW_END: moment(window.end)}
         yield {**dict(zip(self.keys, values, strict=True)), **bounds, **elements[0]}
@@ -156,6 +158,7 @@ class WindowedColumnStream(WindowedStream[Row, Any, W_co]):
         >>> per_minute.schema.names
         ['customer', 'window_start', 'window_end', 'cents']
         """
+        check_options(function=function, window_function=window_function, uid=uid, name=name, parallelism=parallelism)
         options = {"uid": uid, "name": name, "parallelism": parallelism, "rekey": rekey, "drop_states": drop_states}
         if function is not None:
             if results:
@@ -166,6 +169,8 @@ class WindowedColumnStream(WindowedStream[Row, Any, W_co]):
         if self._spec.evictor is not None:
             raise InvalidArgument("evictor", self._spec.evictor, "It takes records out of a window: use process().")
         stream: Any = self._stream
+        if bound := {WINDOW_START, WINDOW_END}.intersection(stream.column_names):
+            raise InvalidArgument("key_by", min(bound), "The bounds of the windows have this name: rename({...}) it.")
         taken = (*stream.column_names, WINDOW_START, WINDOW_END)
         schema = checked_results(stream.schema, results, taken)
         combine = window_aggregation(results, schema)

@@ -19,12 +19,13 @@ from moorline.state.columns.index import Slots
 from moorline.state.columns.removed import UNKNOWN, Idents, Ints
 from moorline.state.columns.stamps import stamp_columns
 from moorline.state.heap.rows import NAMESPACE
+from moorline.state.types.leaf import StoredType
 
 #: A table is closed at the first change of key group after so many rows.
 TABLE_ROWS = 1_000_000
 
-#: Values by slot, and where there are any.
-Values = tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]
+#: Values by slot, where there are any, and their stored form; None: as Arrow has numbers anyway.
+Values = tuple[npt.NDArray[Any], npt.NDArray[np.bool_], StoredType | None]
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,13 @@ class Copied:
         return len(self.idents) + sum(map(len, self.gone))
 
 
-def array_of(values: npt.NDArray[Any], has: npt.NDArray[np.bool_], arrow: pa.DataType) -> pa.Array:
-    """A column of values, null where there is none."""
+def array_of(
+    values: npt.NDArray[Any], has: npt.NDArray[np.bool_], arrow: pa.DataType, stored: StoredType | None = None
+) -> pa.Array:
+    """A column of values, null where there is none. ``stored``: in this form, which ``arrow`` is the type of."""
     if values.dtype == object:
-        return pa.array([value if there else None for value, there in zip(values, has, strict=True)], arrow)
+        objects = [value if there else None for value, there in zip(values, has, strict=True)]
+        return pa.array(objects, arrow) if stored is None else stored.to_array(objects)
     return pa.array(values, arrow, mask=None if has.all() else ~has)
 
 
@@ -102,10 +106,11 @@ def _values(copied: Copied, arrow: pa.DataType, order: Slots, is_gone: npt.NDArr
     places = np.where(is_gone, 0, order)
     if not len(copied.idents):
         return pa.nulls(len(order), arrow)
-    kept = [(values[places], has[places] & ~is_gone) for values, has in copied.columns]
+    kept = [(values[places], has[places] & ~is_gone, stored) for values, has, stored in copied.columns]
     if not pa.types.is_struct(arrow):
-        return array_of(*kept[0], arrow)
-    fields = [array_of(*column, part.type) for column, part in zip(kept, arrow, strict=True)]
+        (values, has, stored) = kept[0]
+        return array_of(values, has, arrow, stored)
+    fields = [array_of(values, has, part.type, stored) for (values, has, stored), part in zip(kept, arrow, strict=True)]
     return pa.StructArray.from_arrays(fields, fields=list(arrow), mask=pa.array(is_gone) if is_gone.any() else None)
 
 

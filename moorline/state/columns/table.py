@@ -24,11 +24,12 @@ import pyarrow as pa
 from moorline.model import keys as key_encoding
 from moorline.state.columns.index import IntIndex, ObjectIndex, Slots, grown
 from moorline.state.columns.removed import UNKNOWN, Idents, Ints, RemovedKeys
-from moorline.state.columns.rows import Copied, array_of, rows_of
+from moorline.state.columns.rows import Copied, Values, array_of, rows_of
 from moorline.state.columns.spans import WindowNumbers
 from moorline.state.columns.stamps import Stamps
 from moorline.state.forms import Form
 from moorline.state.types.composite import StructType
+from moorline.state.types.leaf import StoredType
 
 _DTYPES: dict[pa.DataType, Any] = {pa.int64(): np.int64, pa.float64(): np.float64}
 
@@ -39,11 +40,12 @@ Keys = npt.NDArray[np.int64] | list[Any]
 class Column:
     """The values of one field by slot."""
 
-    __slots__ = ("arrow", "has", "values")
+    __slots__ = ("has", "stored", "values")
 
-    def __init__(self, arrow: pa.DataType) -> None:
-        self.arrow = arrow
-        self.values: npt.NDArray[Any] = np.zeros(0, _DTYPES.get(arrow, object))
+    def __init__(self, stored: StoredType) -> None:
+        #: How a value is stored. Some (decimals, moments) are stored as texts: here they are Python's own.
+        self.stored = stored
+        self.values: npt.NDArray[Any] = np.zeros(0, _DTYPES.get(stored.arrow, object))
         #: Is there a value?
         self.has: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
 
@@ -53,12 +55,12 @@ class Column:
             self.values, self.has = grown(self.values, size), grown(self.has, size)
 
     def put(self, slots: Slots, array: pa.Array) -> None:
-        """Set the values of some slots; nulls are none."""
+        """Set the values of some slots, from their stored form; nulls are none."""
         has = np.asarray(array.is_valid())
         self.has[slots] = has
         if self.values.dtype == object:
             objects = np.empty(len(array), object)
-            objects[:] = array.to_pylist()
+            objects[:] = self.stored.from_array(array)
             self.values[slots] = objects
         else:
             self.values[slots] = array.fill_null(0).to_numpy(zero_copy_only=False)
@@ -69,8 +71,14 @@ class Column:
         self.values[slots] = None if self.values.dtype == object else 0
 
     def array(self, slots: Slots) -> pa.Array:
-        """The values of some slots."""
-        return array_of(self.values[slots], self.has[slots], self.arrow)
+        """The values of some slots, in their stored form."""
+        return array_of(self.values[slots], self.has[slots], self.stored.arrow, self.stored)
+
+    def shown(self, slots: Slots, arrow: pa.DataType) -> pa.Array:
+        """The values of some slots as a column of another type."""
+        if self.values.dtype == object:
+            return array_of(self.values[slots], self.has[slots], arrow)
+        return self.array(slots).cast(arrow)
 
 
 class ColumnTable:
@@ -79,7 +87,7 @@ class ColumnTable:
     def __init__(self, form: Form, max_parallelism: int, notes_removed: bool = False) -> None:
         assert isinstance(form.value, StructType), "what is kept for a key has fields"
         self.form, self.max_parallelism = form, max_parallelism
-        self.columns = {field.name: Column(field.type.arrow) for field in form.value.fields}
+        self.columns = {field.name: Column(field.type) for field in form.value.fields}
         #: Which of the two depends on the first keys that come. In a state of windows, of keys and windows.
         self.index: IntIndex | ObjectIndex | None = None
         self._groups, self._epochs, self._born = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -247,7 +255,7 @@ class ColumnTable:
     def copied(self, slots: Slots | None, gone: list[Idents] | None = None, now: int | None = None) -> Copied:
         """A copy of these slots; None: of all. ``now``: without what is over its time then."""
         chosen = self.live(self.used() if slots is None else slots, now)
-        columns = [(column.values[chosen], column.has[chosen]) for column in self.columns.values()]
+        columns: list[Values] = [(c.values[chosen], c.has[chosen], c.stored) for c in self.columns.values()]
         stamps = None if self.stamps is None else self.stamps.of(chosen)
         return Copied(self.idents(chosen), columns, slots is not None, gone or [], stamps)
 

@@ -73,7 +73,7 @@ class WindowTimers:
         last = self.table.ends_of(chosen) - 1
         kept = np.minimum(last, MAX_TIME - self._lateness_ms) + self._lateness_ms
         times = np.where(self.table.is_waiting[chosen], last, kept)
-        return Copied(self.table.idents(chosen), [(times, times < MAX_TIME)], slots is not None, gone or [])
+        return Copied(self.table.idents(chosen), [(times, times < MAX_TIME, None)], slots is not None, gone or [])
 
     def rows(self, copied: Copied) -> Iterator[pa.Table]:
         return rows_of(copied, pa.int64(), self.table.max_parallelism)

@@ -24,7 +24,7 @@ from moorline.model.columns import ColumnBatch, ColumnKey
 from moorline.state.backend import NO_KEY
 from moorline.state.heap.states import HeapValueState, Table, TrackedTable
 from moorline.state.types.annotations import stored
-from moorline.subtask.columns.conversion import batch_of, to_batch
+from moorline.subtask.columns.conversion import batch_of, made_to, to_batch
 from moorline.subtask.columns.distinct import distinct_keys
 from moorline.subtask.operators.base import OperatorContext, user_code_failed
 from moorline.subtask.operators.function import FunctionOperator
@@ -206,7 +206,7 @@ class BatchProcessOperator(FunctionOperator):
             return
         out = batch_of(made, uid, "process_batch")
         if self._step.out_schema is not None:
-            out = to_batch(ColumnBatch(out), self._step.out_schema, uid)
+            out = made_to(out, self._step.out_schema, uid, "process_batch")
         stamps = timestamps
         if timestamps and out.num_rows != rows:
             stamps = list(self._key_stamps or ())

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from moorline.errors import InvalidOutput, RecordNotOfSchema
@@ -18,7 +19,9 @@ def to_batch(records: Sequence[Any], schema: pa.Schema, uid: str) -> pa.RecordBa
     """Records as columns of a schema. Raises :class:`RecordNotOfSchema` for the first that does not fit."""
     if isinstance(records, ColumnBatch):
         batch = records.batch
-        return batch if batch.schema.equals(schema) else _cast(batch, schema, uid)
+        batch = batch if batch.schema.equals(schema) else _cast(batch, schema, uid)
+        _check_nulls(batch, uid)
+        return batch
     try:
         return _columns(records, schema)
     except (pa.ArrowException, TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
@@ -58,6 +61,25 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema, uid: str) -> pa.RecordBatch:
     except ValueError as error:  # pa.ArrowInvalid is one
         raise RecordNotOfSchema(uid, f"columns {_shown(batch.schema)}", str(error), _shown(schema)) from None
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _check_nulls(batch: pa.RecordBatch, uid: str) -> None:
+    """Raise for the first row with a null in a column that allows none: Arrow does not look."""
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if not field.nullable and column.null_count:
+            row = int(np.flatnonzero(np.asarray(column.is_null()))[0])
+            record = f"{ColumnBatch(batch.slice(row, 1))[0]!r:.500}"
+            why = f"{field.name!r} is None, and the schema does not allow it"
+            raise RecordNotOfSchema(uid, record, why, _shown(batch.schema))
+
+
+def made_to(out: pa.RecordBatch, schema: pa.Schema, uid: str, method: str) -> pa.RecordBatch:
+    """What a user's function has made, with the columns that it was said to have, and no others."""
+    extra = [name for name in out.schema.names if name not in schema.names]
+    if extra:
+        advice = f"schema= does not name {extra[0]!r}: add it, or leave it out of what is returned."
+        raise InvalidOutput(uid, method, f"columns {_shown(out.schema)}", advice)
+    return to_batch(ColumnBatch(out), schema, uid)
 
 
 def _shown(schema: pa.Schema) -> str:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from moorline.api.columns.batch_functions import BatchKeys
 from moorline.errors import InvalidKey
 from moorline.model.columns import ColumnBatch
+from moorline.subtask.columns.keys import key_parts
 
 
 def distinct_keys(batch: pa.RecordBatch, names: tuple[str, ...], uid: str) -> tuple[BatchKeys, list[Any]]:
@@ -18,7 +19,7 @@ def distinct_keys(batch: pa.RecordBatch, names: tuple[str, ...], uid: str) -> tu
 
     Raises :class:`InvalidKey` for a null where a single column is the key.
     """
-    columns = [batch.column(name) for name in names]
+    columns = key_parts(batch, names)
     if len(names) == 1:
         column = columns[0]
         if column.null_count:
@@ -31,7 +32,8 @@ def distinct_keys(batch: pa.RecordBatch, names: tuple[str, ...], uid: str) -> tu
     of_rows = _codes(columns)
     keys = BatchKeys(pa.nulls(int(of_rows.max()) + 1 if len(of_rows) else 0), of_rows)
     distinct = [column.take(pa.array(keys.first_rows)) for column in columns]
-    keys.values = pa.StructArray.from_arrays(distinct, fields=[batch.schema.field(name) for name in names])
+    fields = [batch.schema.field(name).with_type(column.type) for name, column in zip(names, columns, strict=True)]
+    keys.values = pa.StructArray.from_arrays(distinct, fields=fields)
     return keys, list(zip(*(column.to_pylist() for column in distinct), strict=True))
 
 

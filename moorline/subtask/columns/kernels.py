@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from moorline.api.columns.aggregates import APPROX_DISTINCT, Aggregate
 from moorline.api.columns.distinct_count import add_to, estimates
-from moorline.errors import AggregateTooLarge
+from moorline.errors import AggregateTooLarge, StateTypeMismatch
 from moorline.state.columns.index import Slots
 from moorline.state.columns.table import Column
 
@@ -30,6 +30,8 @@ class Kernel:
         is_mean = aggregate.kind == "avg"
         self._kept = columns[f"{name}_sum" if is_mean else name]
         self._count = columns[f"{name}_count"] if is_mean else None
+        #: The least of 0.0 and -0.0 is either, to NumPy: they are one.
+        self._has_one_zero = aggregate.kind in ("min", "max")
 
     def add(self, slots: Slots, column: pa.Array | None) -> None:
         """Take a batch into account: the slot of each row, and its column; None for a count of rows."""
@@ -46,11 +48,21 @@ class Kernel:
             self._add_objects(slots, column)
         else:
             assert column is not None
-            self._add_numbers(slots, column.cast(kept.arrow).to_numpy(zero_copy_only=False))
+            self._add_numbers(slots, self._numbers(column))
         kept.has[slots] = True
         if self._count is not None:
             np.add.at(self._count.values, slots, 1)
             self._count.has[slots] = True
+
+    def _numbers(self, column: pa.Array) -> npt.NDArray[Any]:
+        """A column as the numbers that are kept."""
+        try:
+            made = column.cast(self._kept.stored.arrow)
+        except pa.ArrowInvalid:
+            # The only ints that are not kept as they are: unsigned ones of more than 63 bits.
+            raise AggregateTooLarge(self._uid, self.name) from None
+        numbers: npt.NDArray[Any] = made.to_numpy(zero_copy_only=False)
+        return numbers + 0.0 if self._has_one_zero and numbers.dtype == np.float64 else numbers
 
     def _add_numbers(self, slots: Slots, numbers: npt.NDArray[Any]) -> None:
         kept, kind = self._kept, self.aggregate.kind
@@ -58,7 +70,9 @@ class Kernel:
             # A slot without a value may hold what a cleared key has left.
             is_there = kept.has[slots]
             if not is_there.all():
-                kept.values[slots[~is_there]] = 0
+                kept.values[slots[~is_there]] = (
+                    0 if numbers.dtype == np.int64 else -0.0
+                )  # nothing added to -0.0 is -0.0
             if numbers.dtype == np.int64 and self._may_overflow(slots, numbers):
                 self._add_exactly(slots, numbers)
             else:
@@ -93,7 +107,12 @@ class Kernel:
         add, values, has = Aggregate("sum" if name == "avg" else name, "x").add, kept.values, kept.has
         for slot, value in zip(slots.tolist(), column.to_pylist(), strict=True):
             before = {"x": values[slot]} if has[slot] else {}
-            add("x", before, {"x": value})
+            try:
+                add("x", before, {"x": value})
+            except OverflowError:
+                raise AggregateTooLarge(self._uid, self.name) from None
+            except TypeError as error:  # kept while moments had no zone
+                raise StateTypeMismatch(self.name, self._kept.stored.name, str(error)) from None
             values[slot], has[slot] = before["x"], True
 
     def result(self, slots: Slots, arrow: pa.DataType) -> pa.Array:
@@ -107,7 +126,10 @@ class Kernel:
             counts[has] = estimates(self._kept.values[slots[has]].tolist())
             return pa.array(counts, arrow)
         if self._count is None:
-            return self._kept.array(slots).cast(arrow)
+            try:
+                return self._kept.shown(slots, arrow)
+            except pa.ArrowInvalid:  # kept while the column was of a wider type
+                raise AggregateTooLarge(self._uid, self.name) from None
         has = self._kept.has[slots]
         counts = np.where(has, self._count.values[slots], 1)
         sums = self._kept.values[slots]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from moorline.api.columns.schemas import key_values
 from moorline.errors import InvalidKey
 from moorline.model import keys
 from moorline.model.columns import ColumnBatch
@@ -19,7 +22,7 @@ def keys_of(
     batch: pa.RecordBatch, names: tuple[str, ...], uid: str, identities: KeyIdentities
 ) -> tuple[Keys, Slots | None]:
     """The keys of a batch, and which of them each row has. None: ints, one for each row."""
-    columns = [batch.column(name) for name in names]
+    columns = key_parts(batch, names)
     for name, column in zip(names, columns, strict=True):
         if column.null_count and len(names) == 1:
             row = int(np.flatnonzero(np.asarray(column.is_null()))[0])
@@ -42,6 +45,21 @@ def keys_of(
         raise InvalidKey(uid, f"{distinct[0]!r:.200}", "of a batch", str(error)) from None
 
 
+def key_parts(batch: pa.RecordBatch, names: Iterable[str]) -> list[pa.Array]:
+    """The columns of a key, in which what is equal is the same, and of which each different value occurs."""
+    return [_plain(batch.column(name)) for name in names]
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        # A dictionary may have values that no row has, and one twice.
+        column = column.dictionary_decode()
+    if pa.types.is_floating(column.type):
+        # To Arrow -0.0 is another value than 0.0.
+        column = pc.add(column.cast(pa.float64()), 0.0).cast(column.type)
+    return column
+
+
 def _tuples(columns: list[pa.Array]) -> tuple[list[Any], Slots]:
     """The different tuples of values, and which of them each row has."""
     codes = np.zeros(len(columns[0]), np.int64)
@@ -55,9 +73,9 @@ def _tuples(columns: list[pa.Array]) -> tuple[list[Any], Slots]:
 
 def key_columns(found: Keys, fields: list[pa.Field], identities: KeyIdentities) -> list[pa.Array]:
     """Keys as the columns that they were taken from."""
-    if isinstance(found, np.ndarray) and len(fields) == 1:
-        return [pa.array(found).cast(fields[0].type)]
+    types = [field.type for field in fields]
+    if isinstance(found, np.ndarray) and len(types) == 1 and pa.types.is_integer(types[0]):
+        return [pa.array(found).cast(types[0])]
     shown = [identities.shown(key) for key in (found.tolist() if isinstance(found, np.ndarray) else found)]
-    if len(fields) == 1:
-        return [pa.array(shown, fields[0].type)]
-    return [pa.array([key[n] for key in shown], field.type) for n, field in enumerate(fields)]
+    rows = [key_values((key,) if len(types) == 1 else key, types) for key in shown]
+    return [pa.array([row[n] for row in rows], arrow) for n, arrow in enumerate(types)]

@@ -11,7 +11,7 @@ from moorline.api.columns.batch_steps import BatchFunction
 from moorline.errors import InvalidOutput, MoorlineError
 from moorline.model.columns import ColumnBatch, chosen
 from moorline.model.graph import OperatorKind
-from moorline.subtask.columns.conversion import batch_of, frame_of, mask_of, to_batch
+from moorline.subtask.columns.conversion import batch_of, frame_of, made_to, mask_of, to_batch
 from moorline.subtask.operators.base import ChainedOperator, OperatorContext, user_code_failed
 
 
@@ -33,7 +33,7 @@ class BatchOperator(ChainedOperator):
         self._is_filter = self.operator.kind == OperatorKind.FILTER_BATCHES
 
     def process(self, records: Sequence[Any], timestamps: list[int] | None = None, side: int = 0) -> None:
-        batch = records.batch if isinstance(records, ColumnBatch) else batch_of_rows(records)
+        batch = self._batch_of(records)
         uid, method = self.operator.uid, str(self.operator.kind)
         try:
             made = self._step.function(frame_of(batch, self._step.frames))
@@ -49,7 +49,7 @@ class BatchOperator(ChainedOperator):
         else:
             out = batch_of(made, uid, method)
             if self._step.schema is not None:
-                out = to_batch(ColumnBatch(out), self._step.schema, uid)
+                out = made_to(out, self._step.schema, uid, method)
             if timestamps and out.num_rows != batch.num_rows:
                 had = f"{out.num_rows} rows for {batch.num_rows}"
                 advice = "Rows have timestamps here: return as many as came, or use filter_batches and flat_map."
@@ -58,7 +58,10 @@ class BatchOperator(ChainedOperator):
         if out.num_rows:
             self.emit(ColumnBatch(out), timestamps)  # type: ignore[arg-type]  # a sequence will do
 
-
-def batch_of_rows(records: Sequence[Any]) -> pa.RecordBatch:
-    """Rows that were in flight in a snapshot, as columns again."""
-    return pa.RecordBatch.from_pylist(list(records))
+    def _batch_of(self, records: Sequence[Any]) -> pa.RecordBatch:
+        if isinstance(records, ColumnBatch):
+            return records.batch
+        # Rows that were in flight in a snapshot. Without a schema their types are guessed.
+        if self._step.in_schema is not None:
+            return to_batch(records, self._step.in_schema, self.operator.uid)
+        return pa.RecordBatch.from_pylist(list(records))

@@ -92,6 +92,8 @@ def key_groups(batch: pa.RecordBatch, key: ColumnKey, max_parallelism: int) -> n
         cause = f"there is no column {missing[0]!r} among {', '.join(batch.schema.names)}"
         raise UnusableKey("?", f"{ColumnBatch(batch.slice(0, 1))[0]!r:.500}", cause)
     column = batch.column(key.names[0])
+    if len(key.names) == 1 and pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
     if len(key.names) > 1:
         structs = pa.StructArray.from_arrays([batch.column(name) for name in key.names], names=list(key.names))
         return _of_distinct([tuple(row.values()) for row in structs.to_pylist()], max_parallelism)

@@ -35,6 +35,8 @@ def _floats(value: Any) -> Any:
 def _floor_divide(a: Any, b: Any) -> Any:
     """Rounded down, as in Python: -7 // 2 is -4."""
     quotient = pc.divide_checked(a, b)
+    if pa.types.is_floating(quotient.type):
+        return _of_floats(np.floor_divide, quotient, a, b)
     if not pa.types.is_integer(quotient.type):
         return pc.floor(quotient)
     rest = pc.subtract(a, pc.multiply(quotient, b))
@@ -45,10 +47,28 @@ def _floor_divide(a: Any, b: Any) -> Any:
 def _modulo(a: Any, b: Any) -> Any:
     """With the sign of the divisor, as in Python: -7 % 2 is 1."""
     quotient = pc.divide_checked(a, b)
+    if pa.types.is_floating(quotient.type):
+        return _of_floats(np.mod, quotient, a, b)
     if not pa.types.is_integer(quotient.type):
         return pc.subtract(a, pc.multiply(pc.floor(quotient), b))
     rest = pc.subtract(a, pc.multiply(quotient, b))
     return pc.if_else(_has_other_sign(rest, b), pc.add(rest, b), rest)
+
+
+def _of_floats(function: Callable[..., Any], quotient: Any, a: Any, b: Any) -> Any:
+    """NumPy's ``//`` or ``%``, which are Python's: 1.0 // 0.1 is 9, though 1.0 / 0.1 is 10."""
+    kind = quotient.type
+    if isinstance(quotient, pa.Scalar):
+        made = function(_as_numpy(a, kind), _as_numpy(b, kind)) if quotient.is_valid else None
+        return pa.scalar(made, kind)
+    with np.errstate(all="ignore"):
+        made = function(_as_numpy(a, kind), _as_numpy(b, kind))
+    return pa.array(made, kind, mask=np.asarray(quotient.is_null()))
+
+
+def _as_numpy(value: Any, kind: pa.DataType) -> Any:
+    value = pc.fill_null(pc.cast(value, kind, safe=False), 1.0)
+    return value.as_py() if isinstance(value, pa.Scalar) else value.to_numpy(zero_copy_only=False)
 
 
 def _has_other_sign(rest: Any, divisor: Any) -> Any:
