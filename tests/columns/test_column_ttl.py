@@ -9,13 +9,20 @@ import pytest
 from column_steps import SCHEMA, feed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thoroughness import examples
 
 import moorline as mo
 from moorline.api.columns.streams import KeyedColumnStream
-from moorline.model.config.state import ON_THE_HEAP, StateConfig
+from moorline.model import keys
+from moorline.model.config.state import ON_THE_HEAP, RocksDb, StateConfig
+from moorline.state.columns.stamps import Stamps
+from moorline.state.peeking import value_of
+from moorline.state.rocksdb import backend, columns
 from moorline.subtask.columns.aggregate import AggregateOperator
 from moorline.testing.harness import OperatorHarness
 
+ROCKSDB = StateConfig(RocksDb(memory="16MB"), incremental=True)
+FULL_ROCKSDB = StateConfig(RocksDb(memory="16MB"))
 RESULTS = {"n": mo.count(), "total": mo.sum("cents"), "first_page": mo.first("page"), "most": mo.max("weight")}
 
 
@@ -37,16 +44,17 @@ STEPS = st.lists(
 )
 
 
-def outputs(steps: list[Any], forms: list[str], state: StateConfig) -> list[Any]:
-    """The last row of each key, of each batch. ``forms``: what is emitted, in turn, after each restore."""
+def outputs(steps: list[Any], forms: list[str], states: list[StateConfig]) -> list[Any]:
+    """The last row of each key, of each batch. ``forms``, ``states``: what is emitted, and where, in turn."""
     out, form, clock = [], 0, 0
-    harness = aggregating(emit=forms[0], state=state)
+    harness = aggregating(emit=forms[0], state=states[0])
     for number, step in enumerate(steps):
         if step == "restore":
             snapshot = harness.snapshot()
             harness.confirm()
             harness.close()
             form += 1
+            state = states[form % len(states)]
             harness = aggregating(emit=forms[form % len(forms)], state=state, snapshot=snapshot)
             harness.advance_clock(clock)
         elif isinstance(step, int):
@@ -63,7 +71,55 @@ def outputs(steps: list[Any], forms: list[str], state: StateConfig) -> list[Any]
 @given(steps=STEPS, incremental=st.booleans(), forms=st.sampled_from([["changes"], ["changes", "updates"]]))
 def test_they_expire_as_they_do_record_by_record(steps: Any, incremental: bool, forms: list[str]) -> None:
     state = StateConfig(incremental=True) if incremental else ON_THE_HEAP
-    assert outputs(steps, forms, state) == outputs(steps, ["updates"], state)
+    assert outputs(steps, forms, [state]) == outputs(steps, ["updates"], [state])
+
+
+@settings(max_examples=examples(6), deadline=None)
+@given(
+    steps=STEPS,
+    states=st.lists(st.sampled_from([ROCKSDB, FULL_ROCKSDB, ON_THE_HEAP]), min_size=1, max_size=3),
+    forms=st.sampled_from([["changes"], ["changes", "updates"]]),
+    is_full=st.booleans(),
+)
+def test_they_expire_in_rocksdb_too_from_form_to_form(
+    steps: Any, states: list[StateConfig], forms: list[str], is_full: bool
+) -> None:
+    expected = outputs(steps, ["updates"], [ON_THE_HEAP])
+    with pytest.MonkeyPatch.context() as patched:
+        if is_full:  # the cache is emptied after each batch
+            patched.setattr(columns, "ENTRY_BYTES", 1 << 30)
+        # Rows that are over their time are removed after each batch.
+        patched.setattr(backend, "TURNS", 1)
+        assert outputs(steps, forms, states) == expected
+
+
+def test_rows_that_are_over_their_time_are_removed_from_rocksdb(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "TURNS", 1)
+    with aggregating(state=ROCKSDB) as harness:
+        made = harness._subtasks[0].operator.backend
+        for start in range(0, 60, 3):
+            feed(harness, rows([chr(1000 + start + n) for n in range(3)]))
+            harness.advance_clock(500)
+        assert isinstance(harness._subtasks[0].operator, AggregateOperator)
+        assert made.entries() < 30
+
+
+def test_what_is_over_its_time_is_not_shown_of_rocksdb() -> None:
+    with aggregating(state=ROCKSDB) as harness:
+        feed(harness, rows("a", 5))
+        operator = harness._subtasks[0].operator
+        assert value_of(operator.backend.peek("aggregates", keys.encode("a")))["n"] == 1
+        operator.moment.processing_ms += 1000
+        assert value_of(operator.backend.peek("aggregates", keys.encode("a"))) is None
+
+
+def test_a_stamp_of_a_clock_that_was_ahead_stays() -> None:
+    stamps = Stamps(mo.StateTtlConfig("1s"))
+    slots = np.array([0])
+    stamps.open(slots, 1)
+    stamps.touch(slots, 5000)
+    stamps.touch(slots, 4000)
+    assert stamps.of(slots).tolist() == [5000]
 
 
 def test_what_is_over_its_time_gives_its_slot_back() -> None:
@@ -77,9 +133,6 @@ def test_what_is_over_its_time_gives_its_slot_back() -> None:
 
 
 def test_what_is_over_its_time_is_not_shown() -> None:
-    from moorline.model import keys  # noqa: PLC0415
-    from moorline.state.peeking import value_of  # noqa: PLC0415
-
     with aggregating() as harness:
         feed(harness, rows("a", 5))
         operator = harness._subtasks[0].operator

@@ -43,7 +43,8 @@ class Stamps:
         self._last[fresh] = _NONE
 
     def touch(self, slots: Slots, now: int) -> None:
-        self._last[slots] = now
+        # They never go back: those of a snapshot may be of a clock that was ahead.
+        self._last[slots] = np.maximum(self._last[slots], now)
 
     def is_over(self, slots: Slots, now: int) -> npt.NDArray[np.bool_]:
         """Which of these were not touched for too long?"""

@@ -146,11 +146,7 @@ class RocksDbBackend:
                 prefixes_of = row_prefixes(entry.number, self._places, form.is_windowed)
                 rows = Cells(store, prefixes_of, codec, room, is_immutable=is_immutable)
                 live = cell_state(plain, rows, current, is_immutable)
-        sweep = None
-        if ttl is not None:
-            now = partial(judged_at, ttl, self._states.clock)
-            sweep = Sweep(store, entry.number, ttl, self.database.key_groups, now)
-        return Made(BoundState(form, entry, rows, sweep), live)
+        return Made(BoundState(form, entry, rows, self._sweep(form, entry)), live)
 
     def bind_columns(self, descriptor: StateDescriptor) -> RowsInColumns:
         """The one state of an operator that works on columns, whose type has fields."""
@@ -158,9 +154,16 @@ class RocksDbBackend:
         entry = self._entry(form, descriptor)
         # All of the room: it is not full twice, as the other caches are.
         rows = RowsInColumns(self.database.store, form, entry.number, self._max_parallelism, 2 * self._room.limit)
-        self._states.parts[form.state] = BoundState(form, entry, rows)
+        self._states.parts[form.state] = BoundState(form, entry, rows, self._sweep(form, entry))
         self._columns = rows
         return rows
+
+    def _sweep(self, form: Form, entry: Entry) -> Sweep | None:
+        """What removes rows of a state that are over their time, if they have one."""
+        if form.ttl is None:
+            return None
+        now = partial(judged_at, form.ttl, self._states.clock)
+        return Sweep(self.database.store, entry.number, form.ttl, self.database.key_groups, now)
 
     def timers(self, name: str) -> RocksDbTimers:
         timers = self._states.timers(name, self._make_timers).rows
@@ -201,8 +204,9 @@ class RocksDbBackend:
     def flush(self) -> None:
         if self._columns is not None:
             self._columns.end_batch()
-            return
-        self._write_back()
+            self._prefetched, self._columns.asked = self._prefetched + self._columns.asked, 0
+        else:
+            self._write_back()
         # Beginning to sweep costs more than looking at some rows, so small batches pay together.
         is_turn = self._prefetched >= TURNS
         for bound in self._states.parts.values():

@@ -6,7 +6,9 @@ snapshot or a query wants it, when much has changed, or when there is no room an
 is written once for each snapshot. The rows are those of any value state (``state/rocksdb/cells.py``): an operator that
 goes record by record can take them over, and back.
 
-The cache is emptied when it is full, and fills again with what is asked for.
+The cache is emptied when it is full, and fills again with what is asked for. With a time to live a slot has the stamp
+of its row (``state/columns/stamps.py``). What is over its time is not written any more, and removed under the cache
+(``sweep.py``): what is here of such a row is over its time too, or marked as changed and written again.
 """
 
 from __future__ import annotations
@@ -23,7 +25,15 @@ from moorline.state.columns.index import Slots
 from moorline.state.columns.table import Column, ColumnTable
 from moorline.state.forms import Form
 from moorline.state.rocksdb.cells import ENTRY_BYTES, GROWTH, in_order
-from moorline.state.rocksdb.layout import int_places, number_bytes, packed_value, place, str_places
+from moorline.state.rocksdb.layout import (
+    element,
+    int_places,
+    number_bytes,
+    packed_value,
+    place,
+    stamp,
+    str_places,
+)
 from moorline.state.rocksdb.many_rows import elements_of
 from moorline.state.rocksdb.store import Store, new_batch
 from moorline.state.types.composite import OptionalType, StructType
@@ -49,6 +59,10 @@ class RowsInColumns:
         self._rows: npt.NDArray[np.object_] = np.zeros(0, np.object_)
         self._is_loaded, self._is_dirty = np.zeros(0, np.bool_), np.zeros(0, np.bool_)
         self._row_bytes = 0
+        #: How many keys have been asked for since somebody set it to 0.
+        self.asked = 0
+        #: The last time by which keys were judged. None: there is no time to live.
+        self._now: int | None = None
         # As msgpack and Arrow have them, fields of plain kinds need no object of their own in between.
         self._is_plain = all(_is_plain(field.type) for field in form.value.fields)
 
@@ -60,6 +74,7 @@ class RowsInColumns:
     def slots(self, keys: npt.NDArray[np.int64] | list[Any]) -> Slots:
         """The slots of a batch of keys, with what is stored for them."""
         slots = self._table.slots(keys)
+        self.asked += len(slots)
         self._have_room(int(slots.max(initial=-1)) + 1)
         is_new = ~self._is_loaded[slots]
         if is_new.any():
@@ -72,6 +87,11 @@ class RowsInColumns:
     def touch(self, slots: Slots) -> None:
         """These have changed."""
         self._is_dirty[slots] = True
+
+    def renew(self, slots: Slots, now: int) -> None:
+        """These are touched. What was untouched for too long begins anew."""
+        self._table.renew(slots, now)
+        self._now = now
 
     def _have_room(self, size: int) -> None:
         if size > len(self._is_loaded):
@@ -95,6 +115,8 @@ class RowsInColumns:
         rows = [row for row in found if row is not None]
         self._row_bytes = max(self._row_bytes, sum(map(len, rows)) // len(rows))
         chosen = slots[[order[n] for n in there]]
+        if self._table.stamps is not None:
+            self._table.stamps.put(chosen, pa.array([stamp(row)[0] for row in rows], pa.int64()))
         arrays = self._unpacked([row[1:] if not row[0] else packed_value(row) for row in rows])
         for column, array in zip(self.columns.values(), arrays, strict=True):
             column.put(chosen, array)
@@ -127,7 +149,7 @@ class RowsInColumns:
 
     def write(self) -> None:
         """Write what has changed."""
-        slots = np.flatnonzero(self._is_dirty)
+        slots = self._table.live(np.flatnonzero(self._is_dirty), self._now)
         # In the order of the rows: RocksDB then goes on where it is.
         slots = slots[in_order(self._rows[slots].tolist())] if len(slots) else slots
         for first in range(0, len(slots), WRITTEN_ROWS):
@@ -136,7 +158,7 @@ class RowsInColumns:
             for row, packed in zip(self._rows[chosen].tolist(), self._packed(chosen), strict=True):
                 batch[row] = packed
             self._store.write(batch)
-        self._is_dirty[slots] = False
+        self._is_dirty[:] = False
 
     def _packed(self, slots: Slots) -> list[bytes]:
         value, state = self.form.value, self.form.state
@@ -150,6 +172,11 @@ class RowsInColumns:
         else:
             struct = pa.StructArray.from_arrays(arrays, fields=list(value.arrow))
             rows = elements_of(value, value.from_array(struct), state)
+        if self._table.stamps is not None:
+            # A batch has one time, so there are few of them.
+            touched = self._table.stamps.of(slots).tolist()
+            heads = {time: element(b"", time) for time in set(touched)}
+            rows = [heads[time] + row[1:] for time, row in zip(touched, rows, strict=True)]
         self._row_bytes = sum(map(len, rows)) // len(rows)
         return rows
 

@@ -48,12 +48,12 @@ class AggregateOperator(ChainedOperator):
 
     def process(self, records: Sequence[Any], timestamps: list[int] | None = None, side: int = 0) -> None:
         batch = to_batch(records, self._function.schema, self.operator.uid)
-        if isinstance(self._table, ColumnTable) and self._function.ttl is not None:
-            self._look_at_clock(self._table, self._function.ttl)
+        if self._function.ttl is not None:
+            self._look_at_clock(self._function.ttl)
         found, places = keys_of(batch, self._function.keys, self.operator.uid, self.backend.identities)
         slots = self._table.slots(found)
         slots = slots if places is None else slots[places]
-        if isinstance(self._table, ColumnTable) and self._function.ttl is not None:
+        if self._function.ttl is not None:
             self._table.renew(slots, self.moment.processing_ms)
         for kernel in self._kernels:
             column = kernel.aggregate.column
@@ -69,9 +69,12 @@ class AggregateOperator(ChainedOperator):
         self.backend.flush()
         self.emit(ColumnBatch(out), stamps)  # type: ignore[arg-type]  # a sequence will do
 
-    def _look_at_clock(self, table: ColumnTable, ttl: StateTtlConfig) -> None:
+    def _look_at_clock(self, ttl: StateTtlConfig) -> None:
         """Take note of the time, and now and then give back the slots of what was untouched for too long."""
         now = self.moment.processing_ms = max(self.moment.processing_ms, self.wall_ms())
+        table = self._table
+        if not isinstance(table, ColumnTable):
+            return  # RocksDB's rows are swept
         if now >= self._sweeps_at and ttl.cleanup_incrementally:
             self._sweeps_at = now + max(1_000, ttl.length_ms // 8)
             used = table.used()

@@ -311,7 +311,7 @@ def _backend(
             key_type=operator.key_type,
             allow_dropped=dropped,
         )
-        if isinstance(operator.function, Aggregation) and _takes_columns(operator) and operator.function.ttl is None:
+        if isinstance(operator.function, Aggregation) and _takes_columns(operator):
             return rocksdb
         inner = rocksdb
 
