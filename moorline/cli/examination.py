@@ -14,7 +14,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from moorline.cli.output import size
 from moorline.errors import MoorlineError
@@ -25,13 +24,22 @@ LEAST_FREE_BYTES = 1 << 30
 #: More than a listing of files is rounded by, and far less than the grace that files are given.
 MOST_SECONDS_APART = 30.0
 
-_EXTRAS = {
+#: What each extra brings.
+EXTRAS = {
     "rich": "demo",
     "psycopg": "postgres",
+    "sqlalchemy": "sql",
     "redis": "redis",
+    "nats": "nats",
+    "confluent_kafka": "kafka",
+    "deltalake": "delta",
+    "pyiceberg": "iceberg",
+    "fastavro": "avro",
+    "google.protobuf": "protobuf",
     "obstore": "object-store",
     "fsspec": "fsspec",
     "kazoo": "zookeeper",
+    "opentelemetry": "otel",
 }
 
 
@@ -67,7 +75,7 @@ def looks(
     if master is not None:
         yield lambda: _master(master)
         yield lambda: _workers(master, modules)
-    for module, extra in _EXTRAS.items():
+    for module, extra in EXTRAS.items():
         yield lambda module=module, extra=extra: _extra(module, extra)  # type: ignore[misc]
 
 
@@ -187,5 +195,4 @@ def _extra(module: str, extra: str) -> Finding:
         importlib.import_module(module)
     except ImportError:
         return Finding(module, "optional", "not installed", f'pip install "moorline[{extra}]"')
-    where = Path(getattr(sys.modules[module], "__file__", None) or module).parent.name
-    return Finding(module, "ok", where)
+    return Finding(module, "ok", str(getattr(sys.modules[module], "__version__", "installed")))

@@ -6,11 +6,14 @@ import json
 import socket
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 from command_calls import call, shown
 
 from moorline.cli import output
+from moorline.cli.examination import EXTRAS
 
 COMMANDS = (
     "completion",
@@ -116,6 +119,12 @@ def test_doctor_finds_modules_that_workers_lack():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True)
     assert "no_such_module cannot be imported" in done.stdout
     assert "moorline cannot be imported" not in done.stdout
+
+
+def test_doctor_looks_for_every_extra_that_there_is():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    # Python has zstd itself from some version on, and the others are for those who work on Moorline.
+    assert set(EXTRAS.values()) == set(project["optional-dependencies"]) - {"zstd", "docs", "dev"}
 
 
 def test_doctor_leaves_nothing_behind(tmp_path):
