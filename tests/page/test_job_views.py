@@ -242,3 +242,68 @@ def test_a_page_that_nobody_looks_at_asks_nothing(open_page, shown):
     asked = served.job.metrics_asked
     page.wait_for_timeout(3_000)
     assert served.job.metrics_asked == asked
+
+
+def focused(page) -> str:
+    """What the keyboard is at: its class and text."""
+    return page.evaluate(
+        """() => {
+          const e = document.activeElement;
+          return `${e.tagName}.${e.className}#${e.id} ${e.textContent.trim().slice(0, 60)}`;
+        }"""
+    )
+
+
+def tab_to(page, wanted: str) -> None:
+    """Press the tab key until something is reached."""
+    passed = []
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if wanted in (now := focused(page)):
+            return
+        passed.append(now)
+    raise AssertionError(f"{wanted!r} is not reached: {passed}")
+
+
+def test_all_of_it_can_be_done_with_the_keyboard_alone(open_page, shown):
+    served = shown()
+    page = open_page(served.url)
+    page.locator(".box.held").wait_for()
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("Tab")
+    assert "A.skip" in focused(page), "the head can be skipped"
+    page.keyboard.press("Enter")
+    assert "#main" in focused(page)
+    tab_to(page, "BUTTON.box hot")
+    # What is at hand is seen: an outline, and not by colour alone.
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Spread").wait_for()
+    page.get_by_role("link", name="Checkpoints").focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("region", name="Checkpoints").wait_for()
+    tab_to(page, "BUTTON.# no.")
+    page.keyboard.press("Enter")  # the table is sorted by a column
+    assert page.locator("th[aria-sort='descending']", has_text="no.").count() == 1
+    tab_to(page, "TR.open")
+    page.keyboard.press("Enter")
+    page.get_by_role("region", name="Subtasks of the checkpoint").wait_for()
+
+    page.get_by_role("button", name="Rescale", exact=True).focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("dialog").wait_for()
+    for _ in range(12):  # the tab key stays in the dialog, or at the window itself
+        page.keyboard.press("Tab")
+        assert page.evaluate("!!document.activeElement.closest('dialog') || document.activeElement === document.body")
+    page.keyboard.press("Escape")
+    page.get_by_role("dialog").wait_for(state="detached")
+    assert "Rescale" in focused(page), "one is where one was"
+    assert served.job.done == []
+    page.keyboard.press("Enter")
+    page.get_by_role("dialog").wait_for()
+    page.get_by_role("spinbutton", name="Subtasks").focus()
+    page.keyboard.press("Control+A")
+    page.keyboard.type("5")
+    page.keyboard.press("Enter")
+    page.get_by_text("The job runs with a parallelism of 5.").wait_for()
+    assert served.job.done == [("rescale", 5)]

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 from console.stored_jobs import write_job_and_savepoint
 
 from moorline.http import served_location
 from moorline.http.served_location import ServedLocation
 from moorline.http.server import ConsoleServer
+from moorline.snapshots.folders import open_snapshot
+from moorline.storage import entries
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
@@ -42,3 +45,27 @@ def test_a_job_is_opened_by_its_name(open_page, address):
     page.get_by_text("checkpoint 1", exact=True).first.click()
     page.get_by_text("totals").first.wait_for()
     assert "#/job/" in page.url
+
+
+HOSTILE = "</bdi><img src=x onerror=alert(1)>\u202egnp.\u0007"
+
+
+def test_a_hostile_snapshot_is_shown_as_text(open_page, tmp_path):
+    """Whoever can write to the location chooses these names, and the times."""
+    job, savepoint = tmp_path / "chk/shop", tmp_path / "chk/before"
+    write_job_and_savepoint(job, savepoint)
+    manifest, _ = open_snapshot(str(savepoint))
+    operators = [msgspec.structs.replace(o, uid=HOSTILE, name=HOSTILE) for o in manifest.operators]
+    hostile = msgspec.structs.replace(manifest, job=HOSTILE, created_ms=10**18, operators=operators)
+    (savepoint / "manifest.json").write_bytes(entries.encode(hostile, "", ""))
+    (job / "history" / "0000000003.json").write_bytes(HOSTILE.encode())
+    served = ServedLocation(str(tmp_path / "chk"), version="1.2")
+    with closing(ConsoleServer(served, read=served_location.read)) as server:
+        # The fixture fails a test on which a dialog opens, a script is refused or another address is asked.
+        page = open_page(server.page)
+        page.locator("[aria-label='Snapshots'] tbody tr").first.click()
+        page.get_by_text("<img src=x onerror=alert(1)>").first.wait_for()
+        page.locator("[aria-label='Jobs'] tbody a").first.click()
+        page.get_by_text("Attempts").first.wait_for()
+        assert page.locator("img[src='x']").count() == 0
+        assert "\u202e" not in page.locator("#page").inner_text()
