@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Times = npt.NDArray[np.int64]
+_UTC = ZoneInfo("UTC")
 
 
 class ColumnBatch(Sequence[Any]):
@@ -62,7 +65,7 @@ class ColumnBatch(Sequence[Any]):
         """The rows as dicts. They are made once."""
         if self._rows is None:
             names = self.batch.schema.names
-            columns = [column.to_pylist() for column in self.batch.columns]
+            columns = list(map(values_of, self.batch.columns))
             self._rows = [dict(zip(names, values)) for values in zip(*columns, strict=True)]
         return self._rows
 
@@ -73,6 +76,30 @@ class ColumnBatch(Sequence[Any]):
     def copy(self) -> ColumnBatch:
         """The same columns, with rows of its own."""
         return ColumnBatch(self.batch)
+
+
+#: What Python's datetimes can be, in microseconds since 1970.
+_FIRST, _END = -62_135_596_800_000_000, 253_402_300_800_000_000
+
+
+def values_of(column: pa.Array) -> list[Any]:
+    """The values of a column as Python has them: ``to_pylist``, which takes microseconds for each moment.
+
+    >>> values_of(pa.array([0, None], pa.timestamp("ms", "UTC")))
+    [datetime.datetime(1970, 1, 1, 0, 0, tzinfo=zoneinfo.ZoneInfo(key='UTC')), None]
+    """
+    type = column.type
+    if not pa.types.is_timestamp(type) or type.unit == "ns" or type.tz not in (None, "UTC") or not len(column):
+        return list(column.to_pylist())
+    bounds = pc.min_max(column.cast(pa.int64()))
+    first, last = bounds["min"].as_py(), bounds["max"].as_py()
+    scale = {"s": 1_000_000, "ms": 1_000, "us": 1}[type.unit]
+    if first is None or not _FIRST <= first * scale <= last * scale < _END:
+        return list(column.to_pylist())  # which says what is wrong
+    moments = column.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False).tolist()
+    if type.tz is None:
+        return list(moments)
+    return [None if moment is None else moment.replace(tzinfo=_UTC) for moment in moments]
 
 
 @dataclass(frozen=True)

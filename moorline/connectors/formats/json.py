@@ -24,22 +24,26 @@ class JsonFormat(Format[Any]):
     """See :func:`moorline.json_format`."""
 
     def __init__(self, type: Any) -> None:
-        self._type = type
+        self.type = type
         self.decode: Callable[[bytes], Any] = msgspec.json.Decoder(Any if type is None else type).decode
         self.encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return JsonFormat, (self._type,)
+        return JsonFormat, (self.type,)
 
     def __repr__(self) -> str:
-        return "'json'" if self._type is None else f"json_format({getattr(self._type, '__name__', self._type)})"
+        return "'json'" if self.type is None else f"json_format({getattr(self.type, '__name__', self.type)})"
+
+    def of_type(self, type: Any) -> JsonFormat:
+        """The same, with records of a type."""
+        return JsonFormat(type)
 
 
 class RegisteredJsonFormat(Format[Any]):
     """JSON behind the number of its schema."""
 
     def __init__(self, registry: SchemaRegistry, type: Any, schema: Any, subject: str | None, register: bool) -> None:
-        self._registry, self._type, self._schema = registry, type, schema
+        self._registry, self.type, self._schema = registry, type, schema
         self._subject, self._register = subject, register
         self._plain = JsonFormat(type)
         #: What stands before messages whose schema is one of JSON.
@@ -47,10 +51,14 @@ class RegisteredJsonFormat(Format[Any]):
         self._number: int | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RegisteredJsonFormat, (self._registry, self._type, self._schema, self._subject, self._register)
+        return RegisteredJsonFormat, (self._registry, self.type, self._schema, self._subject, self._register)
 
     def __repr__(self) -> str:
         return f"json_format(registry={self._registry.url!r})"
+
+    def of_type(self, type: Any) -> RegisteredJsonFormat:
+        """The same, with records of a type."""
+        return RegisteredJsonFormat(self._registry, type, self._schema, self._subject, self._register)
 
     def check(self) -> None:
         """Does the registry answer, and know the schema that is written with?"""
@@ -74,10 +82,10 @@ class RegisteredJsonFormat(Format[Any]):
         return with_header(self._number, self._plain.encode(record))
 
     def _own_number(self) -> int:
-        if self._subject is None or (self._schema is None and self._type is None):
+        if self._subject is None or (self._schema is None and self.type is None):
             advice = "Records are written with schema=, or that of a type, which the registry knows under subject=."
             raise InvalidArgument("json_format", f"schema={self._schema}, subject={self._subject}", advice)
-        schema = msgspec.json.schema(self._type) if self._schema is None else self._schema
+        schema = msgspec.json.schema(self.type) if self._schema is None else self._schema
         text = schema if isinstance(schema, str) else json.dumps(schema)
         return self._registry.number_of(self._subject, "JSON", text, register=self._register)
 

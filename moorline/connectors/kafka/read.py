@@ -8,7 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
-from moorline.api.sources import Source
+import pyarrow as pa
+
+from moorline.api.columns.schemas import schema_of
+from moorline.api.sources import ColumnSource, Source
 from moorline.connectors.broken import OnError, checked_on_error
 from moorline.connectors.formats.base import Format
 from moorline.connectors.formats.choosing import FormatName, format_for_reading
@@ -56,6 +59,16 @@ _Decoding = Format[T] | Callable[[bytes], T]
 
 @overload
 def read_kafka(
+    brokers: Brokers,
+    topics: Topics = ...,
+    *,
+    schema: str | pa.Schema | type[Any],
+    metadata: Mapping[str, str] = ...,
+    format: _Json | Format[Any] | Callable[[bytes], Any] = ...,
+    **more: Unpack[KafkaOptions],
+) -> ColumnSource: ...
+@overload
+def read_kafka(
     brokers: Brokers, topics: Topics = ..., *, format: _Json = ..., as_records: _No = ..., **more: Unpack[KafkaOptions]
 ) -> Source[Any]: ...
 @overload
@@ -97,6 +110,8 @@ def read_kafka(
     format: FormatName | Format[Any] | Callable[[bytes], Any] = "json",
     key_format: FormatName | Format[Any] | Callable[[bytes], Any] = "bytes",
     as_records: bool = False,
+    schema: str | pa.Schema | type[Any] | None = None,
+    metadata: Mapping[str, str] | None = None,
     isolation: Isolation = "read_committed",
     group: str | None = None,
     on_error: OnError = "fail",
@@ -116,6 +131,10 @@ def read_kafka(
 
     ``format``: of values, see the guide. ``as_records`` gives a :class:`KafkaRecord`, with key (in ``key_format``),
     headers, timestamp and place. ``on_error``: of messages that are none of the format, "fail", "skip" or an OutputTag.
+
+    With a ``schema`` (Spark's DDL, a ``pyarrow.Schema``, a dataclass or a ``msgspec.Struct``) the source begins a
+    stream of columns. They are taken by name from the values, and ``metadata`` adds columns of what comes with them:
+    ``{"sent": "timestamp"}``, or "key", "topic", "partition" and "offset". What does not fit the schema is broken.
 
     ``on_lost_offsets``: if messages that were not read yet are gone from the brokers: "fail", or go on with what is
     there ("earliest") or with what comes ("latest"). ``group``: a consumer group that shows others how far the job is.
@@ -141,8 +160,11 @@ def read_kafka(
         raise InvalidArgument("group", group, "It is the name of a consumer group.")
     if start == "latest" and end == "latest":
         raise InvalidArgument("end", end, "There is nothing between the latest and the latest: leave one of them out.")
+    if schema is None and metadata is not None:
+        raise InvalidArgument("metadata", metadata, "It adds columns to those of schema=; records have as_records=.")
     kafka = _kafka()
-    source: Source[Any] = kafka.KafkaSource(
+    columns = {} if schema is None else {"schema": schema_of(schema), "metadata": {} if metadata is None else metadata}
+    source: Source[Any] = (kafka.ColumnKafkaSource if columns else kafka.KafkaSource)(
         kafka.KafkaCluster.of(brokers, options),
         kafka.Topics(tuple(names), pattern),
         start=place("start", start, ["earliest", "latest"]),
@@ -156,6 +178,7 @@ def read_kafka(
         on_lost_offsets=on_lost_offsets,
         interval_ms=milliseconds(interval, "interval"),
         patience=patience,
+        **columns,
     )
     return source
 

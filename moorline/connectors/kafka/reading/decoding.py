@@ -5,6 +5,7 @@ Reading an attribute of a message costs as much as decoding some messages, so as
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from confluent_kafka import Message
@@ -15,7 +16,7 @@ from moorline.connectors.kafka.record import KafkaRecord
 from moorline.errors import StorageError
 
 #: Records, and the messages that they were.
-Decoded = tuple[list[Any], list[Message]]
+Decoded = tuple[Sequence[Any], list[Message]]
 
 
 class Undecoded(Exception):
@@ -28,6 +29,9 @@ class Undecoded(Exception):
 
 class MessageDecoder:
     """The decoder of a reader."""
+
+    #: So many times as many messages are taken at a time as a reader is asked for.
+    times = 1
 
     def __init__(self, format: Format[Any], key_format: Format[Any], as_records: bool, broken: BrokenRecords) -> None:
         self._format, self._broken = format, broken
@@ -46,7 +50,7 @@ class MessageDecoder:
             pass
         return self._one_by_one(messages)
 
-    def _one_by_one(self, messages: list[Message]) -> Decoded:
+    def _one_by_one(self, messages: list[Message]) -> tuple[list[Any], list[Message]]:
         records: list[Any] = []
         whole: list[Message] = []
         for number, message in enumerate(messages):

@@ -7,6 +7,7 @@ handed out. Which partition is next, and what was fetched of it, is in ``assigne
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -91,7 +92,7 @@ class KafkaReader(SourceReader[Any]):
 
     # --- reading -----------------------------------------------------------------------------------
 
-    def read(self, limit: int) -> list[Any] | None:
+    def read(self, limit: int) -> Sequence[Any] | None:
         self.timestamps = None
         if not self._decoding.is_due():
             return []
@@ -114,9 +115,9 @@ class KafkaReader(SourceReader[Any]):
         if self._group is not None:
             self._group.look()
 
-    def _serve(self, reading: PartitionReading, limit: int) -> list[Any]:
+    def _serve(self, reading: PartitionReading, limit: int) -> Sequence[Any]:
         """Up to so many records of one partition."""
-        messages = reading.look(limit)
+        messages = reading.look(limit * self._decoder.times)
         if any(map(Message.error, messages)):
             plain = [error is None for error in map(Message.error, messages)].index(False)
             if plain == 0:

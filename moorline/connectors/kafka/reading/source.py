@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from moorline.api.sources import EnumeratorContext, Source, SourceContext, SourceReader, SplitEnumerator
+import pyarrow as pa
+
+from moorline.api.sources import ColumnSource, EnumeratorContext, Source, SourceContext, SourceReader, SplitEnumerator
 from moorline.connectors.broken import BrokenRecords, OnError
 from moorline.connectors.formats.base import Format
+from moorline.connectors.formats.plain import BytesFormat, TextFormat
 from moorline.connectors.kafka.client import KafkaCluster
 from moorline.connectors.kafka.places import Place
 from moorline.connectors.kafka.reading.assigned import make_consumer
+from moorline.connectors.kafka.reading.columns import PARTS, ColumnDecoder, whole_schema
 from moorline.connectors.kafka.reading.decoding import MessageDecoder
 from moorline.connectors.kafka.reading.enumerator import PartitionEnumerator
 from moorline.connectors.kafka.reading.reader import KafkaReader
 from moorline.connectors.kafka.topics import TopicQueries, Topics
 from moorline.errors import InvalidArgument
+from moorline.model.spelling import did_you_mean
 
-__all__ = ["KafkaCluster", "KafkaSource", "Topics"]
+__all__ = ["ColumnKafkaSource", "KafkaCluster", "KafkaSource", "Topics"]
 
 
 class KafkaSource(Source[Any]):
@@ -69,13 +75,16 @@ class KafkaSource(Source[Any]):
         return KafkaReader(
             self.cluster,
             ctx,
-            MessageDecoder(self.format, self.key_format, self.as_records, broken),
+            self._decoder(broken),
             broken,
             isolation=self.isolation,
             group=self.group,
             on_lost_offsets=self.on_lost_offsets,
             patience=self.patience,
         )
+
+    def _decoder(self, broken: BrokenRecords) -> MessageDecoder:
+        return MessageDecoder(self.format, self.key_format, self.as_records, broken)
 
     def open_enumerator(self, ctx: EnumeratorContext) -> SplitEnumerator:
         """The finder of partitions."""
@@ -91,3 +100,33 @@ class KafkaSource(Source[Any]):
 
     def _queries(self) -> TopicQueries:
         return TopicQueries(self.cluster, self.topics, self.isolation, self.patience)
+
+
+class ColumnKafkaSource(KafkaSource, ColumnSource):
+    """Topics whose records are columns of a schema."""
+
+    def __init__(self, *arguments: Any, schema: pa.Schema, metadata: Mapping[str, str], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        if self.as_records:
+            advice = "Columns have key, timestamp and place by metadata=; leave out as_records."
+            raise InvalidArgument("as_records", self.as_records, advice)
+        if isinstance(self.format, (TextFormat, BytesFormat)):
+            raise InvalidArgument("format", self.format, "It has no columns: leave out schema=, or choose another one.")
+        self._check_metadata(schema, metadata)
+        self.metadata = dict(metadata)
+        self.schema = whole_schema(schema, self.metadata, self.key_format)
+
+    def _check_metadata(self, schema: pa.Schema, metadata: Any) -> None:
+        if not isinstance(metadata, Mapping):
+            advice = 'Give the names of columns and what they hold, such as {"sent": "timestamp"}.'
+            raise InvalidArgument("metadata", metadata, advice)
+        for name, part in metadata.items():
+            if not isinstance(name, str) or not name or name in schema.names:
+                raise InvalidArgument("metadata", name, "Give the name of a column that the schema does not have.")
+            if part not in PARTS:
+                raise InvalidArgument("metadata", part, f"It is one of {', '.join(PARTS)}.{did_you_mean(part, PARTS)}")
+        if "key" in metadata.values() and not isinstance(self.key_format, (TextFormat, BytesFormat)):
+            raise InvalidArgument("key_format", self.key_format, 'A key is a column as "bytes" or "text".')
+
+    def _decoder(self, broken: BrokenRecords) -> MessageDecoder:
+        return ColumnDecoder(self.format, self.key_format, broken, self.schema, self.metadata)
