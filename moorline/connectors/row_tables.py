@@ -82,6 +82,8 @@ class RowTables:
                 array = pa.nulls(batch.num_rows, field.type)
             if array.null_count and not field.nullable:
                 raise self.unfit(first, f"its column {field.name!r}, or that of a row with it, must not be null")
+            if not _is_kin(array.type, field.type):
+                raise self.unfit(first, f"its column {field.name!r} is {array.type}, and not {field.type}")
             try:
                 arrays.append(array.cast(field.type))
             except _REFUSALS as error:
@@ -232,6 +234,24 @@ def _refuse_loss(values: list[Any], type: pa.DataType) -> None:
             _refuse_loss([value.get(name) for value in present], inner)
     elif _is_list(type):
         _refuse_loss([inner for value in values if value is not None for inner in value], type.value_type)
+
+
+def _is_kin(has: pa.DataType, wants: pa.DataType) -> bool:
+    """Is a value of one type one of the other, if it fits? Arrow casts texts to numbers and moments to days as well."""
+    if has == wants or pa.types.is_null(has):
+        return True
+    if pa.types.is_date(wants):
+        return bool(pa.types.is_date(has))
+    kinds = [
+        (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
+        (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary),
+        (pa.types.is_boolean,),
+        (pa.types.is_timestamp, pa.types.is_date),
+    ]
+    for kind in kinds:
+        if any(is_one(has) for is_one in kind):
+            return any(is_one(wants) for is_one in kind)
+    return True
 
 
 def _is_list(type: pa.DataType) -> bool:

@@ -48,6 +48,7 @@ class DeltaSink(Sink):
     """See :func:`moorline.write_delta`."""
 
     commits_on_driver = True
+    takes_columns = True
 
     def __init__(
         self, location: TableLocation, schema: pa.Schema | None, partition_by: list[str] | None, patience: float

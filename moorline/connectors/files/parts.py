@@ -24,7 +24,6 @@ import pyarrow as pa
 from moorline.api.sinks import SinkContext, SinkWriter
 from moorline.connectors.files.formats.contents import Contents
 from moorline.connectors.files.formats.row_files import RowFile
-from moorline.connectors.files.formats.table_files import TableFile
 from moorline.connectors.files.local.place import naming
 from moorline.connectors.files.part_names import Committable, part_name, staging_folder, unique_word
 from moorline.connectors.files.partition_folders import NoPartition, folder_of, without
@@ -88,8 +87,8 @@ class PartsWriter(SinkWriter):
         with self._naming():
             if not self.partition_by:
                 part = self._part("").rows
-                is_table = isinstance(part, TableFile) or not isinstance(records, ColumnBatch)
-                part.write(records if is_table else list(records))
+                is_taken = part.takes_columns or not isinstance(records, ColumnBatch)
+                part.write(records if is_taken else list(records))
             else:
                 for partition, rows in self._partitioned(records).items():
                     self._part(partition).rows.write(rows)

@@ -71,6 +71,7 @@ class IcebergSink(Sink):
     """See :func:`moorline.write_iceberg`."""
 
     commits_on_driver = True
+    takes_columns = True
 
     def __init__(
         self, address: TableAddress, schema: pa.Schema | None, partitions: list[Partition] | None, patience: float

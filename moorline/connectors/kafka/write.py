@@ -23,7 +23,7 @@ def write_kafka(
     *,
     format: FormatName | Format[Any] | Callable[[Any], bytes] = "json",
     value: Callable[[Any], Any] | None = None,
-    key: Callable[[Any], Any] | None = None,
+    key: Callable[[Any], Any] | str | None = None,
     key_format: FormatName | Format[Any] | Callable[[Any], bytes] | None = None,
     partition: Callable[[Any], int] | None = None,
     headers: Callable[[Any], Mapping[str, Any] | Iterable[tuple[str, Any]]] | None = None,
@@ -37,8 +37,10 @@ def write_kafka(
     """Write the records to a Kafka topic, or to the one that a function chooses for each.
 
     A message has the record as its value, in ``format``, or what ``value`` makes of it, where None is a tombstone.
-    ``key`` gives bytes, a text or None, or anything that ``key_format`` can write; ``partition``, ``headers`` and
-    ``timestamp`` are functions of the record too, and the client's own choice where they are left out.
+    ``key`` gives bytes, a text or None, or anything that ``key_format`` can write; it is a function, or the name of a
+    column. ``partition``, ``headers`` and ``timestamp`` are functions of the record too, and the client's own choice
+    where they are left out. Batches of columns become messages of JSON without a dict for each, unless a function is
+    to see the records.
 
     *Exactly once*: messages become visible to readers of committed messages with the checkpoint that covers them, in
     one transaction for each subtask, together with a marker in ``marker_topic``. *At least once*: messages are written
@@ -61,7 +63,7 @@ def write_kafka(
         raise InvalidArgument("on_roll_back", on_roll_back, 'It is "fail" or "repeat".')
     chosen = {"value": value, "key": key, "partition": partition, "headers": headers, "timestamp": timestamp}
     for option, function in chosen.items():
-        if function is not None and not callable(function):
+        if function is not None and not callable(function) and not (option == "key" and isinstance(function, str)):
             raise InvalidArgument(option, function, "Give a function of the record.")
     if key_format is not None and key is None:
         raise InvalidArgument("key_format", key_format, "Messages have a key if key= says which.")

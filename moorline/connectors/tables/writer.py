@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from moorline.api.sinks import SinkContext, SinkWriter
 from moorline.connectors.row_tables import RowTables
 from moorline.connectors.tables.staging import StagingArea, sink_tag, staged_name
+from moorline.model.columns import ColumnBatch
 
 #: Rows collected before they become a row group.
 GROUP = 32 * 1024
@@ -56,6 +57,8 @@ class TableWriter(SinkWriter):
         self._ctx, self._area, self._tables, self._in_files = ctx, area, tables, in_files
         self._tag = sink_tag(ctx.job, ctx.uid)
         self._rows: list[Any] = []
+        #: Columns that wait, and come after :attr:`_rows`: of the two only one ever waits.
+        self._columns: list[pa.Table] = []
         #: By partition.
         self._open: dict[Hashable, _OpenFile] = {}
 
@@ -71,14 +74,21 @@ class TableWriter(SinkWriter):
         """What the table has to know about a staged file, as plain data."""
         raise NotImplementedError
 
-    def write(self, records: list[Any]) -> None:
+    def write(self, records: list[Any] | ColumnBatch) -> None:
+        if isinstance(records, ColumnBatch):
+            self._write_rows()
+            self._columns.append(self._tables.columns(records.batch))
+            if sum(table.num_rows for table in self._columns) >= GROUP:
+                self._write_columns()
+            return
+        self._write_columns()
         self._rows += records
         if len(self._rows) >= GROUP:
-            self._write_group()
+            self._write_rows()
 
     def prepare(self, checkpoint: int) -> list[Any]:
-        if self._rows:
-            self._write_group()
+        self._write_rows()
+        self._write_columns()
         ctx, staged = self._ctx, []
         for partition in list(self._open):
             path = self.path(partition, staged_name(self._tag, ctx.lineage, checkpoint, ctx.subtask))
@@ -91,9 +101,18 @@ class TableWriter(SinkWriter):
             opened.discard()
         self._open = {}
 
-    def _write_group(self) -> None:
-        rows, self._rows = self._rows, []
-        for values, part in self.partitions(self._tables.table(rows)):
+    def _write_rows(self) -> None:
+        if self._rows:
+            rows, self._rows = self._rows, []
+            self._write_group(self._tables.table(rows))
+
+    def _write_columns(self) -> None:
+        if self._columns:
+            table, self._columns = pa.concat_tables(self._columns).combine_chunks(), []
+            self._write_group(table)
+
+    def _write_group(self, table: pa.Table) -> None:
+        for values, part in self.partitions(table):
             if values not in self._open:
                 self._open[values] = _OpenFile(self._area, self._tag, self._in_files, **self.parquet_options)
             self._open[values].write(part.select(self._in_files.names))

@@ -101,6 +101,7 @@ class _Packed:
         kind: Any = contents.compression
         self._packing = compressed.open_compressed(kind, file, "wb")
         self._rows = contents._on_lines(self._packing, path)
+        self.takes_columns = self._rows.takes_columns
 
     def write(self, records: list[Any]) -> None:
         self._rows.write(records)

@@ -10,11 +10,16 @@ from typing import IO, Any, Protocol
 
 import msgspec
 
+from moorline.connectors.columns.json import JsonRows
 from moorline.connectors.row_tables import UnfitRecord
+from moorline.model.columns import ColumnBatch
 
 
 class RowFile(Protocol):
     """One file being written."""
+
+    #: May :meth:`write` be given a :class:`ColumnBatch`?
+    takes_columns: bool
 
     def write(self, records: list[Any]) -> None:
         """Append the records."""
@@ -26,20 +31,24 @@ class RowFile(Protocol):
 class JsonLinesFile:
     """Records as JSON, one per line."""
 
+    takes_columns = True
+
     def __init__(self, file: IO[bytes], path: str) -> None:
         self._file = file
         self._path = path
         self._encoder = msgspec.json.Encoder()
+        self._rows = JsonRows()
 
-    def write(self, records: list[Any]) -> None:
+    def write(self, records: list[Any] | ColumnBatch) -> None:
         """Append the records."""
         try:
-            lines = self._encoder.encode_lines(records)
+            rows = self._rows.of(records.batch) if isinstance(records, ColumnBatch) else records
+            lines = self._encoder.encode_lines(rows)
         except (TypeError, ValueError, OverflowError, RecursionError):
             raise self._fault(records) from None
         self._file.write(lines)
 
-    def _fault(self, records: list[Any]) -> UnfitRecord:
+    def _fault(self, records: list[Any] | ColumnBatch) -> UnfitRecord:
         for record in records:
             try:
                 self._encoder.encode(record)
@@ -54,6 +63,8 @@ class JsonLinesFile:
 
 class TextFile:
     """Texts, one per line."""
+
+    takes_columns = False
 
     def __init__(self, file: IO[bytes], path: str) -> None:
         self._file = file

@@ -49,6 +49,8 @@ OpenTableWriter = Callable[[IO[bytes], pa.Schema], TableWriter]
 class TableFile:
     """Records as rows."""
 
+    takes_columns = True
+
     def __init__(self, file: IO[bytes], path: str, schema: pa.Schema | None, open_writer: OpenTableWriter) -> None:
         self._file, self._open_writer = file, open_writer
         self._tables = RowTables(path, schema, "write_files")
@@ -102,6 +104,8 @@ class TableFile:
 
 class AvroFile:
     """Records by an Avro schema of the user's."""
+
+    takes_columns = False
 
     def __init__(self, file: IO[bytes], path: str, schema: Any, codec: str) -> None:
         self._path = path

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from moorline.api.watermarks import to_ms
+from moorline.connectors.columns.json import JsonRows
 from moorline.connectors.formats.base import Format
+from moorline.connectors.formats.json import JsonFormat
 from moorline.connectors.kafka.writing.staging import Message
 from moorline.connectors.row_tables import UnfitRecord
+from moorline.model.columns import ColumnBatch, values_of
 
 
 @dataclass(frozen=True)
@@ -20,19 +24,30 @@ class MessageMaker:
     topic: str | Callable[[Any], str]
     format: Format[Any]
     value: Callable[[Any], Any] | None = None
-    key: Callable[[Any], Any] | None = None
+    #: A function of the record, or the name of a column.
+    key: Callable[[Any], Any] | str | None = None
     key_format: Format[Any] | None = None
     partition: Callable[[Any], int] | None = None
     headers: Callable[[Any], Mapping[str, Any] | Iterable[tuple[str, Any]]] | None = None
     timestamp: Callable[[Any], int | datetime] | None = None
 
-    def make(self, records: list[Any]) -> list[tuple[str, list[Message], int]]:
+    @cached_property
+    def is_of_columns(self) -> bool:
+        """Can messages be made of columns, without a record of each?"""
+        functions = (self.value, self.partition, self.timestamp, self.headers)
+        plain = type(self.format) is JsonFormat and isinstance(self.topic, str) and not callable(self.key)
+        return plain and all(function is None for function in functions)
+
+    def make(self, records: list[Any] | ColumnBatch) -> list[tuple[str, list[Message], int]]:
         """The messages of a batch by topic, and the bytes of their values."""
+        if isinstance(records, ColumnBatch) and self.is_of_columns:
+            assert isinstance(self.topic, str)
+            values: list[bytes | None] = list(map(self.format.encode, self._json_rows.of(records.batch)))
+            messages = self._with_keys(values, records)
+            return [(self.topic, messages, sum(map(len, filter(None, values))))]
+        records = list(records)
         values = self._values(records)
-        if self.key is None:
-            messages: list[Message] = [{"value": value} for value in values]
-        else:
-            messages = [{"value": value, "key": key} for value, key in zip(values, self._keys(records))]
+        messages = self._with_keys(values, records)
         if self.partition is not None:
             for message, record in zip(messages, records):
                 message["partition"] = self._partition(record)
@@ -54,22 +69,41 @@ class MessageMaker:
         chosen = map(self.value, records)
         return [None if value is None else encode(value) for value in chosen]
 
-    def _keys(self, records: list[Any]) -> list[bytes | None]:
-        assert self.key is not None
-        keys = list(map(self.key, records))
+    @cached_property
+    def _json_rows(self) -> JsonRows:
+        return JsonRows()
+
+    def _with_keys(self, values: list[bytes | None], records: list[Any] | ColumnBatch) -> list[Message]:
+        if self.key is None:
+            return [{"value": value} for value in values]
+        return [{"value": value, "key": key} for value, key in zip(values, self._keys(records), strict=True)]
+
+    def _keys(self, records: list[Any] | ColumnBatch) -> list[bytes | None]:
+        keys = self._chosen_keys(records)
         kinds = set(map(type, keys))
         if kinds == {str} and self.key_format is None:
             return [key.encode() for key in keys]
-        return [self._key(key, record) for key, record in zip(keys, records)]
+        return [self._key(key, records, place) for place, key in enumerate(keys)]
 
-    def _key(self, key: Any, record: Any) -> bytes | None:
+    def _chosen_keys(self, records: list[Any] | ColumnBatch) -> list[Any]:
+        if callable(self.key):
+            return list(map(self.key, records))
+        assert self.key is not None
+        if isinstance(records, ColumnBatch) and self.key in records.batch.schema.names:
+            return values_of(records.batch.column(self.key))
+        for record in records:
+            if not isinstance(record, dict) or self.key not in record:
+                raise _wrong("key", self.key, "Give a column that all rows have, or a function of the record.", record)
+        return [record[self.key] for record in records]
+
+    def _key(self, key: Any, records: list[Any] | ColumnBatch, place: int) -> bytes | None:
         if key is None or type(key) is bytes:
             return key
         if self.key_format is not None:
             return self.key_format.encode(key)
         if isinstance(key, str):
             return key.encode()
-        raise _wrong("key", key, "A key is bytes, a text or None; for another one give key_format=.", record)
+        raise _wrong("key", key, "A key is bytes, a text or None; for another one give key_format=.", records[place])
 
     def _partition(self, record: Any) -> int:
         assert self.partition is not None

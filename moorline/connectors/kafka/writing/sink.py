@@ -34,6 +34,7 @@ class KafkaSink(Sink):
     """See :func:`moorline.write_kafka`."""
 
     commits_in_background = True
+    takes_columns = True
 
     def __init__(
         self,
