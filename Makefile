@@ -10,6 +10,8 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 3
 # What shares a Spark or a server stays on one worker, and the order of tests/conftest.py is kept.
 SPREAD := --dist loadgroup --no-loadscope-reorder
+# Some containers set it. A test run starts hundreds of Pythons, and each would compile again all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Tests start hundreds of Python processes. Where bytecode is never written, each of them compiles pandas and PySpark anew.
 export PYTHONDONTWRITEBYTECODE :=
