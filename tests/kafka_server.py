@@ -36,7 +36,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from real_servers import Server, free_port
-from waiting import eventually
+from waiting import PATIENCE, eventually
 
 T = TypeVar("T")
 
@@ -296,7 +296,7 @@ class KafkaServer(Server):
             asked += 1
             try:
                 for future in ask().values():
-                    future.result(60)
+                    future.result(PATIENCE)
             except KafkaException as error:
                 if asked == 1 or error.args[0].code() != done_before:
                     raise

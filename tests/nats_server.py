@@ -56,7 +56,7 @@ class NatsServer(Server):
         payload = b"" if request is None else json.dumps(request).encode()
 
         async def ask(client: Any) -> dict[str, Any]:
-            answer = json.loads((await client.request(f"$JS.API.{subject}", payload, timeout=10)).data)
+            answer = json.loads((await client.request(f"$JS.API.{subject}", payload, timeout=60)).data)
             assert "error" not in answer, answer["error"]
             return answer
 
@@ -80,7 +80,7 @@ class NatsServer(Server):
 
         async def get(client: Any) -> list[dict[str, Any]]:
             place = f"$JS.API.STREAM.MSG.GET.{stream}"
-            asked = [client.request(place, json.dumps({"seq": n}).encode(), timeout=10) for n in numbers]
+            asked = [client.request(place, json.dumps({"seq": n}).encode(), timeout=60) for n in numbers]
             return [json.loads(answer.data)["message"] for answer in await asyncio.gather(*asked)]
 
         return [message for message in self.run(get) if not message["subject"].startswith("moorline.")]

@@ -37,7 +37,7 @@ class Server:
     """One server process and how to start it again."""
 
     #: By then something must be wrong with it.
-    start_seconds = 60.0
+    start_seconds = 240.0
     #: What it is told when the tests are gone.
     farewell = "INT"
 

@@ -54,6 +54,6 @@ def test_its_folders_go_when_the_process_ends(tmp_path):
         "print(len(list(Path(sys.argv[1]).iterdir())))"
     )
     command = [sys.executable, "-c", script, str(tmp_path), *sys.path]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert (ended.stdout, ended.stderr) == ("[1]\n2\n", "")
     assert list(tmp_path.iterdir()) == []

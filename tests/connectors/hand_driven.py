@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from waiting import PATIENCE
+
 from moorline.api.sources import EnumeratorContext, Source, SourceContext, SourceReader, SplitEnumerator
 
 
@@ -45,7 +47,7 @@ class Reading:
         elif found:
             self.reader.add_splits(found)
 
-    def read(self, count: int, seconds: float = 20.0) -> list[Any]:
+    def read(self, count: int, seconds: float = PATIENCE) -> list[Any]:
         """Read until so many records have come."""
         found: list[Any] = []
         deadline = time.monotonic() + seconds
@@ -60,7 +62,7 @@ class Reading:
 
     def read_to_the_end(self) -> list[Any]:
         found: list[Any] = []
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE
         while (records := self.reader.read(100)) is not None:
             assert time.monotonic() < deadline, "it does not end"
             found += records

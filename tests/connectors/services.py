@@ -25,6 +25,7 @@ import pytest
 import redis
 import sqlalchemy as sa
 from real_servers import Server, free_port, install
+from waiting import PATIENCE
 
 PASSWORD = "s3cret-word"
 
@@ -132,7 +133,7 @@ def redis_cluster() -> Iterator[RedisServer]:
     with _redis("--cluster-enabled", "yes") as server:
         client = redis.Redis.from_url(server.url)
         client.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
-        give_up = time.monotonic() + 20
+        give_up = time.monotonic() + PATIENCE
         while "ok" not in str(client.execute_command("CLUSTER INFO")["cluster_state"]):
             assert time.monotonic() < give_up, "the cluster did not come up"
             time.sleep(0.02)

@@ -126,7 +126,7 @@ def test_s3fs_reads_and_writes_as_obstore_does(s3_server: S3Server, tmp_path: Pa
     here = str(Path(__file__).parents[2])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([here, s3fs_packages()])}
     command = [sys.executable, str(script)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, cwd=tmp_path)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert published(bucket) == [{"n": 1}, {"n": 1}], "one of two was exchanged on purpose"
 

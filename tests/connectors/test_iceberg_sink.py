@@ -22,6 +22,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import IntegerType
 from thoroughness import examples
+from waiting import PATIENCE
 
 import moorline as mo
 from moorline.api.sinks import CommitterContext, SinkContext
@@ -165,7 +166,7 @@ def test_processes_that_commit_the_same_at_the_same_moment_add_it_once(tmp_path)
     for driver in drivers:
         driver.start()
     for driver in drivers:
-        driver.join(120)
+        driver.join(PATIENCE)
         assert driver.exitcode == 0
     assert sorted(row["number"] for row in rows(tmp_path)) == [1, 2, 3, 4, 5, 6]
     assert [s.summary["moorline.checkpoint"] for s in table_of(tmp_path).snapshots()] == list("123456")
@@ -194,7 +195,7 @@ def test_a_driver_that_dies_in_a_commit_is_made_good_by_the_next(tmp_path, where
     context = multiprocessing.get_context("spawn")
     driver = context.Process(target=_die_in_the_middle_of_a_commit, args=(tmp_path, staged, where))
     driver.start()
-    driver.join(120)
+    driver.join(PATIENCE)
     assert driver.exitcode == 9
     assert len(rows(tmp_path)) == visible_then
     sink.roll_back("job", "out", 1)

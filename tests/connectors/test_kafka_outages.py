@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import ResourceType
 from kafka_server import PASSWORD, KafkaServer
 from source_readings import Readings
-from waiting import eventually
+from waiting import PATIENCE, eventually
 
 import moorline as mo
 from moorline.errors import StorageError
@@ -81,7 +81,7 @@ def test_nothing_waits_for_brokers_that_are_away():
         done.set()
 
     threading.Thread(target=work, daemon=True).start()
-    assert done.wait(30), "a checkpoint would wait too"
+    assert done.wait(PATIENCE), "a checkpoint would wait too"
 
 
 def test_a_password_that_is_no_longer_right_ends_the_attempt_at_once(kafka_server: KafkaServer):

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import KafkaException
 from kafka_server import PASSWORD, KafkaServer
 from thoroughness import examples
+from waiting import PATIENCE
 
 import moorline as mo
 from moorline.api.sinks import SinkContext
@@ -213,14 +214,14 @@ def test_a_zombie_in_the_middle_of_its_transaction_cannot_end_it(kafka_server):
     promised = staged(sink, 1, [1, 2, 3])
     name = transactions.Slot.name(context(), StagedMessages.of(promised[0]))
     zombie = kafka_server.producer(transactional_id=name)
-    zombie.init_transactions(20)
+    zombie.init_transactions(PATIENCE)
     zombie.begin_transaction()
     for n in (1, 2, 3):
         zombie.produce(topic, str(n))
-    zombie.flush(20)
+    zombie.flush(PATIENCE)
     commit(sink, promised, attempt=2)
     with pytest.raises(KafkaException, match=r"[Ff]enced|epoch"):
-        zombie.commit_transaction(20)
+        zombie.commit_transaction(PATIENCE)
     assert numbers(kafka_server, topic) == [1, 2, 3]
 
 
@@ -232,27 +233,27 @@ def test_a_marker_behind_the_open_transaction_of_another_slot_is_waited_for(kafk
     sink.check()
     commit(sink, staged(sink, 1, [1]))
     other = kafka_server.producer(transactional_id=f"other-{topic}")
-    other.init_transactions(20)
+    other.init_transactions(PATIENCE)
     other.begin_transaction()
     other.produce(markers, "7", b"the marker of another slot", partition=0)
-    other.flush(20)
+    other.flush(PATIENCE)
     promised = staged(sink, 2, [2])
     committer = sink.open_subtask_committer(context())
     taking_over = threading.Thread(target=committer.commit, args=(promised,))
     taking_over.start()
     taking_over.join(1)
     assert taking_over.is_alive(), "whether checkpoint 1 was committed cannot be told yet"
-    other.commit_transaction(20)
-    taking_over.join(20)
+    other.commit_transaction(PATIENCE)
+    taking_over.join(PATIENCE)
     other.begin_transaction()
     other.produce(markers, "8", b"the marker of another slot", partition=0)
-    other.flush(20)
+    other.flush(PATIENCE)
     committer.commit(staged(sink, 3, [3]))  # its owner need not look
     again = threading.Thread(target=commit, args=(sink, staged(sink, 3, [3])), kwargs={"attempt": 2})
     again.start()
     again.join(1)
-    other.abort_transaction(20)
-    again.join(20)
+    other.abort_transaction(PATIENCE)
+    again.join(PATIENCE)
     committer.close()
     assert numbers(kafka_server, topic) == [1, 2, 3]
 
@@ -287,7 +288,7 @@ def test_a_marker_outlives_everything_but_its_topic(kafka_server):
     assert markers.read(Marker("job", "out", LINEAGE, 0)) == 5
     assert markers.read(Marker("job", "out", LINEAGE, 1)) == 0
     (config,) = kafka_server.admin.describe_configs([_topic_resource(f"markers-{topic}")]).values()
-    assert config.result(20)["cleanup.policy"].value == "compact"
+    assert config.result(PATIENCE)["cleanup.policy"].value == "compact"
 
 
 def test_markers_that_are_gone_end_the_job_instead_of_a_second_write(kafka_server):
@@ -337,7 +338,7 @@ def test_what_no_sink_has_staged_is_refused(strange):
 
 def test_a_broker_that_is_killed_between_two_commits_is_waited_for(kafka_server):
     topic = kafka_server.new_topic(2)
-    sink = sink_for(kafka_server, topic, patience=60.0)
+    sink = sink_for(kafka_server, topic, patience=600.0)
     sink.check()
     outages: list[str | None] = []
     committer = sink.open_subtask_committer(context(outage=outages.append))
@@ -351,7 +352,7 @@ def test_a_broker_that_is_killed_between_two_commits_is_waited_for(kafka_server)
     committing.start()
     time.sleep(1)
     kafka_server.start()
-    committing.join(90)
+    committing.join(PATIENCE)
     assert not committing.is_alive()
     committer.commit(promised)  # again, as after a restart
     committer.close()

@@ -19,7 +19,7 @@ import pytest
 from nats_server import PASSWORD, USER
 from real_servers import free_port
 from services import Proxy
-from waiting import eventually
+from waiting import PATIENCE, eventually
 
 import moorline as mo
 from moorline.connectors.nats import batches, stream_sink
@@ -214,7 +214,7 @@ class TestMarks:
 
         async def occupy(client):
             batches = [{"Nats-Batch-Id": uuid.uuid4().hex, "Nats-Batch-Sequence": "1"} for _ in range(50)]
-            asked = [client.request(f"{stream}.other", b"", headers=headers, timeout=5) for headers in batches]
+            asked = [client.request(f"{stream}.other", b"", headers=headers, timeout=PATIENCE) for headers in batches]
             await asyncio.gather(*asked)
 
         outages, checkpoint = [], 0
@@ -233,7 +233,7 @@ class TestMarks:
         staged, outages = stage(sink, [1, 2]), []
         with ThreadPoolExecutor(1) as thread:
             done = thread.submit(commit, sink, staged, outage=outages.append)
-            eventually(lambda: outages, "it was noticed", 20)
+            eventually(lambda: outages, "it was noticed")
             config = server.api(f"STREAM.INFO.{stream}")["config"]
             server.api(f"STREAM.UPDATE.{stream}", {**config, "max_msgs": 10})
             done.result()
@@ -275,7 +275,7 @@ class TestMarksThatAreGone:
         assert marks_in(server, stream) == ({}, 0)
         known = sink.known.of(context())
         later = sink.open_subtask_committer(context())  # it looks when it is opened, and every ten seconds
-        eventually(lambda: known.floor >= 32, "it was looked", 20)
+        eventually(lambda: known.floor >= 32, "it was looked")
         later.close()
         writer.write([2])
         committer.commit(writer.prepare(2))
@@ -332,7 +332,7 @@ class TestMarksThatAreGone:
 
     def test_a_message_that_is_no_mark_is_refused(self, server, stream, sink):
         async def publish(client):
-            await client.request(f"moorline.{stream}.job.out.5f1e.0", b"hello", timeout=5)
+            await client.request(f"moorline.{stream}.job.out.5f1e.0", b"hello", timeout=PATIENCE)
 
         server.run(publish)
         with pytest.raises(StorageError, match="its message 1 is not a mark of this sink"):
@@ -380,7 +380,7 @@ class TestKills:
         (tmp_path / "job").write_bytes(cloudpickle.dumps((sink, context(), staged)))
         environment = {**os.environ, "PYTHONPATH": str(Path(mo.__file__).parents[1])}
         command = [sys.executable, "-c", KILLED, str(tmp_path), moment]
-        assert subprocess.run(command, env=environment, timeout=60, check=False).returncode == -signal.SIGKILL
+        assert subprocess.run(command, env=environment, timeout=600, check=False).returncode == -signal.SIGKILL
         assert len(server.payloads(stream)) == {"between": 50, "during": 60}[moment]
         commit(sink, staged, attempt=2)
         assert server.payloads(stream) == list(range(95))
@@ -398,7 +398,7 @@ class TestKills:
             for _ in range(3):
                 wanted = last() + 50
                 # A fast machine may have done it all by then.
-                eventually(lambda wanted=wanted: last() > wanted or done.done(), "it goes on", 60)
+                eventually(lambda wanted=wanted: last() > wanted or done.done(), "it goes on")
                 server.stop(signal.SIGKILL)
                 server.start()
             done.result()
@@ -433,7 +433,7 @@ class TestKills:
         committer.commit(stage(sink, [1]))
         assert len(threads()) == 1
         committer.close()
-        eventually(lambda: not threads(), "it ended", 20)
+        eventually(lambda: not threads(), "it ended")
 
 
 class TestAtLeastOnce:
@@ -562,5 +562,5 @@ def test_how_far_the_stream_has_come_is_looked_at_again_and_again(server, stream
     known = sink.known.of(context())
     for last in (5, 10):
         server.publish(stream, range(5))
-        eventually(lambda last=last: known.floor == last, "it was looked", 20)
+        eventually(lambda last=last: known.floor == last, "it was looked")
     committer.close()

@@ -368,7 +368,7 @@ class TestOutages:
             found = running.read(300)
             server.stop(signal.SIGKILL)
             try:
-                eventually(lambda: found.extend(running.reader.read(100)) or running.outages, "it was noticed", 20)
+                eventually(lambda: found.extend(running.reader.read(100)) or running.outages, "it was noticed")
             finally:
                 server.start()
             server.publish(name, range(end // 2, end))
@@ -407,7 +407,7 @@ class TestOutages:
         with pytest.raises(
             StorageError, match=r"could not read stream s in NATS at 127.*Connect call failed"
         ) as caught:
-            eventually(lambda: running.read(10), "it gave up", 20)
+            eventually(lambda: running.read(10), "it gave up")
         running.close()
         assert caught.value.can_pass is True and PASSWORD not in str(caught.value)
 
@@ -417,7 +417,7 @@ class TestOutages:
             running.read(20)
             server.process.send_signal(signal.SIGSTOP)
             try:
-                eventually(lambda: running.reader.read(10) or running.outages, "it was noticed", 20)
+                eventually(lambda: running.reader.read(10) or running.outages, "it was noticed")
                 assert running.snapshot()[0][stream]["next"] == 21
             finally:
                 server.process.send_signal(signal.SIGCONT)
@@ -433,7 +433,7 @@ class TestOutages:
         with reading(mo.read_nats(server.url, stream)) as running:
             running.read(5)
             assert len(threads()) == 1
-        eventually(lambda: not threads(), "it ended", 20)
+        eventually(lambda: not threads(), "it ended")
         assert not server.api(f"CONSUMER.NAMES.{stream}")["consumers"]
 
 

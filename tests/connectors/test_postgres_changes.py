@@ -14,7 +14,7 @@ import cloudpickle
 import psycopg
 import pytest
 from services import PASSWORD, postgres_server  # noqa: F401
-from waiting import eventually
+from waiting import PATIENCE, eventually
 
 import moorline as mo
 from moorline.api.sources import SourceContext
@@ -36,7 +36,7 @@ def name(server):
     name = f"changes_{next(names)}"
     yield name
     is_read = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s AND active"
-    eventually(lambda: not server.query(is_read, name), "the slot is free", 60)
+    eventually(lambda: not server.query(is_read, name), "the slot is free")
     server.query("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s", name)
     server.query(f"DROP PUBLICATION IF EXISTS {name}; DROP TABLE IF EXISTS {name}")
 
@@ -72,7 +72,7 @@ class Reading:
             found.extend(self.reader.read(min(limit, count - len(found))))
             return len(found) >= count
 
-        eventually(has_all, f"{count} changes", 60)
+        eventually(has_all, f"{count} changes")
         return found
 
     def read_nothing(self, seconds=0.3):
@@ -118,7 +118,7 @@ def short(changes):
 
 
 class ChangesContract(SourceContract):
-    patience = 30.0
+    patience = PATIENCE
 
     def assert_same(self, found, expected):
         super().assert_same([(c.kind, c.table, c.new) for c in found], expected)
@@ -200,7 +200,7 @@ class TestChanges:
         source = source_of(server, table, snapshot=False)
         source.check()
         one = reading(source)
-        eventually(lambda: one.reader.read(1) or one.position, "it follows", 60)
+        eventually(lambda: one.reader.read(1) or one.position, "it follows")
         server.query(f"UPDATE {table} SET word = 'b'")
         server.query(f"DELETE FROM {table}")
         before, after = {"id": 1, "word": "a"}, {"id": 1, "word": "b"}
@@ -291,7 +291,7 @@ class TestChanges:
         source = source_of(server, table, snapshot=False)
         source.check()
         one = reading(source)
-        eventually(lambda: one.reader.read(1) or one.position, "it follows", 60)
+        eventually(lambda: one.reader.read(1) or one.position, "it follows")
         fill(server, table, 0, 5000)
         first = one.read(1234, limit=100)
         position = one.position
@@ -348,7 +348,7 @@ class TestFirstLoad:
                 self.apply(rows, change)
             return rows == dict(server.query(f"SELECT k, version FROM {name}"))
 
-        eventually(is_the_same, "the rows are those of the table", 60)
+        eventually(is_the_same, "the rows are those of the table")
         one.read_nothing(0.2)
         assert one.position["load"]["done"] == [f"public.{name}"]
 
@@ -394,7 +394,7 @@ class TestFirstLoad:
             committing = threading.Thread(target=connection.commit)
             committing.start()
             try:
-                eventually(lambda: server.query(waits), "it waits for the standby", 60)
+                eventually(lambda: server.query(waits), "it waits for the standby")
                 one = reading(source)
                 found = one.read(5)
                 one.read_nothing(0.5)
@@ -424,7 +424,7 @@ class TestFirstLoad:
                     rows.add(change.new["id"])
             return rows == {3, 99}
 
-        eventually(is_the_same, "what was there after it", 30)
+        eventually(is_the_same, "what was there after it")
         one.read_nothing()
 
     def test_a_table_that_is_added_is_loaded_while_the_others_go_on(self, server, table, reading):
@@ -459,7 +459,7 @@ class TestFirstLoad:
         one.close()
         two = reading(source_of(server, table, snapshot=False), position, attempt=2)
         with pytest.raises(StorageError, match="has not ended"):
-            eventually(lambda: two.reader.read(10), "it fails", 60)
+            eventually(lambda: two.reader.read(10), "it fails")
 
 
 class TestWhatTheServerMayForget:
@@ -471,7 +471,7 @@ class TestWhatTheServerMayForget:
         source = source_of(server, table, snapshot=False, **options)
         source.check()
         one = reading(source)
-        eventually(lambda: one.reader.read(1) or one.position, "it follows", 60)
+        eventually(lambda: one.reader.read(1) or one.position, "it follows")
         return source, one
 
     def test_nothing_is_confirmed_before_a_checkpoint_is_complete(self, server, table, reading):
@@ -490,7 +490,7 @@ class TestWhatTheServerMayForget:
         position = one.checkpoint(1)
         fill(server, table, 10, 20)
         one.read(10)
-        eventually(lambda: self.confirmed(server, table) == position["lsn"], "it is confirmed", 30)
+        eventually(lambda: self.confirmed(server, table) == position["lsn"], "it is confirmed")
 
     def test_as_many_checkpoints_as_are_retained_can_be_gone_back_to(self, server, table, reading):
         source, one = self.follow(server, table, reading, retained=3)
@@ -499,14 +499,14 @@ class TestWhatTheServerMayForget:
             fill(server, table, 10 * number, 10 * number + 10)
             one.read(10)
             positions.append(one.checkpoint(number))
-        eventually(lambda: self.confirmed(server, table) == positions[3]["lsn"], "the third last one is confirmed", 30)
+        eventually(lambda: self.confirmed(server, table) == positions[3]["lsn"], "the third last one is confirmed")
         one.close()
         two = reading(source, positions[3], attempt=2)
         assert [c.new["id"] for c in two.read(20)] == list(range(50, 70))
         two.close()
         three = reading(source, positions[2], attempt=3)
         with pytest.raises(StorageError) as caught:
-            eventually(lambda: three.reader.read(10), "it fails", 60)
+            eventually(lambda: three.reader.read(10), "it fails")
         gap = positions[3]["lsn"] - positions[2]["lsn"]
         assert f"the changes in {gap} bytes of log between them are gone" in str(caught.value)
         assert caught.value.can_pass is False
@@ -521,26 +521,26 @@ class TestWhatTheServerMayForget:
             one.read(5)
             one.checkpoint(number, complete=False)
         one.checkpoint(5)
-        eventually(lambda: self.confirmed(server, table) == first["lsn"], "the first one is confirmed", 30)
+        eventually(lambda: self.confirmed(server, table) == first["lsn"], "the first one is confirmed")
 
     def test_the_log_of_other_tables_does_not_pile_up(self, server, table, reading):
         _, one = self.follow(server, table, reading, retained=1)
         server.query(f"CREATE TABLE {table}_loud (n integer)")
         before = one.position["lsn"]
         server.query(f"INSERT INTO {table}_loud SELECT generate_series(1, 1000); DROP TABLE {table}_loud")
-        eventually(lambda: one.reader.read(1) or one.position["lsn"] > before + 10_000, "the place moves", 30)
+        eventually(lambda: one.reader.read(1) or one.position["lsn"] > before + 10_000, "the place moves")
         position = one.checkpoint(1)
-        eventually(lambda: self.confirmed(server, table) == position["lsn"], "it is confirmed", 30)
+        eventually(lambda: self.confirmed(server, table) == position["lsn"], "it is confirmed")
 
     def test_what_is_not_read_and_what_is_kept_is_counted(self, server, table, reading):
         _, one = self.follow(server, table, reading)
         fill(server, table, 0, 5000)
-        eventually(lambda: one.reader.read(1) and one.context.counters["log_bytes_behind"] > 10_000, "it is behind", 30)
+        eventually(lambda: one.reader.read(1) and one.context.counters["log_bytes_behind"] > 10_000, "it is behind")
         assert one.context.counters["log_bytes_kept"] >= one.context.counters["log_bytes_behind"]
         one.read(4990)
         while one.reader.read(100):
             pass
-        eventually(lambda: one.reader.read(1) == [] and one.context.counters["log_bytes_behind"] == 0, "it is not", 30)
+        eventually(lambda: one.reader.read(1) == [] and one.context.counters["log_bytes_behind"] == 0, "it is not")
 
 
 class TestRefusals:
@@ -554,7 +554,7 @@ class TestRefusals:
         one.close()
         two = reading(source, position, attempt=2)
         with pytest.raises(StorageError) as caught:
-            eventually(lambda: two.reader.read(10), "it fails", 60)
+            eventually(lambda: two.reader.read(10), "it fails")
         assert caught.value.can_pass is False and PASSWORD not in str(caught.value)
         return str(caught.value)
 
@@ -567,11 +567,11 @@ class TestRefusals:
         position = one.position
         one.close()
         is_read = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s AND active"
-        eventually(lambda: not server.query(is_read, table), "it is free", 60)
+        eventually(lambda: not server.query(is_read, table), "it is free")
         server.query("SELECT pg_drop_replication_slot(%s)", table)
         two = reading(source, position, attempt=2)
         with pytest.raises(StorageError, match="is gone, and with it the changes since"):
-            eventually(lambda: two.reader.read(10), "it fails", 60)
+            eventually(lambda: two.reader.read(10), "it fails")
 
     def test_another_database_cluster(self, server, table, reading):
         said = self.going_on(server, table, reading, lambda position: {**position, "system": "123"})
@@ -592,7 +592,7 @@ class TestRefusals:
         fill(server, table, 10, 13)
         two = reading(source, position, attempt=2)
         with pytest.raises(StorageError, match="was read in part, and the log goes on with"):
-            eventually(lambda: two.reader.read(10), "it fails", 60)
+            eventually(lambda: two.reader.read(10), "it fails")
 
     @pytest.mark.parametrize("bad", [7, [], {}, {"system": 1, "lsn": 2}, {"system": "1", "lsn": "x"}])
     def test_a_position_that_is_none(self, server, table, bad):
@@ -617,7 +617,7 @@ class TestRefusals:
         source = source_of(server, table, on_schema_change="fail")
         source.check()
         one = reading(source)
-        eventually(lambda: one.reader.read(1) or one.position, "it follows", 60)
+        eventually(lambda: one.reader.read(1) or one.position, "it follows")
         server.query(f"INSERT INTO {table} VALUES (5, 'a')")
         one.read(1)
         position = one.position
@@ -625,7 +625,7 @@ class TestRefusals:
         server.query(f"ALTER TABLE {table} ALTER word TYPE varchar(20); INSERT INTO {table} VALUES (6, 'b')")
         two = reading(source, position, attempt=2)
         with pytest.raises(StorageError, match="the types of columns of public"):
-            eventually(lambda: two.reader.read(10), "it fails", 60)
+            eventually(lambda: two.reader.read(10), "it fails")
 
     def test_a_value_that_python_cannot_hold(self, server, table, reading):
         server.query(f"ALTER TABLE {table} ADD COLUMN day date; INSERT INTO {table} VALUES (1, 'a', 'infinity')")
@@ -633,7 +633,7 @@ class TestRefusals:
         source.check()
         one = reading(source)
         with pytest.raises(UnreadableRecord, match="its column 'day' is 'infinity'"):
-            eventually(lambda: one.reader.read(10), "it fails", 60)
+            eventually(lambda: one.reader.read(10), "it fails")
         one.close()
         server.query(f"INSERT INTO {table} VALUES (2, 'b', '2026-01-01')")
         tag = mo.OutputTag("broken")

@@ -37,7 +37,7 @@ def table(server):
     yield name
     server.query("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = %s", name)
     is_read = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s AND active"
-    eventually(lambda: not server.query(is_read, name), "the slot is free", 60)
+    eventually(lambda: not server.query(is_read, name), "the slot is free")
     server.query("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s", name)
     server.query(f"DROP PUBLICATION IF EXISTS {name}; DROP TABLE {name}")
 
@@ -67,7 +67,7 @@ def read(reader, count):
         found.extend(reader.read(count - len(found)))
         return len(found) >= count
 
-    eventually(has_all, f"{count} changes", 100)
+    eventually(has_all, f"{count} changes")
     return found
 
 
@@ -83,7 +83,7 @@ class TestServerThatGoesAway:
         shown = []
         source = source_of(server, table, snapshot=snapshot, page_rows=100)
         reader = opened(source, outage=shown.append)
-        eventually(lambda: reader.read(1) or reader.positions(), "it follows", 60)
+        eventually(lambda: reader.read(1) or reader.positions(), "it follows")
         if snapshot:
             # Begin anew, with rows that were there before the slot was.
             reader.close()
@@ -105,12 +105,12 @@ class TestServerThatGoesAway:
     def test_a_server_that_stays_away_fails_the_attempt(self, server, table, opened):
         source = source_of(server, table, patience=0.3)
         reader = opened(source)
-        eventually(lambda: reader.read(1) or reader.positions(), "it follows", 60)
+        eventually(lambda: reader.read(1) or reader.positions(), "it follows")
         positions = reader.positions()
         server.stop()
         try:
             with pytest.raises(StorageError, match="could not read the changes of PostgreSQL tables") as caught:
-                eventually(lambda: reader.read(10), "it gives up", 60)
+                eventually(lambda: reader.read(10), "it gives up")
         finally:
             server.start()
         assert caught.value.can_pass is True
@@ -146,11 +146,11 @@ class TestServerThatGoesAway:
         shown = []
         source = source_of(server, table, timeout=1.0)
         reader = opened(source, outage=shown.append)
-        eventually(lambda: reader.read(1) or reader.positions(), "it follows", 60)
+        eventually(lambda: reader.read(1) or reader.positions(), "it follows")
         ((pid,),) = server.query("SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s", table)
         os.kill(pid, signal.SIGSTOP)
         try:
-            eventually(lambda: reader.read(1) or shown, "it notices", 60)
+            eventually(lambda: reader.read(1) or shown, "it notices")
         finally:
             os.kill(pid, signal.SIGCONT)
         assert "the server has sent nothing for 1 s" in shown[0]
@@ -216,7 +216,7 @@ class TestHalfDeadReaders:
         shown = []
         reader = opened(source_of(server, table, patience=1.0), attempt=2, outage=shown.append)
         with pytest.raises(StorageError, match=r"replication slot \"faults_\d+\" is active for PID"):
-            eventually(lambda: reader.read(1), "it gives up", 60)
+            eventually(lambda: reader.read(1), "it gives up")
         assert "is active for PID" in shown[0]
 
 
@@ -225,12 +225,12 @@ class TestReadersThatDoNotRead:
         monkeypatch.setattr("moorline.connectors.postgres.changes.batches.CAPACITY", 10)
         monkeypatch.setattr("moorline.connectors.postgres.changes.follower.REPORT_SECONDS", 0.2)
         shown = []
-        url = f"{server.url}?options={quote('-c wal_sender_timeout=1s')}"
+        url = f"{server.url}?options={quote('-c wal_sender_timeout=4s')}"
         reader = opened(source_of(server, table, url), outage=shown.append)
-        eventually(lambda: reader.read(1) or reader.positions(), "it follows", 60)
+        eventually(lambda: reader.read(1) or reader.positions(), "it follows")
         pid = server.query("SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s", table)
         fill(server, table, 0, 2000)
-        time.sleep(3)
+        time.sleep(9)  # twice that and more
         assert server.query("SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s", table) == pid
         assert [c.new["id"] for c in read(reader, 2000)] == list(range(2000))
         assert shown == []
@@ -238,9 +238,9 @@ class TestReadersThatDoNotRead:
     def test_what_waits_is_bounded(self, server, table, opened, monkeypatch):
         monkeypatch.setattr("moorline.connectors.postgres.changes.batches.CAPACITY", 100)
         reader = opened(source_of(server, table, snapshot=False))
-        eventually(lambda: reader.read(1) or reader.positions(), "it follows", 60)
+        eventually(lambda: reader.read(1) or reader.positions(), "it follows")
         fill(server, table, 0, 20_000)
-        eventually(lambda: len(reader.batches) >= 100, "something waits", 60)
+        eventually(lambda: len(reader.batches) >= 100, "something waits")
         time.sleep(0.5)
         assert len(reader.batches) < 100 + 3000
         assert len(read(reader, 20_000)) == 20_000
@@ -258,7 +258,7 @@ class TestReadersThatDoNotRead:
         reader.close()
         assert not [t for t in threading.enumerate() if t.name in ("moorline-changes", "moorline-watchdog")]
         left = "SELECT 1 FROM pg_stat_activity WHERE application_name LIKE 'moorline %%uid%%'"
-        eventually(lambda: not server.query(left), "connections are closed", 60)
+        eventually(lambda: not server.query(left), "connections are closed")
 
     def test_a_reader_can_be_closed_while_the_slot_is_made(self, server, table, opened):
         """The server waits for transactions that are running, for hours if it must."""
@@ -266,7 +266,7 @@ class TestReadersThatDoNotRead:
             connection.execute("SELECT pg_current_xact_id()")
             reader = opened(source_of(server, table))
             waits = "SELECT 1 FROM pg_stat_activity WHERE application_name LIKE '%%uid%%' AND wait_event_type = 'Lock'"
-            eventually(lambda: reader.read(1) or server.query(waits), "it waits", 60)
+            eventually(lambda: reader.read(1) or server.query(waits), "it waits")
             assert reader.positions() == {}
             reader.close()
             assert not [t for t in threading.enumerate() if t.name == "moorline-changes"]

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 from services import PASSWORD, Proxy, postgres_server  # noqa: F401
-from waiting import eventually
+from waiting import PATIENCE, eventually
 
 import moorline as mo
 from moorline.api.sinks import SinkContext
@@ -65,7 +65,7 @@ def gate(server, table):
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute("SELECT pg_advisory_lock(%s)", (lock,))
         waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted"
-        yield lambda: eventually(lambda: server.query(waiting, lock), "a commit is in the middle", seconds=60)
+        yield lambda: eventually(lambda: server.query(waiting, lock), "a commit is in the middle")
 
 
 class TestServerThatGoesAway:
@@ -83,7 +83,7 @@ class TestServerThatGoesAway:
                 server.crash()
             waits = not committing.done()
             server.start()
-            committing.result(60)
+            committing.result(PATIENCE)
         assert waits, "for the server to come back"
         committer.close()
         assert numbers(server, table) == list(range(10))
@@ -136,7 +136,7 @@ class TestServerThatGoesAway:
             try:
                 writers = [pool.submit(self.commit_all, sink, subtask) for subtask in (0, 1)]
                 for writer in writers:
-                    writer.result(120)
+                    writer.result(PATIENCE)
             finally:
                 stop.set()
             cutting.result()
@@ -164,7 +164,7 @@ class TestTwoAtOnce:
                 waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'transactionid'"
                 eventually(lambda: server.query(waiting), "the second waits for the marker")
                 assert not one.done() and not two.done()
-            one.result(30), two.result(30)
+            one.result(PATIENCE), two.result(PATIENCE)
         first.close(), second.close()
         assert numbers(server, table) == list(range(10))
 
@@ -175,17 +175,17 @@ class TestTwoAtOnce:
         zombie = sink.open_subtask_committer(context())
         release, is_stopped = threading.Event(), threading.Event()
         # It stops between two commands, as if its machine did.
-        pause = lambda *_: (is_stopped.set(), release.wait(60))  # noqa: E731
+        pause = lambda *_: (is_stopped.set(), release.wait(PATIENCE))  # noqa: E731
         with ThreadPoolExecutor(1) as pool, pytest.MonkeyPatch.context() as patch:
             patch.setattr("moorline.connectors.postgres.writing.committing.RowTransaction.write", pause)
             stopped = pool.submit(zombie.commit, committables)
-            assert is_stopped.wait(30)
+            assert is_stopped.wait(PATIENCE)
             patch.undo()
             successor = sink.open_subtask_committer(context(attempt=2))
             successor.commit(committables)
             assert numbers(server, table) == list(range(10))
             release.set()
-            stopped.result(30)
+            stopped.result(PATIENCE)
         zombie.close(), successor.close()
         assert numbers(server, table) == list(range(10))
 
@@ -198,13 +198,13 @@ class TestTwoAtOnce:
             keys = list(range(400))[:: 1 if subtask % 2 else -1]
             committables = staged(sink, keys, subtask=subtask)
             committer = sink.open_subtask_committer(context(subtask))
-            begin.wait(30)
+            begin.wait(PATIENCE)
             committer.commit(committables)
             committer.close()
 
         with ThreadPoolExecutor(4) as pool:
             for done in [pool.submit(commit, subtask) for subtask in range(4)]:
-                done.result(60)
+                done.result(PATIENCE)
         assert numbers(server, table) == list(range(400))
 
 
@@ -219,10 +219,10 @@ class TestEnds:
         try:
             with ThreadPoolExecutor(1) as pool:
                 committing = pool.submit(committer.commit, committables)
-                assert away.wait(30)
+                assert away.wait(PATIENCE)
                 committer.close()
                 with pytest.raises(StorageError):
-                    committing.result(30)
+                    committing.result(PATIENCE)
         finally:
             server.start()
 
@@ -235,7 +235,7 @@ class TestEnds:
             is_in_the_middle()
             committer.close()
             with pytest.raises(StorageError):
-                committing.result(30)
+                committing.result(PATIENCE)
         assert numbers(server, table) == []
 
     def test_no_connection_and_no_thread_is_left_behind(self, server, table):
@@ -245,7 +245,7 @@ class TestEnds:
         committer.commit(staged(sink, range(3)))
         committer.close()
         left = "SELECT 1 FROM pg_stat_activity WHERE application_name LIKE 'moorline shop out%%'"
-        eventually(lambda: not server.query(left), "the connection is closed", seconds=20)
+        eventually(lambda: not server.query(left), "the connection is closed")
         assert not [t for t in threading.enumerate() if "watchdog" in t.name]
 
 
@@ -315,6 +315,6 @@ def test_somebody_who_reads_all_the_time_sees_whole_checkpoints(server, table):
             committer.commit(staged(sink, range(7 * checkpoint, 7 * checkpoint + 7), checkpoint + 1))
         committer.close()
         stop.set()
-        reading.result(30)
+        reading.result(PATIENCE)
     assert all(count % 7 == 0 for count in seen) and seen == sorted(seen)
     assert len(set(seen)) > 3

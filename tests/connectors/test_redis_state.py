@@ -17,6 +17,7 @@ import pytest
 import redis
 from external_worker import add_one, backend_over, checkpoint
 from services import PASSWORD, Proxy, free_port, redis_cluster, redis_server  # noqa: F401
+from waiting import PATIENCE
 
 from moorline.connectors.redis import session as redis_session
 from moorline.connectors.redis.state import redis_state
@@ -131,7 +132,7 @@ class TestFaults:
     @pytest.mark.parametrize("moment", ["before", "during", "after"])
     def test_a_worker_that_is_killed_while_it_applies_loses_nothing(self, server, store, tmp_path, moment):
         (tmp_path / "store").write_bytes(cloudpickle.dumps(store))
-        killed = subprocess.run([sys.executable, str(WORKER), str(tmp_path), moment], timeout=60, check=False)
+        killed = subprocess.run([sys.executable, str(WORKER), str(tmp_path), moment], timeout=600, check=False)
         assert killed.returncode == -signal.SIGKILL
         seen = sorted(counts(server, store).values())
         # A part of a complete checkpoint may be there: what is seen is covered by it.
@@ -187,7 +188,7 @@ class TestFaults:
             confirmed = pool.submit(backend.confirmed, 1)
             time.sleep(0.3)
             server.start()
-            confirmed.result(30)
+            confirmed.result(PATIENCE)
         add_one(backend, count, ["a", "b"])
         checkpoint(backend, 2, 1)
         backend.confirmed(2)
@@ -225,7 +226,7 @@ class TestFaults:
         backend.close()
 
     def test_a_server_that_hangs_is_given_up(self, server):
-        store = redis_state(server.url, prefix=f"state-{next(names)}", timeout=0.3, patience=0.5)
+        store = redis_state(server.url, prefix=f"state-{next(names)}", timeout=2.0, patience=3.0)
         backend, count = backend_over(store, 1)
         add_one(backend, count, ["a"])
         os.kill(server.process.pid, signal.SIGSTOP)

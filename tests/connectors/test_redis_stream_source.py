@@ -197,7 +197,7 @@ class TestStreams:
 
     def test_timestamps_are_those_of_the_ids(self, server, stream):
         with reading(mo.read_redis_stream(server.url, stream)) as running:
-            records = eventually(lambda: running.reader.read(5), "records came", 20)
+            records = eventually(lambda: running.reader.read(5), "records came")
             assert running.reader.timestamps == [int(record["number"]) + 1 for record in records]
             assert running.reader.split == stream
 
@@ -364,7 +364,7 @@ class TestLostEntries:
         with reading(mo.read_redis_stream(server.url, stream)) as running:
             running.read(20)
             client.delete(stream)
-            eventually(lambda: running.reader.read(10) or running.notices, "it was noticed", 20)
+            eventually(lambda: running.reader.read(10) or running.notices, "it was noticed")
             fill(client, stream, 30, 32)
             assert numbers(running.read(2)) == [30, 31]
 
@@ -425,7 +425,7 @@ class TestOutages:
             server.stop(signal.SIGKILL)
             try:
                 # What was fetched before is there; then there is nothing, and nothing blocks.
-                eventually(lambda: found.extend(running.reader.read(100)) or running.outages, "it was noticed", 20)
+                eventually(lambda: found.extend(running.reader.read(100)) or running.outages, "it was noticed")
             finally:
                 server.start()
             fill(redis.Redis.from_url(server.url), name, end // 2, end)
@@ -439,7 +439,7 @@ class TestOutages:
         running = source.open(mo.SourceContext("in", 0, 1, 1))
         running.add_splits({"a": position})
         with pytest.raises(StorageError, match="could not read streams from Redis at 127") as caught:
-            eventually(lambda: running.read(10), "it gave up", 20)
+            eventually(lambda: running.read(10), "it gave up")
         running.close()
         assert caught.value.can_pass is True
 
@@ -449,7 +449,7 @@ class TestOutages:
             running.read(20)
             server.process.send_signal(signal.SIGSTOP)
             try:
-                eventually(lambda: running.reader.read(10) or running.outages, "it was noticed", 20)
+                eventually(lambda: running.reader.read(10) or running.outages, "it was noticed")
                 assert running.snapshot()[0][stream]["id"] == "20-0"
             finally:
                 server.process.send_signal(signal.SIGCONT)
@@ -460,11 +460,11 @@ class TestOutages:
         def threads():
             return [t for t in threading.enumerate() if t.name == "moorline-redis-read"]
 
-        eventually(lambda: not threads(), "those of other tests ended", 20)
+        eventually(lambda: not threads(), "those of other tests ended")
         with reading(mo.read_redis_stream(server.url, stream)) as running:
             running.read(5)
             assert len(threads()) == 1
-        eventually(lambda: not threads(), "it ended", 20)
+        eventually(lambda: not threads(), "it ended")
 
 
 class TestMistakes:

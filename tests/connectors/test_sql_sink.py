@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from services import PASSWORD, free_port, mariadb_server, postgres_server  # noqa: F401
 from sqlalchemy.dialects import mysql
 from thoroughness import examples
-from waiting import eventually
+from waiting import PATIENCE, eventually
 
 import moorline as mo
 from moorline.api.sinks import SinkContext
@@ -309,13 +309,13 @@ class TestMarkers:
 
         def commit():
             committer = sink.open_subtask_committer(context())
-            begin.wait(30)
+            begin.wait(PATIENCE)
             committer.commit(committables)
             committer.close()
 
         with ThreadPoolExecutor(4) as pool:
             for done in [pool.submit(commit) for _ in range(4)]:
-                done.result(60)
+                done.result(PATIENCE)
         assert [n for n, _ in place.rows()] == [1, 2, 3, 4, 5]
         assert place.run(f"SELECT checkpoint FROM {place.name}_m") == [(5,)]
 
@@ -420,11 +420,11 @@ class TestFaults:
                 other.execute(sa.text(f"UPDATE {postgres.name} SET amount = 1"))
                 committing = pool.submit(committer.commit, staged(sink, [{"number": 1, "text": "x"}, {"number": 2}], 2))
                 waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'INSERT%%'"
-                eventually(lambda: postgres_server.query(waits), "it waits in the middle", 60)
+                eventually(lambda: postgres_server.query(waits), "it waits in the middle")
                 postgres_server.crash()
                 other.invalidate()
             postgres_server.start()
-            committing.result(60)
+            committing.result(PATIENCE)
         committer.close()
         postgres.engine.dispose()
         assert postgres.rows("number, text, amount") == [(1, "x", 7), (2, None, 7)]

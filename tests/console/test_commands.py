@@ -47,7 +47,7 @@ def test_a_misspelt_command_is_answered_with_the_one_that_is_meant():
 
 def test_the_installed_command_is_the_module():
     done = subprocess.run(
-        [sys.executable, "-m", "moorline.cli.main", "--help"], capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "moorline.cli.main", "--help"], capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0
     assert all(f"  {name} " in done.stdout for name in COMMANDS)
@@ -78,7 +78,7 @@ def test_debug_shows_where_it_went_wrong(tmp_path):
         [sys.executable, "-m", "moorline.cli.main", "--debug", "inspect", str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 1
     assert "Traceback" in done.stderr

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from stored_jobs import write_job_and_savepoint
+from waiting import PATIENCE
 
 from moorline.http import served_location
 from moorline.http.served_location import ServedLocation
@@ -36,7 +37,7 @@ def ask(location: Path):
             data = None if content is None else json.dumps(content).encode()
             request = urllib.request.Request(server.url + path, data, headers)
             try:
-                with urllib.request.urlopen(request, timeout=30) as answer:
+                with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
                     return answer.status, json.load(answer)
             except urllib.error.HTTPError as error:
                 return error.code, json.load(error)
@@ -96,7 +97,7 @@ def test_the_command_prints_an_address_and_ends_when_it_is_told_to(location):
     assert process.stdout is not None
     found = re.search(r"(http://127\.0\.0\.1:\d+)/#token=(\S+)", process.stdout.readline())
     assert found is not None
-    with urllib.request.urlopen(found[1] + "/", timeout=30) as page:
+    with urllib.request.urlopen(found[1] + "/", timeout=PATIENCE) as page:
         assert b"Moorline" in page.read()
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 0
+    assert process.wait(PATIENCE) == 0

@@ -1,6 +1,6 @@
 """One driver of the small job, as ``mo.start`` puts it together, over a cluster that runs nothing.
 
-    python election_driver.py FOLDER [ZOOKEEPER PATH]
+    python election_driver.py FOLDER TTL [ZOOKEEPER PATH]
 
 Stands for leadership in a process of its own, to be killed or stopped: prints each status that it comes to, and when
 it has claimed the job and leads.
@@ -13,6 +13,7 @@ import sys
 import time
 
 from driver_worlds import RecordingCluster, small_job
+from waiting import PATIENCE
 
 import moorline as mo
 from moorline.driver.leadership.election import Election
@@ -52,7 +53,7 @@ class Driver:
         """The job comes to its end here."""
         attempt = self.cluster.launched[-1].attempt
         self.loop.post(lambda s, now: s.attempt_ended(attempt, {}, None, now))
-        assert self.loop.wait(10)
+        assert self.loop.wait(PATIENCE)
         self.close()
 
     def close(self) -> None:
@@ -62,8 +63,8 @@ class Driver:
 
 
 def main() -> None:
-    folder, *zookeeper = sys.argv[1:]
-    ha = mo.ZooKeeper(zookeeper[0], path=zookeeper[1], ttl="2s") if zookeeper else mo.StorageLease(ttl="2s")
+    folder, ttl, *zookeeper = sys.argv[1:]
+    ha = mo.ZooKeeper(zookeeper[0], path=zookeeper[1], ttl=ttl) if zookeeper else mo.StorageLease(ttl=ttl)
     driver = Driver(LocalStore(folder), ha)
     told, leads = None, False
     while told is None or not told.is_terminal:
@@ -75,7 +76,7 @@ def main() -> None:
             print("leads", flush=True)
         if driver.cluster.cancelled:
             driver.loop.post(lambda s, now: s.attempt_ended(1, None, "cancelled", now))
-            driver.loop.wait(10)
+            driver.loop.wait(PATIENCE)
         time.sleep(0.01)
     print(type(driver.loop.error).__name__, flush=True)
     driver.close()

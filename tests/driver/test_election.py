@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from election_driver import Driver
 from real_servers import ZooKeeperServer, zookeeper_server  # noqa: F401
-from waiting import eventually
+from waiting import PATIENCE, eventually
 
 import moorline as mo
 from moorline.errors import InvalidArgument, JobCancelled, JobFailed, LeadershipLost, StorageError
@@ -65,11 +65,14 @@ def drivers() -> Iterator[Callable[..., Driver]]:
     for driver in made:
         driver.loop.post(lambda s, now: s.cancel(now))
         driver.loop.post(lambda s, now: s.attempt_ended(s.attempt, None, "over", now))
-        assert driver.loop.wait(10)
+        assert driver.loop.wait(PATIENCE)
         driver.close()
 
 
-LEASE = mo.StorageLease(ttl="2s")
+#: Where nobody is to lose the lead: not even a driver that gets no processor for many seconds.
+LEASE = mo.StorageLease(ttl="12s")
+#: Where somebody is to lose it, so that another need not be waited for longer than that.
+SHORT = "5s"
 
 
 @pytest.fixture(params=["files", pytest.param("zookeeper", marks=pytest.mark.server("zookeeper_server"))])
@@ -77,7 +80,7 @@ def ha(request: pytest.FixtureRequest) -> mo.StorageLease | mo.ZooKeeper:
     if request.param == "files":
         return LEASE
     server = request.getfixturevalue("zookeeper_server")
-    return mo.ZooKeeper(server.hosts, path=f"/test-{random.getrandbits(64):x}", ttl="2s")
+    return mo.ZooKeeper(server.hosts, path=f"/test-{random.getrandbits(64):x}", ttl=LEASE.ttl)
 
 
 def test_the_first_driver_leads_and_the_second_waits_while_it_lives(drivers, ha, caplog):
@@ -97,10 +100,10 @@ def test_the_first_driver_leads_and_the_second_waits_while_it_lives(drivers, ha,
 
 @pytest.fixture
 def process(ha, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A driver that leads, in a process of its own."""
+    """A driver that leads, in a process of its own. It is to lose the lead."""
     script = Path(__file__).with_name("election_driver.py")
     where = [ha.hosts, ha.path] if isinstance(ha, mo.ZooKeeper) else []
-    command = [sys.executable, str(script), str(tmp_path), *where]
+    command = [sys.executable, str(script), str(tmp_path), SHORT, *where]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as started:
         assert started.stdout is not None
@@ -112,9 +115,9 @@ def process(ha, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 def test_a_standby_takes_over_from_a_driver_that_was_killed_and_goes_on_with_its_run(drivers, ha, process, tmp_path):
     store = LocalStore(tmp_path)
-    second = drivers(store, ha)
+    second = drivers(store, replace(ha, ttl=SHORT))
     eventually(lambda: second.election.waits_for, "the second waits")
-    time.sleep(3)
+    time.sleep(1)
     assert not second.leads
     process.kill()
     eventually(lambda: second.leads, "the second takes over")
@@ -125,14 +128,14 @@ def test_a_standby_takes_over_from_a_driver_that_was_killed_and_goes_on_with_its
 
 
 def test_a_leader_that_stood_still_finds_out_that_it_no_longer_leads(drivers, ha, process, tmp_path):
-    second = drivers(LocalStore(tmp_path), ha)
+    second = drivers(LocalStore(tmp_path), replace(ha, ttl=SHORT))
     eventually(lambda: second.election.waits_for, "the second waits")
     process.send_signal(signal.SIGSTOP)
     eventually(lambda: second.leads, "the second takes over")
     process.send_signal(signal.SIGCONT)
     assert process.stdout.readline().strip() == "failed"
     assert process.stdout.readline().strip() == "LeadershipLost"
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE) == 0
     assert second.status is S.STARTING
 
 
@@ -167,7 +170,7 @@ def test_a_job_that_ended_badly_is_not_taken_up_by_those_who_waited(drivers, out
     if outcome == "cancelled":
         first.loop.post(lambda s, now: s.cancel(now))
     first.loop.post(lambda s, now: s.attempt_ended(1, None, "it broke", now))
-    assert first.loop.wait(10)
+    assert first.loop.wait(PATIENCE)
     first.close()
     eventually(lambda: second.status.is_terminal, "the second has heard of it")
     assert second.status is S(outcome)
@@ -177,15 +180,15 @@ def test_a_job_that_ended_badly_is_not_taken_up_by_those_who_waited(drivers, out
 def test_a_leader_that_cannot_reach_storage_stops_before_another_takes_over(drivers):
     behind = MemoryStore()
     ways = [CutStore(behind), CutStore(behind)]
-    first = drivers(ways[0], LEASE)
+    first = drivers(ways[0], mo.StorageLease(ttl=SHORT))
     eventually(lambda: first.leads, "the first leads")
-    second = drivers(ways[1], LEASE)
+    second = drivers(ways[1], mo.StorageLease(ttl=SHORT))
     eventually(lambda: second.status is S.WAITING and second.election.waits_for, "the second waits")
     ways[0].is_cut = True
     eventually(lambda: first.cluster.cancelled, "the first stops")
     assert not second.leads
     first.loop.post(lambda s, now: s.attempt_ended(1, None, "cancelled", now))
-    assert first.loop.wait(10)
+    assert first.loop.wait(PATIENCE)
     assert first.status is S.FAILED
     assert isinstance(first.loop.error, LeadershipLost)
     assert "Start this one again" in str(first.loop.error)
@@ -200,7 +203,7 @@ def test_a_standby_can_be_cancelled_and_stopped(drivers):
         second = drivers(store, LEASE)
         eventually(lambda d=second: d.status is S.WAITING, "it waits")
         second.loop.post(end)
-        assert second.loop.wait(10)
+        assert second.loop.wait(PATIENCE)
         assert second.status is status
         second.close()
     time.sleep(1.0)
@@ -209,7 +212,7 @@ def test_a_standby_can_be_cancelled_and_stopped(drivers):
 
 def test_the_lease_is_one_readable_file(drivers, tmp_path: Path):
     store = LocalStore(tmp_path)
-    first = drivers(store, LEASE)
+    first = drivers(store, mo.StorageLease(ttl=SHORT))
     eventually(lambda: first.leads, "the first leads")
     eventually(lambda: [int(b.path[-15:-5]) > 2 for b in store.list("leader/")] == [True], "it renews")
     term = LeaseFiles(store).look()
@@ -220,13 +223,13 @@ def test_the_lease_is_one_readable_file(drivers, tmp_path: Path):
 def test_a_lease_that_cannot_be_read_is_waited_for(drivers):
     store = MemoryStore()
     store.put("leader/0000000007.json", b"who knows")
-    driver = drivers(store, LEASE)
+    driver = drivers(store, mo.StorageLease(ttl=SHORT))
     eventually(lambda: driver.leads, "it takes over")
     assert driver.election._machine.term.number >= 8
 
 
 def test_a_standby_that_ends_leaves_no_connection_to_zookeeper(drivers, zookeeper_server):  # noqa: F811
-    ha = mo.ZooKeeper(zookeeper_server.hosts, path=f"/test-{random.getrandbits(64):x}", ttl="2s")
+    ha = mo.ZooKeeper(zookeeper_server.hosts, path=f"/test-{random.getrandbits(64):x}", ttl=LEASE.ttl)
     store, before = MemoryStore(), set(threading.enumerate())
     first = drivers(store, ha)
     eventually(lambda: first.leads, "the first leads")
@@ -235,7 +238,7 @@ def test_a_standby_that_ends_leaves_no_connection_to_zookeeper(drivers, zookeepe
     eventually(lambda: second.status is S.WAITING and second.election.waits_for, "the second waits")
     assert any("zk_loop" in t.name for t in leaders - before), "a connection is seen by its thread"
     second.loop.post(lambda s, now: s.cancel(now))
-    assert second.loop.wait(60)
+    assert second.loop.wait(PATIENCE)
     second.close()
     eventually(lambda: not any("zk_loop" in t.name for t in set(threading.enumerate()) - leaders), "it is closed")
 
@@ -244,7 +247,7 @@ def test_zookeeper_that_is_not_there_keeps_a_driver_waiting(drivers):
     driver = drivers(MemoryStore(), mo.ZooKeeper("127.0.0.1:1", ttl="500ms"))
     eventually(lambda: driver.status is S.WAITING, "it waits")
     driver.loop.post(lambda s, now: s.cancel(now))
-    assert driver.loop.wait(10)
+    assert driver.loop.wait(PATIENCE)
 
 
 def test_what_cannot_be_configured_is_told():

@@ -105,7 +105,7 @@ logging.getLogger("moorline").warning("two")
 def test_the_log_is_seen_unless_the_application_has_set_up_its_own(when, expected):
     environment = {**os.environ, "PYTHONPATH": str(Path(mo.__file__).parents[1])}
     command = [sys.executable, "-c", SCRIPT, when]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=True)
     lines = done.stderr.splitlines()
     assert len(lines) == len(expected)
     for line, end in zip(lines, expected):

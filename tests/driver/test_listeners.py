@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from driver_worlds import World
+from waiting import PATIENCE
 
 import moorline as mo
 from moorline.driver.observation import delivery
@@ -116,7 +117,7 @@ def test_a_listener_that_hangs_holds_up_nobody_and_loses_progress_first(heard, m
     class Hanging(Heard):
         def on_started(self, event: mo.JobEvent) -> None:
             entered.set()
-            go_on.wait(30)
+            go_on.wait(PATIENCE)
             super().on_started(event)
 
         on_progress = on_checkpoint = on_restart = on_terminated = on_started
@@ -124,7 +125,7 @@ def test_a_listener_that_hangs_holds_up_nobody_and_loses_progress_first(heard, m
     hanging = Hanging()
     line = Delivery(hanging)
     line.put(mo.JobEvent(event="started"))
-    assert entered.wait(10)
+    assert entered.wait(PATIENCE)
     for number in range(8):
         line.put(mo.JobEvent(event="progress", number=number))
     for number in range(10):

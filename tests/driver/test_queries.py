@@ -6,7 +6,7 @@ import threading
 
 import pytest
 from driver_worlds import World, small_job
-from waiting import eventually
+from waiting import PATIENCE, eventually
 
 from moorline.driver.loop import DriverLoop
 from moorline.driver.queries.pending import MOST_WAITING, LiveQuery, QueryRefused, route
@@ -156,5 +156,5 @@ def test_a_job_that_is_restarting_is_asked_again_when_it_runs():
     ((subtask, query),) = eventually(lambda: world.cluster.take(Query), "the subtask is asked")
     with asker._loop.lock:
         world.report(subtask, Answer(id=query.id, kind="value", stored_type=INT))
-    thread.join(20)
+    thread.join(PATIENCE)
     assert found == [None]

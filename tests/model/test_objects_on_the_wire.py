@@ -302,7 +302,7 @@ assert len({type(r) for part in records for r in part}) == 1
         key: int
 
     parts = [elements.pickled(together(records)).hex() for records in ([Local(1), Local(2)], [Local(3)])]
-    subprocess.run([sys.executable, "-c", program, *parts], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", program, *parts], check=True, timeout=600)
 
 
 def test_timestamps_travel_beside_objects():

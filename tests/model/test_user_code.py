@@ -94,7 +94,7 @@ print(msgspec.json.encode(used()).decode())
 
 
 def ran(script: Path, *arguments: Path) -> str:
-    done = subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

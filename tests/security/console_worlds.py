@@ -6,6 +6,8 @@ import json
 import socket
 from typing import Any
 
+from waiting import PATIENCE
+
 from moorline.errors import QueryFailed, QueryUnavailable, SavepointFailed
 from moorline.http.client import QueryClient
 from moorline.http.console import Console
@@ -85,7 +87,7 @@ class World:
         self.address = host, int(port)
         self.client = QueryClient(self.server.url, self.server.token)
 
-    def send(self, data: bytes, seconds: float = 10.0, *, ends: bool = False) -> bytes:
+    def send(self, data: bytes, seconds: float = PATIENCE, *, ends: bool = False) -> bytes:
         """Everything that comes back until the connection is closed. ``ends``: nothing more will be sent."""
         with socket.create_connection(self.address, timeout=seconds) as line:
             try:

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from waiting import eventually
+from waiting import PATIENCE, eventually
 
 from moorline.driver.control.server import ControlServer
 from moorline.model.ids import Attempt, SubtaskId
@@ -61,7 +61,7 @@ class World:
         return line
 
     def stranger(self) -> socket.socket:
-        made = socket.create_connection(self.server.address, timeout=20)
+        made = socket.create_connection(self.server.address, timeout=PATIENCE)
         self.sockets.append(made)
         return made
 

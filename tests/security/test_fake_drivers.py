@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pytest
 from control_line_worlds import ATTEMPT, JOB, OTHER, REAL, World, checked, flipped, plain, receive_plain
+from waiting import PATIENCE
 
 from moorline.model.wire import handshake, messages
 from moorline.model.wire.handshake import LENGTH, Challenge, Hello, Line, Refused
@@ -34,7 +35,7 @@ class FakeDriver:
 
     def _serve(self) -> None:
         accepted, _ = self.listener.accept()
-        accepted.settimeout(20)
+        accepted.settimeout(PATIENCE)
         with accepted:
             hello = handshake.read(receive_plain(accepted), Hello)
             accepted.sendall(self._answer(hello))
@@ -43,7 +44,7 @@ class FakeDriver:
 
     def close(self) -> None:
         self.listener.close()
-        self.thread.join(20)
+        self.thread.join(PATIENCE)
         assert not self.thread.is_alive()
 
 
@@ -99,18 +100,18 @@ def test_a_subtask_whose_line_is_tampered_with_notices(tamper: str):
             elif tamper == "cut":
                 accepted.sendall(bad[:-1])
             if tamper == "flip":
-                connected.wait(20)
+                connected.wait(PATIENCE)
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     line = ControlLine(listener.getsockname(), secret, JOB, ATTEMPT, REAL, orders.append, lost.set)
-    assert lost.wait(20)
+    assert lost.wait(PATIENCE)
     assert orders == [Confirm(checkpoint=1)]
     connected.set()
     line.report(Progress(records_in=1, records_out=0))  # into the void, without a complaint
     line.close()
     listener.close()
-    thread.join(20)
+    thread.join(PATIENCE)
 
 
 def test_a_line_that_is_closed_in_order_is_not_lost():

@@ -96,10 +96,10 @@ def test_failures_come_last_in_the_summary():
 def test_the_command_writes_its_file_and_the_summary(tmp_path: Path):
     file = tmp_path / "seeds"
     command = [sys.executable, "-m", "moorline.testing.simulation.many_seeds", "--seeds", "2", "--file", str(file)]
-    done = subprocess.run([*command, "--processes", "1"], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([*command, "--processes", "1"], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("2 seeds, none failed\n")
     file.write_text('{"code":"0123456789abcdef"}\n')
-    refused = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert refused.returncode == 1
     assert "Remove it, or name another file." in refused.stderr

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 from chaos_ends import ENDS, rows
 from chaos_job import Cell
-from waiting import eventually
+from waiting import PATIENCE, eventually
 
 SCRIPT = Path(__file__).with_name("chaos_job.py")
 
@@ -64,7 +64,7 @@ class Driver:
 
     def wait_until_stopped(self) -> None:
         process = psutil.Process(self.process.pid)
-        eventually(lambda: process.status() == psutil.STATUS_STOPPED, "the driver is stopped", 120)
+        eventually(lambda: process.status() == psutil.STATUS_STOPPED, "the driver is stopped")
         self._family += self._children()
 
     def log(self) -> str:
@@ -91,8 +91,8 @@ class Driver:
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):
             self.process.stdin.close()
-        self.process.wait(120)
-        eventually(lambda: not self._alive(), "nothing is left behind", 60)
+        self.process.wait(PATIENCE)
+        eventually(lambda: not self._alive(), "nothing is left behind")
 
     def _alive(self) -> list[psutil.Process]:
         """Those that the driver started and that still run. Not psutil.wait_procs: it stumbles over reused numbers."""

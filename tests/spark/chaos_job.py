@@ -30,7 +30,7 @@ from moorline.errors import MoorlineError
 
 RECORDS = 120_000
 #: So long the job waits for its kill in the middle of its input. Then it goes on, and the test says that nothing came.
-PATIENCE = 90
+PATIENCE = 300
 #: Three JVMs start on two cores, for a minute: a compiler that optimises for hours to come only delays them.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 

@@ -143,16 +143,15 @@ def test_sparks_own_pages_say_job_attempt_and_operators(spark):
     try:
         eventually(lambda: handle.status is mo.JobStatus.RUNNING, "it runs")
         store = spark.sparkContext._jsc.sc().statusStore()
-        jobs = store.jobsList(None)
-        shown = [
-            jobs.apply(n).description().get() for n in range(jobs.size()) if jobs.apply(n).description().isDefined()
-        ]
+
+        def described(found) -> set[str]:
+            """What Spark shows of this job. Stages of jobs before it may still be about to end."""
+            texts = [found.apply(n).description() for n in range(found.size())]
+            return {text.get() for text in texts if text.isDefined() and " job named, " in text.get()}
+
         wanted = "moorline job named, attempt 1: numbers > some (2 subtasks) | last > out (2 subtasks)"
-        assert wanted in shown
-        active = store.activeStages()
-        stages = [active.apply(n).description().get() for n in range(active.size())]
-        # Tasks of a job before it may still be on their way out.
-        assert {text for text in stages if text.startswith("moorline job named,")} == {wanted}
+        assert wanted in eventually(lambda: described(store.jobsList(None)), "Spark shows the job")
+        assert eventually(lambda: described(store.activeStages()), "Spark shows its stages") == {wanted}
     finally:
         handle.cancel()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from waiting import eventually
+from waiting import PATIENCE, eventually
 
 import moorline as mo
 from moorline.errors import Fenced, JobFailed, SnapshotCorrupt
@@ -230,7 +230,7 @@ def test_a_second_driver_takes_over_and_the_first_is_fenced(spark, tmp_path):
     eventually(lambda: len(first.checkpoints) >= 2, "checkpoints of the first")
     second = mo.start(totals(out, parallelism=3), spark.newSession(), checkpoints=checkpoints(chk), restore="latest")
     with pytest.raises(Fenced) as fenced:
-        first.wait(60)
+        first.wait(PATIENCE)
     assert (fenced.value.ours, fenced.value.theirs) == (1, 2)
     assert first.status is mo.JobStatus.FAILED
     eventually(lambda: len(second.checkpoints) >= 2, "checkpoints of the second")

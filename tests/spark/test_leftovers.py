@@ -123,7 +123,7 @@ def test_an_embedded_spark_is_gone_without_a_trace(tmp_path: Path, temporary: Pa
         start_new_session=True,
     ) as process:
         try:
-            out, err = process.communicate(timeout=200)
+            out, err = process.communicate(timeout=600)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             raise

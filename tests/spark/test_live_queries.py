@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spark
 KEYS = 8
 MOORLINE = (sys.executable, "-m", "moorline.cli.main")
 #: Machines may be busy, and a job that starts is waited for.
-PATIENCE = "60s"
+PATIENCE = "240s"
 
 
 def counting(parallelism: int = 2) -> mo.Job:

@@ -8,7 +8,7 @@ import signal
 from collections import Counter
 
 import pytest
-from waiting import eventually
+from waiting import PATIENCE, eventually
 
 import moorline as mo
 
@@ -86,7 +86,7 @@ def test_a_killed_worker_in_the_middle_of_a_loop_changes_nothing(spark, tmp_path
     eventually(lambda: any(c.in_flight for c in handle.checkpoints), "a checkpoint of a loop with something in it")
     pid = next(pid for name, pid in handle.worker_pids.items() if name.startswith("1/"))
     os.kill(pid, signal.SIGKILL)
-    result = handle.wait(150)
+    result = handle.wait(PATIENCE)
     assert result is not None
     assert len(result.restored_from) > 1
     assert result.restored_from[-1] > 0

@@ -26,7 +26,7 @@ def test_a_rescale_a_kill_and_a_cancel_print_lines_of_ours_and_nothing_else(tmp_
         env=environment,
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -10,7 +10,7 @@ from collections import Counter
 
 import pyarrow.parquet as pq
 import pytest
-from waiting import eventually
+from waiting import PATIENCE, eventually
 
 import moorline as mo
 from moorline.errors import InvalidArgument, OperatorNotFound, ParallelismTooHigh, SnapshotNotFound
@@ -87,7 +87,7 @@ def test_a_savepoint_is_taken_while_the_job_goes_on_and_two_jobs_start_from_it(s
     eventually(lambda: len(handle.checkpoints) > before or not handle.is_active, "the job goes on")
     with pytest.raises(InvalidArgument, match="already"):
         handle.savepoint(path)
-    assert handle.wait(120) is not None
+    assert handle.wait(PATIENCE) is not None
     audit(published(out), count)
 
     (keyed,) = {p.name.split("-")[0] for p in (tmp_path / "sp").rglob("count/*.parquet")}
@@ -156,6 +156,6 @@ def test_live_rescales_under_load_with_a_kill_in_between_end_exactly_once(spark,
     handle.rescale({"count": 3})
     assert sum(name.startswith("1/") for name in handle.worker_pids) == 3
     handle.rescale(1)
-    assert handle.wait(180) is not None
+    assert handle.wait(PATIENCE) is not None
     assert not [f for f in handle.failures if "rescale" in f], "a rescale is no failure"
     audit(published(out), count)

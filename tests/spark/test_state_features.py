@@ -9,7 +9,7 @@ import time
 from collections import Counter
 
 import pytest
-from waiting import eventually
+from waiting import PATIENCE, eventually
 
 import moorline as mo
 
@@ -102,7 +102,7 @@ def test_windows_over_event_time_count_what_a_loop_counts_through_a_kill(spark, 
     )
     handle = mo.start(job, spark, checkpoints=checkpoints(tmp_path, incremental=True), restart=RESTART)
     kill_a_worker(handle, "1")
-    assert handle.wait(120) is not None
+    assert handle.wait(PATIENCE) is not None
     expected = Counter((n % 5, 10 * n // 2000 * 2000) for n in range(count))
     assert {(r["key"], r["start"]): r["count"] for r in published(out)} == expected
     assert len(published(out)) == len(expected), "each window is told once"
@@ -165,7 +165,7 @@ def test_broadcast_and_operator_state_survive_a_kill_and_a_rescale(spark, tmp_pa
     kill_a_worker(handle, "2")
     assert handle.stop() is not None
     handle = mo.start(job(None, 3), spark, checkpoints=config, restore="latest")
-    assert handle.wait(120) is not None
+    assert handle.wait(PATIENCE) is not None
     assert handle.restored_from[-1] > 0
     expected = {"a": rules_count // 2, "b": rules_count // 2}
     found = sorted((r["key"], r["seen"], r["rules"] == expected) for r in published(out))
@@ -202,5 +202,5 @@ def test_the_counting_source_of_flinks_documentation_goes_on_where_it_was(spark,
     job.source(CounterSource(), uid="counter").sink(mo.write_files(out, format="jsonl"), uid="files")
     handle = mo.start(job, spark, checkpoints=checkpoints(tmp_path), restart=RESTART)
     kill_a_worker(handle, "0")
-    assert handle.wait(120) is not None
+    assert handle.wait(PATIENCE) is not None
     assert sorted(published(out)) == sorted([*range(3_000)] * 2)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from real_servers import SECRET, S3Server, s3_server  # noqa: F401
-from waiting import eventually
+from waiting import PATIENCE, eventually
 
 import moorline as mo
 from moorline.snapshots.fsck import Verdict
@@ -65,7 +65,7 @@ def test_a_job_with_its_checkpoints_on_s3_recovers_and_leaves_nothing_unneeded(
     # In the bucket of the checkpoints: its options are known.
     savepoint = handle.savepoint(f"{location}-kept/one")
     os.kill(next(iter(handle.worker_pids.values())), signal.SIGKILL)
-    handle.wait(120)
+    handle.wait(PATIENCE)
     assert handle.status is mo.JobStatus.FINISHED
     assert len(handle.failures) == 1
     assert handle.restored_from[-1] >= 3
@@ -152,7 +152,7 @@ def test_a_second_driver_waits_while_the_first_lives_and_finishes_the_job_when_i
     assert (second.status, second.attempt) == (mo.JobStatus.WAITING, 0)
     assert first.process.poll() is None
     first.process.kill()
-    second.wait(240)
+    second.wait(PATIENCE)
     assert second.status is mo.JobStatus.FINISHED
     # Neither was told to restore: the second goes on with what the first began.
     assert second.restored_from[0] >= 3

@@ -64,7 +64,7 @@ backend.close()
 
 def run(kind, folder, size, keys):
     command = [sys.executable, "-c", textwrap.dedent(PROGRAM), kind, str(folder), *map(str, (BUDGET, size, keys))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
     return map(int, done.stdout.split())
 
 

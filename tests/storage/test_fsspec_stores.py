@@ -70,7 +70,7 @@ def test_s3fs_keeps_the_whole_contract_and_may_carry_a_history(s3_server: S3Serv
     # What is refused by its name alone never gets as far as s3fs.
     selected = ["-k", "not a_path_that_is_not_ours", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
     command = [sys.executable, "-m", "pytest", "-q", *selected, str(suite)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, cwd=tmp_path)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
 
 

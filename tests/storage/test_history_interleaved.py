@@ -15,6 +15,7 @@ import threading
 
 import pytest
 from storage_samples import JOB, manifest
+from waiting import PATIENCE
 from wrapped_stores import WrappedStore
 
 from moorline.errors import Fenced, StorageError
@@ -99,7 +100,7 @@ class World:
             thread.start()
         self.schedule.turns[0].release()
         for thread in threads:
-            thread.join(60)
+            thread.join(PATIENCE)
             assert not thread.is_alive()
         if self.wrong:
             raise self.wrong[0]

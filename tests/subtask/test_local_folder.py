@@ -20,7 +20,7 @@ def test_what_a_killed_worker_left_is_removed_and_what_a_living_one_uses_is_not(
         "import os, signal, sys; from moorline.subtask.restore.scratch_dir import make_local_folder;"
         "print(make_local_folder(sys.argv[1], 'job', 'op', 1, 1)); sys.stdout.flush(); os.kill(os.getpid(), 9)"
     )
-    dead = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    dead = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=600)
     assert dead.returncode == -9
     left = tmp_path / dead.stdout.strip().rsplit("/", 1)[-1]
     assert left.is_dir()

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 from subtask_worlds import World
+from waiting import PATIENCE
 
 import moorline as mo
 from moorline.spark.mailbox import READ_AHEAD_BYTES, Mailbox
@@ -127,7 +128,7 @@ def test_large_frames_are_not_read_ahead_by_number():
     thread.join(0.05)
     assert thread.is_alive(), "it waits for room"
     mailbox.take_frame()
-    thread.join(10)
+    thread.join(PATIENCE)
     assert mailbox.take_frame() == b"next"
 
 

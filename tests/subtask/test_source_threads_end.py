@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-import time
 
 import pytest
 from source_functions import Counter, of, source_threads
+from waiting import eventually
 
 import moorline as mo
 from moorline.errors import InvalidArgument, UserCodeFailed
@@ -16,10 +16,7 @@ from moorline.subtask.operators import source_thread
 @pytest.fixture(autouse=True)
 def _no_thread_is_left():
     yield
-    deadline = time.monotonic() + 2
-    while source_threads() and time.monotonic() < deadline:
-        time.sleep(0.001)
-    assert source_threads() == []
+    eventually(lambda: source_threads() == [], "its thread is over")
 
 
 @pytest.fixture
@@ -78,7 +75,7 @@ def test_a_thread_that_waits_in_collect_ends_when_it_is_closed():
     harness = of(Deaf())
     harness.read(1)
     harness.close()
-    assert source_threads() == []
+    eventually(lambda: source_threads() == [], "its thread is over")
 
 
 def test_a_thread_that_waits_for_the_lock_ends_when_it_is_closed():
@@ -86,7 +83,7 @@ def test_a_thread_that_waits_for_the_lock_ends_when_it_is_closed():
     harness.read(1)
     harness._subtasks[0].operator.before_barrier()  # and the snapshot fails, so that nobody gives the lock back
     harness.close()
-    assert source_threads() == []
+    eventually(lambda: source_threads() == [], "its thread is over")
 
 
 def test_a_failure_downstream_before_the_barrier_gives_the_lock_back():
@@ -103,7 +100,7 @@ def test_a_failure_downstream_before_the_barrier_gives_the_lock_back():
             operator.before_barrier()
             operator.after_snapshot()
     harness.close()
-    assert source_threads() == []
+    eventually(lambda: source_threads() == [], "its thread is over")
 
 
 def test_what_is_collected_after_the_close_goes_nowhere():
@@ -134,5 +131,5 @@ def test_a_cancel_that_raises_does_not_keep_the_thread():
     harness.read(1)
     with pytest.raises(OSError, match="gone already"):
         harness.close()
-    assert source_threads() == []
+    eventually(lambda: source_threads() == [], "its thread is over")
     assert harness.functions[0].was_closed

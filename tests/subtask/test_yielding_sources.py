@@ -66,10 +66,8 @@ def test_a_slow_generator_is_asked_for_little_at_a_time():
                 yield 1
 
     with of(Slow()) as harness:
-        began = time.monotonic()
-        for _ in range(10):
-            harness.read(0)
-        assert time.monotonic() - began < 1, "barriers do not wait for thousands of records"
+        read = sum(len(harness.read(0)) for _ in range(10))
+        assert read < 200, "barriers do not wait for thousands of records, each of which takes 5 ms and more"
 
 
 def test_an_error_of_a_generator_is_the_users():

@@ -128,7 +128,7 @@ class SourceContract:
     """Subclass it in a test module; override the fixtures ``source`` and ``expected``."""
 
     #: Seconds without a record after which nothing more is taken to come.
-    patience = 5.0
+    patience = 60.0
 
     @pytest.fixture
     def source(self) -> Source:
