@@ -13,9 +13,6 @@ SPREAD := --dist loadgroup --no-loadscope-reorder
 # Some containers set it. A test run starts hundreds of Pythons, and each would compile again all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Tests start hundreds of Python processes. Where bytecode is never written, each of them compiles pandas and PySpark anew.
-export PYTHONDONTWRITEBYTECODE :=
-
 .PHONY: help setup servers demo demo-kafka test test-fast sim simulate coverage chaos bench lint types doctests format \
   docs clean java
 
