@@ -118,7 +118,8 @@ class TopRows(EmitsAtEnd):
             before = kept[key] or ()
             after = self._best([*before, *made[first:end]])
             first = end
-            new = [n for n, row in enumerate(after) if n >= len(before) or row is not before[n]]
+            # An equal row in the place of one is no news.
+            new = [n for n, row in enumerate(after) if n >= len(before) or not (row is before[n] or row == before[n])]
             if new:
                 kept[key] = after
                 changed.append(key)
