@@ -229,7 +229,7 @@ def test_a_stream_read_only_by_its_side_output_goes_somewhere():
 
 def test_a_source_is_a_source_and_a_sink_is_a_sink():
     with pytest.raises(InvalidArgument, match=r"source: got \[1, 2\]. Give a Source"):
-        job().source([1, 2])  # type: ignore[arg-type]
+        job().source([1, 2])  # type: ignore[call-overload]
     with pytest.raises(InvalidArgument, match=r"sink: got 'out'\. Give a Sink"):
         numbers(job()).sink("out")  # type: ignore[arg-type]
 

@@ -8,7 +8,7 @@ import moorline as mo
 from moorline.api.metrics import MOST_METRICS, MetricRegistry
 from moorline.errors import InvalidArgument
 from moorline.model.wire import messages
-from moorline.model.wire.figures import UserMetric
+from moorline.model.wire.figures import OperatorFigures, UserMetric
 from moorline.model.wire.messages import Progress
 from moorline.testing import OperatorHarness
 
@@ -81,7 +81,7 @@ def test_bounds_ascend_and_a_gauge_is_a_function():
         with pytest.raises(InvalidArgument, match="ascending"):
             group.histogram("h", bounds)
     with pytest.raises(InvalidArgument, match="function without arguments"):
-        group.gauge("g", 7)
+        group.gauge("g", 7)  # type: ignore[arg-type]
 
 
 def test_more_metrics_than_are_reported_are_said_once_and_work():
@@ -108,6 +108,6 @@ def test_a_gauge_that_fails_is_reported_and_fails_nothing_else():
 
 def test_metrics_survive_the_control_line():
     metric = UserMetric(kind="histogram", name="h", count=2, sum=3.0, buckets=[(1.0, 1)], labels=[("a", "b")])
-    operator = messages.OperatorFigures(uid="count", metrics={"h{a=b}": metric}, watermark=-5, states={"sum": 3})
+    operator = OperatorFigures(uid="count", metrics={"h{a=b}": metric}, watermark=-5, states={"sum": 3})
     report = Progress(records_in=0, records_out=0, operators=[operator])
     assert messages.decode_report(messages.encode(report)) == report

@@ -143,7 +143,7 @@ def test_a_record_that_makes_no_message_is_refused_by_name(options, record, mess
         {"topic": ""},
         {"topic": "t", "guarantee": "exactly_once"},
         {"topic": "t", "on_roll_back": "undo"},
-        {"topic": "t", "key": "customer"},
+        {"topic": "t", "key": 7},
         {"topic": "t", "key_format": "json"},
         {"topic": "t", "marker_topic": "t"},
         {"topic": "t", "patience": -1},

@@ -49,7 +49,7 @@ class Shown(mo.SinkFunction[Order]):
 
 
 job = mo.Job("wrong", paralelism=2)  # error: call-arg | reportCallIssue
-orders = job.source(mo.from_items([Order("ada", 3.0)]), uuid="orders")  # error: call-arg | reportCallIssue
+misspelt = job.source(mo.from_items([Order("ada", 3.0)]), uuid="orders")  # error: call-overload | reportCallIssue
 orders = job.source(mo.from_items([Order("ada", 3.0)]), uid="orders")
 keyed = orders.key_by(lambda order: order.user)
 
