@@ -61,6 +61,7 @@ class Discard(Sink):
     """See :func:`discard`."""
 
     has_effects = False
+    takes_columns = True
 
     def open(self, ctx: SinkContext) -> SinkWriter:
         """A writer that writes nothing."""
