@@ -12,7 +12,7 @@ A frame is one row of the exchange: a head that says where it goes and where it 
                  1 stamped     pickle of a list and of the timestamps' bytes
                  2 watermark   i64, milliseconds: nothing earlier follows on this channel, or so it is hoped
                  3 idle        nothing: do not wait for this channel's watermark until it says something again
-                 8 columns     an Arrow stream of one batch; a last column of that name has the timestamps
+                 8 columns     an Arrow stream of one batch (``model/wire/columns.py``)
     2 barrier  checkpoint u64, triggered at (ms) i64, flags u8, completed u64, savepoint: text
                  flags: 1 final, 2 pause, 4 drain
     3 end      nothing: no more records on this channel
@@ -34,9 +34,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from moorline.model.columns import ColumnBatch, TimeColumn, times_of
+from moorline.model.columns import ColumnBatch
 from moorline.model.ids import CheckpointId
-from moorline.model.wire import user_code
+from moorline.model.wire import columns, user_code
 from moorline.model.wire.objects import together
 
 HEAD = struct.Struct(">BIBHHH")
@@ -50,8 +50,6 @@ _MARK = struct.Struct(">I?")
 BATCH, BARRIER, END, RESULT, MARK = 1, 2, 3, 4, 5
 _FINAL, _PAUSE, _DRAIN = 1, 2, 4
 RECORDS, STAMPED, WATERMARK, IDLE, COLUMNS = 0, 1, 2, 3, 8
-#: The column of timestamps in a part of columns.
-TIMESTAMPS = "\0timestamp"
 
 #: A result has no slot: it goes on until there is no further stage.
 NO_STAGE = 255
@@ -110,12 +108,7 @@ def pack_records(records: list[Any], timestamps: list[int] | None = None) -> byt
 
 def pack_columns(batch: pa.RecordBatch, timestamps: Sequence[int] | None = None) -> bytes:
     """A batch of columns, and the timestamps of its rows if they have any, as a part of a batch."""
-    if timestamps:
-        batch = batch.append_column(TIMESTAMPS, pa.array(times_of(timestamps)))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    content = sink.getvalue()
+    content = columns.to_bytes(batch, timestamps)
     return _PART.pack(COLUMNS, content.size) + memoryview(content)
 
 
@@ -124,17 +117,6 @@ def pack_any(records: Any, timestamps: list[int] | None = None) -> bytes:
     if isinstance(records, ColumnBatch):
         return pack_columns(records.batch, timestamps)
     return pack_records(records, timestamps)
-
-
-def _unpack_columns(content: memoryview) -> tuple[ColumnBatch, TimeColumn | None]:
-    # A copy begins where numbers of 8 bytes may begin, as a part of a frame need not. NumPy's kernels are up to forty
-    # times slower on arrays that do not.
-    with pa.ipc.open_stream(pa.py_buffer(bytes(content))) as reader:
-        batch = reader.read_next_batch()
-    if batch.schema.names[-1:] != [TIMESTAMPS]:
-        return ColumnBatch(batch), None
-    stamps = TimeColumn(batch.column(TIMESTAMPS).to_numpy())
-    return ColumnBatch(batch.drop_columns([TIMESTAMPS])), stamps
 
 
 def pack_watermark(time: int) -> bytes:
@@ -159,7 +141,7 @@ def unpack_part(frame: bytes, at: int) -> tuple[int, Any, Any, int]:
         timestamps.frombytes(packed)
         return kind, records, timestamps.tolist(), end
     if kind == COLUMNS:
-        batch, stamps = _unpack_columns(memoryview(frame)[start:end])
+        batch, stamps = columns.from_bytes(memoryview(frame)[start:end])
         return kind, batch, stamps, end
     if kind == WATERMARK:
         return kind, _WATERMARK.unpack_from(frame, start)[0], None, end
