@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal, overload
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.conversion import LocalDataToArrowConversion
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from moorline.api.job import Job
 from moorline.api.sinks import Sink, SinkContext, SinkWriter
-from moorline.api.sources import Source
+from moorline.api.sources import ColumnSource, Source
 from moorline.driver.before_start import check_ends
 from moorline.errors import InvalidArgument, StateTypeMismatch
+from moorline.model.columns import ColumnBatch
 from moorline.model.graph import Graph
 from moorline.model.ids import SubtaskId
 from moorline.model.options import checks_options
 from moorline.spark.batch.program import begin, plan_of, to_rows
-from moorline.spark.batch.sources import DataFrameSource, Records
+from moorline.spark.batch.sources import DataFrameColumns, DataFrameSource, Records
 
 #: Records become rows of a DataFrame in batches of so many.
 BATCH_RECORDS = 4096
 
 
+@overload
+def from_dataframe(frame: DataFrame, *, records: Literal["columns"]) -> ColumnSource: ...
+@overload
+def from_dataframe(frame: DataFrame, *, records: Literal["row", "tuple", "dict"] = ...) -> Source: ...
 @checks_options()
 def from_dataframe(frame: DataFrame, *, records: Records = "row") -> Source:
     """The rows of a DataFrame, for a job that runs as a batch. Nothing is read before the job runs.
 
     A record is a :class:`pyspark.sql.Row`, as ``frame.collect()`` would give it; with ``records="tuple"`` a plain
     tuple, which is quicker, with ``"dict"`` a dict. Partitions are read where Spark has them, each by a subtask of
-    its own; the order of rows within a partition is kept.
+    its own; the order of rows within a partition is kept. With ``records="columns"`` it begins a stream of columns with
+    the schema of the DataFrame, and no row is made where steps take batches.
 
     >>> import moorline as mo
     >>> job = mo.Job("visits")
@@ -41,7 +48,7 @@ def from_dataframe(frame: DataFrame, *, records: Records = "row") -> Source:
     >>> visits.key_by(lambda row: row.page).sink(mo.collect("out"))  # doctest: +SKIP
     >>> mo.run(job, spark, mode="batch")  # doctest: +SKIP
     """
-    return DataFrameSource(frame, records)
+    return DataFrameColumns(frame) if records == "columns" else DataFrameSource(frame, records)
 
 
 @checks_options()
@@ -101,6 +108,8 @@ def _only(graph: Graph, output: str | None, schema: StructType) -> Graph:
 class RowsSink(Sink):
     """In the last stage of a job that becomes a DataFrame: takes records and makes Arrow batches of them."""
 
+    takes_columns = True
+
     def __init__(self, schema: StructType, uid: str) -> None:
         self._schema, self._uid = schema, uid
         self._convert = partial(LocalDataToArrowConversion.convert, schema=schema, use_large_var_types=False)
@@ -110,7 +119,11 @@ class RowsSink(Sink):
     def open(self, ctx: SinkContext) -> SinkWriter:
         return _RowsWriter(self)
 
-    def write(self, records: list[Any]) -> None:
+    def write(self, records: Sequence[Any]) -> None:
+        if isinstance(records, ColumnBatch):
+            self.flush()
+            self._full.append(self._cast(records.batch))
+            return
         self._waiting += records
         if len(self._waiting) >= BATCH_RECORDS:
             self.flush()
@@ -127,6 +140,17 @@ class RowsSink(Sink):
                 ) from error
             self._full += table.to_batches()
 
+    def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Columns as the schema names them."""
+        wanted = to_arrow_schema(self._schema, timezone="UTC")
+        try:
+            columns = [batch.column(field.name).cast(field.type) for field in wanted]
+            return pa.RecordBatch.from_arrays(columns, schema=wanted)
+        except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            had = ", ".join(f"{f.name} {f.type}" for f in batch.schema)
+            name = f"to_dataframe({self._uid!r})"
+            raise StateTypeMismatch(name, self._schema.simpleString(), f"columns {had}: {error}") from error
+
     def take(self) -> list[pa.RecordBatch]:
         full, self._full = self._full, []
         return full
@@ -136,7 +160,7 @@ class _RowsWriter(SinkWriter):
     def __init__(self, sink: RowsSink) -> None:
         self._sink = sink
 
-    def write(self, records: list[Any]) -> None:
+    def write(self, records: Sequence[Any]) -> None:
         self._sink.write(records)
 
 

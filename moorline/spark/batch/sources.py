@@ -7,12 +7,14 @@ partition's Arrow batches stand in for it. ``spark/batch/program.py`` puts the t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
+from pyspark.errors import PySparkTypeError
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.conversion import ArrowTableToRowsConversion
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -28,10 +30,12 @@ from pyspark.sql.types import (
     StringType,
 )
 
-from moorline.api.sources import Source, SourceContext, SourceReader, SplitId
+from moorline.api.columns.schemas import schema_of
+from moorline.api.sources import ColumnSource, Source, SourceContext, SourceReader, SplitId
 from moorline.errors import InvalidArgument
+from moorline.model.columns import ColumnBatch
 
-Records = Literal["row", "tuple", "dict"]
+Records = Literal["row", "tuple", "dict", "columns"]
 
 #: Types whose values are the same in Arrow's Python form and in Spark's.
 _PLAIN: tuple[type[DataType], ...] = (
@@ -61,7 +65,7 @@ class DataFrameSource(Source):
         if records not in get_args(Records):
             raise InvalidArgument("records", records, f"It is one of {', '.join(get_args(Records))}.")
         self._frame: DataFrame | None = frame
-        self.schema, self.records = frame.schema, records
+        self.row_type, self.records = frame.schema, records
 
     def frame(self) -> DataFrame:
         assert self._frame is not None
@@ -71,7 +75,7 @@ class DataFrameSource(Source):
         return {**self.__dict__, "_frame": None}
 
     def __repr__(self) -> str:
-        return f"from_dataframe({self.schema.simpleString()})"
+        return f"from_dataframe({self.row_type.simpleString()})"
 
     def open(self, ctx: SourceContext) -> SourceReader:
         """A reader of the partition."""
@@ -79,11 +83,28 @@ class DataFrameSource(Source):
         return _PartitionReader(self, self.batches)
 
 
+class DataFrameColumns(DataFrameSource, ColumnSource):
+    """The same with ``records="columns"``: Spark's own batches, as they come."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        super().__init__(frame, "columns")
+        try:
+            self.schema = schema_of(to_arrow_schema(self.row_type, timezone="UTC"))
+        except (InvalidArgument, PySparkTypeError) as error:
+            advice = f'{error} Leave this column out, or take the rows one by one: records="dict".'
+            raise InvalidArgument("records", "columns", advice) from None
+
+    def open(self, ctx: SourceContext) -> SourceReader:
+        """A reader of the partition."""
+        assert self.batches is not None
+        return _BatchReader(self.schema, self.batches)
+
+
 class _PartitionReader(SourceReader):
     def __init__(self, source: DataFrameSource, batches: Iterator[pa.RecordBatch]) -> None:
         self._source, self._batches = source, batches
-        self._is_plain = all(isinstance(field.dataType, (*_PLAIN, BinaryType)) for field in source.schema)
-        self._names = source.schema.names
+        self._is_plain = all(isinstance(field.dataType, (*_PLAIN, BinaryType)) for field in source.row_type)
+        self._names = source.row_type.names
         self._pieces: deque[pa.RecordBatch] = deque()
 
     def read(self, limit: int) -> list[Any] | None:
@@ -97,7 +118,7 @@ class _PartitionReader(SourceReader):
     def _records(self, piece: pa.RecordBatch) -> list[Any]:
         kind = self._source.records
         if not self._is_plain or not self._names:
-            rows = ArrowTableToRowsConversion.convert(pa.Table.from_batches([piece]), self._source.schema)
+            rows = ArrowTableToRowsConversion.convert(pa.Table.from_batches([piece]), self._source.row_type)
             if kind == "row":
                 return list(rows)
             return [row.asDict(recursive=True) if kind == "dict" else tuple(row) for row in rows]
@@ -109,6 +130,20 @@ class _PartitionReader(SourceReader):
             return list(zip(*columns))
         made = Row(*self._names)
         return [made(*values) for values in zip(*columns)]
+
+    def positions(self) -> dict[SplitId, Any]:
+        return {}
+
+
+class _BatchReader(SourceReader):
+    """Gives each batch of a partition whole: what follows takes batches of any size."""
+
+    def __init__(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+        self._schema, self._batches = schema, batches
+
+    def read(self, limit: int) -> Sequence[Any] | None:
+        batch = next(self._batches, None)
+        return None if batch is None else ColumnBatch(batch.cast(self._schema))
 
     def positions(self) -> dict[SplitId, Any]:
         return {}

@@ -161,6 +161,11 @@ class ColumnBackend:
     def figures(self) -> StateFigures:
         return StateFigures({table.form.state: len(table) for table in self._states.of_states()})
 
+    def forget(self) -> None:
+        """Drop everything: in a batch job, the input of the keys that are here has ended."""
+        for table in self._tables:
+            table.forget()
+
     def close(self) -> None:
         self._states.clear()
 

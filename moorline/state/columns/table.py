@@ -138,6 +138,15 @@ class ColumnTable:
             self.windows.drop(self.window_of[slots])
         self.index.remove(slots)
 
+    def forget(self) -> None:
+        """Forget all keys, as if none had come."""
+        used = self.used()
+        for column in self.columns.values():
+            column.clear(used)
+        self.index = None
+        if self.windows is not None:
+            self.windows = WindowNumbers()
+
     def renew(self, slots: Slots, now: int) -> None:
         """These are touched. What was untouched for too long begins anew."""
         assert self.stamps is not None

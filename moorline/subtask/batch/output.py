@@ -23,7 +23,9 @@ from moorline.model.times import MIN_TIME
 from moorline.model.wire import elements
 from moorline.protocol.lowering import relay_slot
 from moorline.subtask.batch import rows as batch_rows
-from moorline.subtask.batch.rows import BROADCAST, KEYED, PASS_ON, REGULAR, RESULT, Rows
+from moorline.subtask.batch.column_link import ColumnLink
+from moorline.subtask.batch.rows import BROADCAST, PASS_ON, REGULAR, RESULT, Rows, keyed_rank
+from moorline.subtask.columns.eligible import works_by_key_group
 from moorline.subtask.operators.base import Target, user_code_failed
 
 #: Keyed records are gathered until there are so many, or about so many bytes of them. A row costs more than a record,
@@ -48,7 +50,7 @@ class BatchOutput:
         # A DataFrame that is read may have more partitions than its source has subtasks.
         self._here = vertex.first_slot + subtask.index % vertex.parallelism
         self.rows = Rows()
-        self._links: list[_Link] = []
+        self._links: list[_Link | ColumnLink] = []
         self._results = 0
 
     def link_to(self, plan: Plan, link: Link, sender: SubtaskId) -> Target:
@@ -56,11 +58,12 @@ class BatchOutput:
         receivers = list(range(target.parallelism))
         if link.partitioning is Partitioning.FORWARD:
             receivers = [sender.index % target.parallelism]
-        made: _Link
+        made: _Link | ColumnLink
         places = [self._way(target.stage, target.first_slot + receiver) for receiver in receivers]
         if link.partitioning is Partitioning.HASH:
             root = plan.graph.by_uid[target.operators[0]]
-            made = _KeyedLink(self.rows, link.id, sender.index, places, root, link.input, plan.graph.max_parallelism)
+            kind = ColumnLink if works_by_key_group(root) else _KeyedLink
+            made = kind(self.rows, link.id, sender.index, places, root, link.input, plan.graph.max_parallelism)
         else:
             made = _PlainLink(self.rows, link.id, sender.index, places, link.partitioning)
         self._links.append(made)
@@ -83,7 +86,7 @@ class BatchOutput:
         next_slot, _, arrives = self._way(stage, slot)
         if arrives:
             link = self._plan.links[batch_rows.link_of(seq)]
-            rank = _rank(link.partitioning) if not key else _keyed_rank(key)
+            rank = _rank(link.partitioning) if not key else keyed_rank(key)
         self.rows.add(next_slot, place, rank, key, time, seq, payload)
 
     def result(self, kind: str, name: str, values: list[Any]) -> None:
@@ -256,7 +259,7 @@ class _KeyedLink(_Link):
         slot, place, arrives = self._places[owner(group, len(self._places), self._max_parallelism)]
         if len(self._known) >= KNOWN_KEYS:
             self._known.clear()
-        self._known[key] = _keyed_rank(encoded) if arrives else PASS_ON, encoded, place, slot
+        self._known[key] = keyed_rank(encoded) if arrives else PASS_ON, encoded, place, slot
         return self._known[key]
 
     def _refuse(self, key: Any, record: Any, why: str) -> Any:
@@ -273,7 +276,3 @@ def _pickled(groups: Collection[list[Any]]) -> list[bytes]:
         return list(map(pickle.dumps, groups, repeat(5)))
     except (pickle.PicklingError, AttributeError, TypeError):
         return list(map(elements.pickled, groups))
-
-
-def _keyed_rank(encoded: bytes) -> int:
-    return KEYED | keys.encoded_hash(encoded) >> 3

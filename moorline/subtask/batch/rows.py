@@ -6,7 +6,8 @@
     key      binary  the encoded key; empty where there is none
     time     long    when its records happened, if they share one time; MIN_TIME: see the payload
     seq      long    link << 51 | sender << 31 | number: where it comes from, and in which order
-    payload  binary  pickle of a list of records, or of such a list and the bytes of their timestamps
+    payload  binary  pickle of a list of records, or of such a list and the bytes of their timestamps; for a step that
+                     works off key groups in columns, these as Arrow, and the key is the key group's
 
 Spark sorts the rows of a partition by rank, key, time and seq:
 
@@ -29,6 +30,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from moorline.model import keys
 from moorline.model.times import MIN_TIME
 from moorline.model.wire import elements
 from moorline.model.wire.elements import NO_STAGE
@@ -67,6 +69,11 @@ def place(stage: int, slot: int) -> int:
 def first_seq(link: int, sender: int) -> int:
     """The number of the first row that ``sender`` sends over ``link``."""
     return link << _LINK_SHIFT | sender << NUMBER_BITS
+
+
+def keyed_rank(key: bytes) -> int:
+    """When rows with this key are worked off."""
+    return KEYED | keys.encoded_hash(key) >> 3
 
 
 def link_of(seq: int) -> int:

@@ -4,6 +4,7 @@
     broadcast records        all of them, before any other
     records without a key    in the order of their senders
     keyed records            for each key: its records by time and sender, then its timers; then its state is dropped
+    columns with a key       the same for each key group, where a step has all of its keys in columns
     the end                  of time and of the input: finish() along the chain, sinks stage what they have written
 
 There is no checkpoint and no restore. When Spark loses a task it runs it again from its rows; what a lost one has
@@ -27,9 +28,12 @@ from moorline.model.ids import SubtaskId
 from moorline.model.times import MAX_TIME, MIN_TIME
 from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.messages import AddSplits
+from moorline.state.columns.backend import ColumnBackend
 from moorline.state.heap.single_key import OneKeyBackend
+from moorline.subtask.batch import column_link
 from moorline.subtask.batch import rows as batch_rows
 from moorline.subtask.batch.output import BatchOutput
+from moorline.subtask.columns.eligible import works_by_key_group
 from moorline.subtask.environment import Environment
 from moorline.subtask.operators.base import ChainedOperator
 from moorline.subtask.operators.sink import SinkOperator
@@ -57,6 +61,8 @@ class BatchSubtask:
         root = plan.graph.by_uid[vertex.operators[0]]
         #: By link: which of the root's inputs it feeds.
         self._sides = {n.id: root.inputs[n.input].side for n in plan.links if n.target == vertex.id}
+        #: Does a row hold columns of a key group, instead of records of one key?
+        self._is_by_key_group = works_by_key_group(root)
         self._output = BatchOutput(plan, subtask)
         self.rows = self._output.rows
         self._operators: list[ChainedOperator] = []
@@ -129,7 +135,12 @@ class BatchSubtask:
         return int(first)
 
     def _run(self, seqs: list[int], times: list[int], payloads: list[bytes]) -> None:
-        """Work off some rows of one key, or some without a key."""
+        """Work off some rows of one key or key group, or some without a key."""
+        if self._is_by_key_group:
+            for payload in payloads:
+                columns, times_of_rows = column_link.unpacked(payload)
+                self._operators[0].process(columns, times_of_rows)  # type: ignore[arg-type]  # sequences will do
+            return
         if len(self._sides) == 1 and times[-1] == MIN_TIME and self._key:  # in their order: so are all before it
             self._run_unstamped(payloads)
             return
@@ -167,7 +178,7 @@ class BatchSubtask:
         if self._key:
             root = self._operators[0]
             root.end_key()
-            assert isinstance(root.backend, OneKeyBackend)
+            assert isinstance(root.backend, (OneKeyBackend, ColumnBackend))
             root.backend.forget()
             self._key = b""
 

@@ -53,12 +53,16 @@ class WaitingColumns:
         # Of a slice this is its own part alone.
         self.nbytes += batch.nbytes
 
+    def take(self) -> tuple[pa.RecordBatch, TimeColumn | None]:
+        """All that waits, and its timestamps. Nothing waits then."""
+        batch = self._batches[0] if len(self._batches) == 1 else pa.concat_batches(self._batches)
+        stamps = TimeColumn(np.concatenate(self._stamps)) if self._stamps else None
+        self._batches, self._stamps, self.rows, self.nbytes = [], [], 0, 0
+        return batch, stamps
+
     def pack(self) -> bytes:
         """All that waits, as a part of a frame. Nothing waits then."""
-        batch = self._batches[0] if len(self._batches) == 1 else pa.concat_batches(self._batches)
-        part = elements.pack_columns(batch, TimeColumn(np.concatenate(self._stamps)) if self._stamps else None)
-        self._batches, self._stamps, self.rows, self.nbytes = [], [], 0, 0
-        return part
+        return elements.pack_columns(*self.take())
 
 
 def dealt_out(batch: pa.RecordBatch, timestamps: Sequence[int] | None, receivers: int, first: int) -> Shares:

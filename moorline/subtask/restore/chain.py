@@ -10,12 +10,10 @@ from typing import Any
 import msgspec
 
 from moorline.api.columns.aggregation import Aggregation
-from moorline.api.columns.windows import takes_columns
 from moorline.api.functions.reduce import Reduction
 from moorline.api.functions.source_function import SinkFunction, SourceFunction
 from moorline.api.metrics import MetricRegistry
 from moorline.api.state.external import ExternalStore
-from moorline.api.windows.streams import WindowSpec
 from moorline.errors import StateIncompatible
 from moorline.failpoints import failpoint
 from moorline.model.connector_states import CONNECTOR_STATES
@@ -27,7 +25,6 @@ from moorline.model.wire.messages import Noticed
 from moorline.snapshots.rows import Scratch
 from moorline.state.backend import KeyedBackend, OperatorClock, RestoredRows
 from moorline.state.columns.backend import ColumnBackend
-from moorline.state.columns.stamps import is_by_columns
 from moorline.state.composite import CompositeBackend
 from moorline.state.external.backend import ExternalBackend
 from moorline.state.heap.backend import HeapBackend
@@ -36,9 +33,11 @@ from moorline.state.rocksdb.backend import RocksDbBackend
 from moorline.storage.blobs import BlobStore
 from moorline.storage.stores.counted import CountedStore
 from moorline.storage.stores.open import open_store
+from moorline.subtask.batch.key_groups import KeyGroupAggregates, KeyGroupWindows
 from moorline.subtask.batch.reduce import BatchReduceOperator
 from moorline.subtask.columns.aggregate import AggregateOperator
 from moorline.subtask.columns.batch_process import BatchProcessOperator
+from moorline.subtask.columns.eligible import keeps_columns, works_by_key_group
 from moorline.subtask.columns.expressions import SelectOperator, WhereOperator
 from moorline.subtask.columns.operators import BatchOperator, ToColumnsOperator
 from moorline.subtask.columns.windows import ColumnWindowOperator
@@ -241,6 +240,10 @@ def _operator(
             return SinkOperator(place, deployment.plan.graph.job, attempt, deployment.lineage, ends)
         case OperatorKind.TIMESTAMPS:
             return TimestampsOperator(place)
+        case OperatorKind.AGGREGATE if deployment.state.one_key and isinstance(place.backend, ColumnBackend):
+            return KeyGroupAggregates(place)
+        case OperatorKind.WINDOW if deployment.state.one_key and isinstance(place.backend, ColumnBackend):
+            return KeyGroupWindows(place)
         case OperatorKind.PROCESS | OperatorKind.AGGREGATE if deployment.state.one_key and isinstance(
             operator.function, (Reduction, Aggregation)
         ):
@@ -275,10 +278,12 @@ def _backend(
     """Where the keyed states of an operator live: on the heap or in RocksDB, and those with a store outside."""
     config, graph, uid = deployment.state, deployment.plan.graph, operator.uid
     dropped: frozenset[str] = operator.options.get("drop_states", frozenset())
+    if config.one_key and works_by_key_group(operator):
+        return ColumnBackend(uid, graph.max_parallelism, moment, key_type=operator.key_type)
     if config.one_key:
         return OneKeyBackend(uid, graph.max_parallelism, moment, key_type=operator.key_type)
     inner: KeyedBackend
-    if config.rocksdb is None and _takes_columns(operator):
+    if config.rocksdb is None and keeps_columns(operator):
         return ColumnBackend(
             uid,
             graph.max_parallelism,
@@ -311,7 +316,7 @@ def _backend(
             key_type=operator.key_type,
             allow_dropped=dropped,
         )
-        if isinstance(operator.function, Aggregation) and _takes_columns(operator):
+        if isinstance(operator.function, Aggregation) and keeps_columns(operator):
             return rocksdb
         inner = rocksdb
 
@@ -330,16 +335,6 @@ def _backend(
         )
 
     return CompositeBackend(uid, inner, external, allow_dropped=dropped)
-
-
-def _takes_columns(operator: Operator) -> bool:
-    """Can it keep its state in columns? Other keys, and every update, want records one by one."""
-    function, window = operator.function, operator.options.get("window")
-    if isinstance(window, WindowSpec):
-        return takes_columns(window) and not operator.options.get("rekey")
-    if isinstance(function, Aggregation) and function.ttl is not None and not is_by_columns(function.ttl):
-        return False
-    return isinstance(function, Aggregation) and not function.every_update and not operator.options.get("rekey")
 
 
 def restore_store(deployment: Deployment, environment: Environment) -> BlobStore | None:
