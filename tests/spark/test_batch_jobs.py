@@ -215,3 +215,36 @@ def test_spark_runs_failed_tasks_again_and_each_line_is_there_once(tmp_path):
     found = Counter((line["key"], line["count"]) for line in lines)
     assert found == Counter((k, n) for k in range(10) for n in range(1, 201))
     assert not (tmp_path / "out" / ".moorline-staging").exists()
+
+
+# --- columns ------------------------------------------------------------------------------------
+
+
+def test_columns_of_a_dataframe_are_aggregated_into_a_dataframe(spark):
+    frame = spark.range(0, 3000, 1, 3).selectExpr("id % 7 as k", "id as v", "timestamp_seconds(id) as at")
+    job = mo.Job("columns", parallelism=2)
+    rows = job.source(mo.from_dataframe(frame, records="columns"), uid="rows")
+    assert rows.schema is not None
+    assert rows.schema.names == ["k", "v", "at"]
+    totals = rows.where(mo.col("v") >= 10, uid="large").key_by("k")
+    totals.aggregate(n=mo.count(), total=mo.sum("v"), last=mo.max("at"), uid="totals").sink(mo.collect("out"))
+    made = mo.to_dataframe(job, spark, schema="k long, n long, total long, last timestamp")
+    expected = frame.where("v >= 10").groupBy("k").agg({"v": "sum", "*": "count", "at": "max"})
+    expected = expected.selectExpr("k", "`count(1)`", "`sum(v)`", "`max(at)`")
+    assert sorted(map(tuple, made.collect())) == sorted(map(tuple, expected.collect()))
+    assert sorted(r["n"] for r in mo.run(job, spark, mode="batch").collected("out")) == [427] * 6 + [428]
+
+
+def test_columns_that_an_output_does_not_have_are_named(spark):
+    job = mo.Job("wrong", parallelism=1)
+    rows = job.source(mo.from_dataframe(spark.range(5), records="columns"), uid="rows")
+    rows.sink(mo.collect("out"))
+    with pytest.raises(Exception, match="columns id int64"):
+        mo.to_dataframe(job, spark, schema="other long").collect()
+
+
+@pytest.mark.parametrize("columns", ["1 as a, 2 as a", "make_interval(1) as i"])
+def test_a_column_that_no_stream_of_columns_has_is_refused_at_once(spark, columns):
+    frame = spark.sql(f"select {columns}")
+    with pytest.raises(InvalidArgument, match="one by one"):
+        mo.from_dataframe(frame, records="columns")
