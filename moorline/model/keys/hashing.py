@@ -73,8 +73,9 @@ def str_key_groups(texts: Sequence[str], max_parallelism: int) -> npt.NDArray[np
     """
     digest = xxhash.xxh3_64_intdigest
     hashes = np.fromiter([digest(b"s" + text.encode()) for text in texts], np.uint64, len(texts))
-    return _groups(hashes, max_parallelism)
+    return groups_of(hashes, max_parallelism)
 
 
-def _groups(hashes: npt.NDArray[np.uint64], max_parallelism: int) -> npt.NDArray[np.int64]:
+def groups_of(hashes: npt.NDArray[np.uint64], max_parallelism: int) -> npt.NDArray[np.int64]:
+    """The key groups that follow from hashes."""
     return ((hashes >> np.uint64(32)) * np.uint64(max_parallelism) >> np.uint64(32)).astype(np.int64)

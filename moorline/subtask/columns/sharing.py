@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from moorline.model import keys
 from moorline.model.columns import ColumnBatch, ColumnKey, TimeColumn, Times, chosen, times_of
+from moorline.model.keys.tuples import tuple_key_groups
 from moorline.model.wire import elements
 
 #: What each receiver gets: rows and their timestamps. None: nothing.
@@ -99,7 +100,10 @@ def key_groups(batch: pa.RecordBatch, key: ColumnKey, max_parallelism: int) -> n
     if len(key.names) == 1 and pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if len(key.names) > 1:
-        structs = pa.StructArray.from_arrays([batch.column(name) for name in key.names], names=list(key.names))
+        columns = [batch.column(name) for name in key.names]
+        if (groups := tuple_key_groups(columns, max_parallelism)) is not None:
+            return groups
+        structs = pa.StructArray.from_arrays(columns, names=list(key.names))
         return _of_distinct([tuple(row.values()) for row in structs.to_pylist()], max_parallelism)
     if column.null_count:
         row = int(np.flatnonzero(np.asarray(column.is_null()))[0])
