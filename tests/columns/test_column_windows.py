@@ -2,91 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from window_steps import LATE, RESULTS, SCHEMA, columns, shown, windowing
+from window_steps import ASSIGNERS, RESULTS, SCHEMA, STEPS, columns, outputs, windowing
 
 import moorline as mo
 from moorline.errors import InvalidArgument, TimestampMissing
 from moorline.model.config.state import ON_THE_HEAP, StateConfig
 from moorline.subtask.columns.windows import ColumnWindowOperator
 from moorline.subtask.windows.operator import WindowOperator
-
-ASSIGNERS = [
-    mo.TumblingEventTimeWindows("10ms"),
-    mo.TumblingEventTimeWindows("7ms", offset="-3ms"),
-    mo.SlidingEventTimeWindows("10ms", "5ms"),
-    mo.SlidingEventTimeWindows("10ms", "4ms", offset="1ms"),
-    mo.SlidingEventTimeWindows("4ms", "10ms"),
-]
-ROW = st.fixed_dictionaries(
-    {
-        "user": st.sampled_from(["ada", "bob", "", "ü"]),
-        "number": st.none() | st.integers(-(10**12), 10**12),
-        "weight": st.none() | st.floats(-1e6, 1e6) | st.just(float("nan")),
-        "page": st.none() | st.sampled_from(["/", "/a"]),
-    }
-)
-
-
-@dataclass(frozen=True)
-class Restore:
-    """Go on from a snapshot, at another parallelism."""
-
-    parallelism: int
-
-
-STEPS = st.lists(
-    st.lists(st.tuples(ROW, st.integers(-25, 60)), min_size=1, max_size=12)
-    | st.integers(-20, 70)
-    | st.builds(Restore, st.integers(1, 3))
-    | st.just("snapshot"),
-    max_size=10,
-)
-
-
-def outputs(
-    steps: list[Any], assigner: Any, keys: tuple[str, ...], lateness: int, forms: list[bool], state: StateConfig
-) -> list[Any]:
-    """What comes out of each step. ``forms``: whether it goes by columns, in turn, after each restore."""
-    out: list[Any] = []
-    form, watermark = 0, -(1 << 63)
-    harness = windowing(assigner, keys, lateness, in_columns=forms[0], state=state)
-    try:
-        for step in [*steps, (1 << 63) - 1]:
-            if isinstance(step, int):
-                watermark = max(watermark, step)
-                made = harness.watermark(watermark)
-                out.append((shown(made), sorted(harness.timestamps)))
-            elif isinstance(step, list):
-                made = harness.process_batch(columns([row for row, _ in step]), [time for _, time in step])
-                # Late rows fire their windows one after the other.
-                out.append((shown(made), [shown([row]) for row in made if row[keys[0]] in ("ada", 1)]))
-            else:
-                snapshot = harness.snapshot()
-                harness.confirm()
-                if isinstance(step, Restore):
-                    out.append(shown(harness.side_output(LATE)))
-                    harness.close()
-                    form, watermark = form + 1, -(1 << 63)
-                    harness = windowing(
-                        assigner,
-                        keys,
-                        lateness,
-                        in_columns=forms[form % len(forms)],
-                        state=state,
-                        snapshot=snapshot,
-                        parallelism=step.parallelism,
-                    )
-        out.append(shown(harness.side_output(LATE)))
-    finally:
-        harness.close()
-    return out
 
 
 @settings(max_examples=25)
@@ -106,8 +34,8 @@ def test_they_are_windows_of_records(
             [(r | {"number": (r["number"] or 0) % 3}, t) for r, t in s] if isinstance(s, list) else s for s in steps
         ]
     state = StateConfig(incremental=True) if incremental else ON_THE_HEAP
-    made = outputs(steps, assigner, keys, lateness, forms, state)
-    assert made == outputs(steps, assigner, keys, lateness, [False], state)
+    made = outputs(steps, assigner, keys, lateness, forms, [state])
+    assert made == outputs(steps, assigner, keys, lateness, [False], [state])
 
 
 def test_it_is_columns_that_were_tested() -> None:

@@ -8,9 +8,11 @@ import pytest
 from noticing import notices
 from thoroughness import examples
 
+from moorline.model.times import MAX_TIME, MIN_TIME
 from moorline.state.columns.removed import RemovedKeys
 from moorline.state.columns.table import ColumnTable
 from moorline.state.columns.window_table import WindowTimers
+from moorline.state.rocksdb.windows import WindowsInColumns
 from moorline.testing.simulation import simulator
 from moorline.testing.simulation.faults import Faults
 from moorline.testing.simulation.jobs.column_windows import column_windows_job
@@ -47,3 +49,13 @@ def test_it_notices_when_an_increment_forgets_what_has_changed(monkeypatch):
 def test_it_notices_when_restored_windows_have_lost_their_timers(monkeypatch):
     monkeypatch.setattr(WindowTimers, "take_in", lambda self, keys, times, spans=None: None)
     assert notices(seed_of(monkeypatch))
+
+
+def test_it_notices_when_windows_behind_the_cache_are_not_looked_for(monkeypatch):
+    monkeypatch.setattr(WindowsInColumns, "_first_due", lambda self, start: MAX_TIME)
+    assert notices(seed_of(monkeypatch, rocksdb=1))
+
+
+def test_it_notices_when_a_window_is_not_read_before_more_is_added(monkeypatch):
+    monkeypatch.setattr(WindowsInColumns, "_restored_end", lambda self, number: MIN_TIME)
+    assert notices(seed_of(monkeypatch, rocksdb=1))

@@ -39,6 +39,18 @@ class WindowTable(ColumnTable):
         assert self.windows is not None
         return self.windows.ends[self.window_of[slots]]
 
+    def due(self, time: int) -> Iterator[None]:
+        """Have everything that is due by a time in slots: it is."""
+        yield
+
+    def next_due(self, lateness_ms: int) -> int:
+        """When the next window ends or is cleaned up."""
+        used = self.used()
+        if not len(used):
+            return MAX_TIME
+        last = self.ends_of(used) - 1
+        return int(np.where(self.is_waiting[used], last, last + lateness_ms).min())
+
     def find(self, keys: Keys, spans: tuple[Ints, Ints]) -> Slots:
         """The slots of keys in windows; -1 for those that have none. Slow: for a restore."""
         places = {ident: slot for slot, ident in zip(self.used().tolist(), _each(self.idents(self.used())))}

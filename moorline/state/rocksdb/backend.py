@@ -26,9 +26,9 @@ from moorline.api.state.states import State
 from moorline.model.key_groups import KeyGroupRange
 from moorline.model.keys.identity import KeyIdentities
 from moorline.state.backend import CurrentKey, KeyedSnapshot, OperatorClock, Restored, RestoredFiles, StateFigures
-from moorline.state.forms import Form, form_of
+from moorline.state.forms import Form, form_of, timers_form
 from moorline.state.peeking import MOST_ELEMENTS, Peeked, check_count, joined
-from moorline.state.registration import Made, Registration
+from moorline.state.registration import TIMERS, Made, Registration
 from moorline.state.rocksdb.cells import Cells, Places, Room, codec_of, row_prefix, row_prefixes
 from moorline.state.rocksdb.checkpoints.uploads import Uploads
 from moorline.state.rocksdb.columns import RowsInColumns
@@ -42,6 +42,7 @@ from moorline.state.rocksdb.states import cell_state
 from moorline.state.rocksdb.store import new_batch
 from moorline.state.rocksdb.sweep import Sweep
 from moorline.state.rocksdb.timers import RocksDbTimers
+from moorline.state.rocksdb.windows import TimersOfWindows, WindowsInColumns
 from moorline.state.ttl.states import judged_at
 from moorline.state.ttl.sweep import TURNS
 
@@ -57,7 +58,7 @@ class BoundState:
 
     form: Form
     entry: Entry
-    rows: Cells | Lists | Maps | RocksDbTimers | RowsInColumns
+    rows: Cells | Lists | Maps | RocksDbTimers | RowsInColumns | TimersOfWindows
     sweep: Sweep | None = None
 
 
@@ -155,6 +156,20 @@ class RocksDbBackend:
         # All of the room: it is not full twice, as the other caches are.
         rows = RowsInColumns(self.database.store, form, entry.number, self._max_parallelism, 2 * self._room.limit)
         self._states.parts[form.state] = BoundState(form, entry, rows, self._sweep(form, entry))
+        self._columns = rows
+        return rows
+
+    def bind_windows(self, descriptor: StateDescriptor, lateness_ms: int) -> WindowsInColumns:
+        """The windows of an operator that works on columns, with their timers."""
+        form = form_of(descriptor, f"state {descriptor.name!r} of operator {self._states.uid!r}", True)
+        timers_of = timers_form(TIMERS + "event")
+        entry, timers = self._entry(form, descriptor), self._entry(timers_of, None)
+        room, most = 2 * self._room.limit, self._max_parallelism
+        rows = WindowsInColumns(
+            self.database.store, form, entry.number, most, room, timers=timers.number, lateness_ms=lateness_ms
+        )
+        self._states.parts[form.state] = BoundState(form, entry, rows)
+        self._states.parts[timers_of.state] = BoundState(timers_of, timers, TimersOfWindows())
         self._columns = rows
         return rows
 

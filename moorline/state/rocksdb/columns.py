@@ -48,14 +48,22 @@ WRITTEN_ROWS = 1 << 14
 class RowsInColumns:
     """The rows of one state, and those that are in columns just now. ``room``: the bytes that these may take."""
 
-    def __init__(self, store: Store, form: Form, number: int, max_parallelism: int, room: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        form: Form,
+        number: int,
+        max_parallelism: int,
+        room: int,
+        table: ColumnTable | None = None,
+    ) -> None:
         assert isinstance(form.value, StructType), "what is kept for a key has fields"
         self._store, self.form, self._number, self._most = store, form, number, max_parallelism
         self._room = room
-        self._table = ColumnTable(form, max_parallelism)
+        self._table = ColumnTable(form, max_parallelism) if table is None else table
         #: The columns by slot: the same objects for good, for kernels hold on to them.
         self.columns: dict[str, Column] = self._table.columns
-        #: By slot: its row key; None: nothing of it has been looked up yet.
+        #: By slot: its row key; None: it was not needed yet.
         self._rows: npt.NDArray[np.object_] = np.zeros(0, np.object_)
         self._is_loaded, self._is_dirty = np.zeros(0, np.bool_), np.zeros(0, np.bool_)
         self._row_bytes = 0
@@ -76,12 +84,11 @@ class RowsInColumns:
         slots = self._table.slots(keys)
         self.asked += len(slots)
         self._have_room(int(slots.max(initial=-1)) + 1)
-        is_new = ~self._is_loaded[slots]
-        if is_new.any():
-            at = np.flatnonzero(is_new)
-            fresh, first = np.unique(slots[at], return_index=True)
-            at = at[first]
-            self._load(fresh, keys[at] if isinstance(keys, np.ndarray) else [keys[n] for n in at.tolist()])
+        fresh = slots[~self._is_loaded[slots]]
+        if len(fresh):
+            fresh = np.unique(fresh)
+            self._is_loaded[fresh] = True
+            self._load(fresh)
         return slots
 
     def touch(self, slots: Slots) -> None:
@@ -102,16 +109,21 @@ class RowsInColumns:
                 grown[: len(before)] = before
                 setattr(self, name, grown)
 
-    def _load(self, slots: Slots, keys: npt.NDArray[np.int64] | list[Any]) -> None:
-        """Fill slots with what is stored for their keys."""
-        names = self._row_keys(keys)
-        self._rows[slots] = names
-        self._is_loaded[slots] = True
+    def _names(self, slots: Slots) -> list[bytes]:
+        """The row keys of some slots."""
+        missing = slots[~self._rows[slots].astype(np.bool_)]
+        if len(missing):
+            self._rows[missing] = self._row_keys(missing)
+        return self._rows[slots].tolist()  # type: ignore[no-any-return]
+
+    def _load(self, slots: Slots) -> Slots:
+        """Fill slots with what is stored for their keys. Returns those of which something is."""
+        names = self._names(slots)
         order = in_order(names)
         found = self._store.multi_get([names[n] for n in order])
         there = [n for n, row in enumerate(found) if row is not None]
         if not there:
-            return
+            return slots[:0]
         rows = [row for row in found if row is not None]
         self._row_bytes = max(self._row_bytes, sum(map(len, rows)) // len(rows))
         chosen = slots[[order[n] for n in there]]
@@ -120,9 +132,10 @@ class RowsInColumns:
         arrays = self._unpacked([row[1:] if not row[0] else packed_value(row) for row in rows])
         for column, array in zip(self.columns.values(), arrays, strict=True):
             column.put(chosen, array)
+        return chosen
 
-    def _row_keys(self, keys: npt.NDArray[np.int64] | list[Any]) -> list[bytes]:
-        start, most = number_bytes(self._number), self._most
+    def _row_keys(self, slots: Slots) -> list[bytes]:
+        start, most, keys = number_bytes(self._number), self._most, self._table.keys_of(slots)
         if isinstance(keys, np.ndarray):
             return int_places(keys, most, start)
         if set(map(type, keys)) == {str}:
@@ -151,14 +164,17 @@ class RowsInColumns:
         """Write what has changed."""
         slots = self._table.live(np.flatnonzero(self._is_dirty), self._now)
         # In the order of the rows: RocksDB then goes on where it is.
-        slots = slots[in_order(self._rows[slots].tolist())] if len(slots) else slots
+        slots = slots[in_order(self._names(slots))] if len(slots) else slots
         for first in range(0, len(slots), WRITTEN_ROWS):
             batch = new_batch()
-            chosen = slots[first : first + WRITTEN_ROWS]
-            for row, packed in zip(self._rows[chosen].tolist(), self._packed(chosen), strict=True):
-                batch[row] = packed
+            self._write_rows(batch, slots[first : first + WRITTEN_ROWS])
             self._store.write(batch)
         self._is_dirty[:] = False
+
+    def _write_rows(self, batch: rocksdict.WriteBatch, slots: Slots) -> None:
+        """Add the rows of some slots to a batch of writes."""
+        for row, packed in zip(self._names(slots), self._packed(slots), strict=True):
+            batch[row] = packed
 
     def _packed(self, slots: Slots) -> list[bytes]:
         value, state = self.form.value, self.form.state
@@ -189,12 +205,9 @@ class RowsInColumns:
 
     def shrink(self) -> None:
         """Forget what is here. Everything has been written."""
-        self._table.index = None
+        self._table.forget()
         self._is_loaded[:] = False
         self._rows[:] = None
-        for column in self.columns.values():
-            column.has[:] = False
-            column.values[:] = None if column.values.dtype == object else 0
 
 
 def _is_plain(stored_type: StoredType) -> bool:

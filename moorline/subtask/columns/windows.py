@@ -1,8 +1,8 @@
-"""Windows over columns on the heap: aggregates of each key and window, a batch at a time.
+"""Windows over columns: aggregates of each key and window, a batch at a time.
 
-What is kept lies in slots of keys and windows (``state/columns/window_table.py``). A window fires at its end, is kept
-as long as late records are allowed, and then gives its slots back. It is the same as what windows of records do
-(``subtask/windows/``), row for row:
+What is kept lies in slots of keys and windows (``state/columns/window_table.py``; ``state/rocksdb/windows.py``). A
+window fires at its end, is kept as long as late records are allowed, and then gives its slots back. It is the same as
+what windows of records do (``subtask/windows/``), row for row:
 
     the window's clean-up time has passed       the row is not in it; one that is in none is late
     its end has passed                          the row is added, and the window fires again at once, for each such row
@@ -27,6 +27,9 @@ from moorline.model.times import MAX_TIME, MIN_TIME
 from moorline.state.columns.backend import ColumnBackend
 from moorline.state.columns.index import Slots
 from moorline.state.columns.table import Keys
+from moorline.state.columns.window_table import WindowTable
+from moorline.state.rocksdb.backend import RocksDbBackend
+from moorline.state.rocksdb.windows import WindowsInColumns
 from moorline.subtask.columns.conversion import to_batch
 from moorline.subtask.columns.kernels import Kernel
 from moorline.subtask.columns.keys import key_columns, keys_of
@@ -41,7 +44,7 @@ FIRED_ROWS = 65_536
 class ColumnWindowOperator(ChainedOperator):
     """Tumbling and sliding windows by event time, whose aggregates lie in columns."""
 
-    backend: ColumnBackend
+    backend: ColumnBackend | RocksDbBackend
 
     def __init__(self, place: OperatorContext) -> None:
         super().__init__(place)
@@ -56,7 +59,7 @@ class ColumnWindowOperator(ChainedOperator):
 
     def open(self) -> None:
         kept = ValueStateDescriptor(CONTENTS, self._aggregation.kept)
-        self._table = self.backend.bind_windows(kept, self._lateness_ms)
+        self._table: WindowTable | WindowsInColumns = self.backend.bind_windows(kept, self._lateness_ms)
         uid, columns = self.operator.uid, self._table.columns
         self._kernels = [Kernel(uid, name, a, columns) for name, a in self._aggregation.results.items()]
         self._schema, self._out = self._aggregation.schema, self._rows.out_schema
@@ -80,6 +83,7 @@ class ColumnWindowOperator(ChainedOperator):
             self._see_to_late(batch, times, windows)
         if windows.spans:
             self._add(batch, windows, ends)
+            self.backend.flush()
         self.records_in += batch.num_rows
 
     def _add(self, batch: pa.RecordBatch, windows: Assigned, ends: Rows) -> None:
@@ -171,6 +175,13 @@ class ColumnWindowOperator(ChainedOperator):
 
     def _end_windows(self, time: int) -> None:
         """Fire the windows whose end has come, and forget those that nothing can come for any more."""
+        for _ in self._table.due(time):
+            self._end_some(time)
+        self.backend.flush()
+        self._find_next()
+
+    def _end_some(self, time: int) -> None:
+        """The same for those that are in slots."""
         table = self._table
         used = table.used()
         last = table.ends_of(used) - 1
@@ -184,16 +195,10 @@ class ColumnWindowOperator(ChainedOperator):
             self.emit(fired, TimeColumn(table.ends_of(slots) - 1))  # type: ignore[arg-type]  # sequences will do
         clean_up = np.minimum(last, MAX_TIME - self._lateness_ms) + self._lateness_ms
         table.remove(used[(clean_up <= time) & (clean_up < MAX_TIME)])
-        self._find_next()
 
     def _find_next(self) -> None:
         """Find out when the next window ends or is cleaned up."""
-        used = self._table.used()
-        if not len(used):
-            self._next = MAX_TIME
-            return
-        last = self._table.ends_of(used) - 1
-        self._next = int(np.where(self._table.is_waiting[used], last, last + self._lateness_ms).min())
+        self._next = self._table.next_due(self._lateness_ms)
 
     def _results(self, slots: Slots) -> pa.RecordBatch:
         """The rows of some windows."""

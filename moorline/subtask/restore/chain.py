@@ -254,7 +254,7 @@ def _operator(
             return ProcessOperator(place, context)
         case OperatorKind.BROADCAST_PROCESS:
             return BroadcastOperator(place, context)
-        case OperatorKind.WINDOW if isinstance(place.backend, ColumnBackend):
+        case OperatorKind.WINDOW if isinstance(place.backend, (ColumnBackend, RocksDbBackend)):
             return ColumnWindowOperator(place)
         case OperatorKind.WINDOW:
             return window_operator(place, context)
@@ -283,18 +283,9 @@ def _backend(
     if config.one_key:
         return OneKeyBackend(uid, graph.max_parallelism, moment, key_type=operator.key_type)
     inner: KeyedBackend
-    if config.rocksdb is None and keeps_columns(operator):
-        return ColumnBackend(
-            uid,
-            graph.max_parallelism,
-            moment,
-            incremental=config.incremental,
-            key_type=operator.key_type,
-            allow_dropped=dropped,
-            folding=config.folding,
-        )
     if config.rocksdb is None:
-        inner = HeapBackend(
+        kind = ColumnBackend if keeps_columns(operator) else HeapBackend
+        inner = kind(
             uid,
             graph.max_parallelism,
             moment,
@@ -303,6 +294,8 @@ def _backend(
             allow_dropped=dropped,
             folding=config.folding,
         )
+        if isinstance(inner, ColumnBackend):
+            return inner
     else:
         folder = make_local_folder(config.rocksdb.folder, graph.job, uid, subtask, deployment.attempt)
         rocksdb = RocksDbBackend(
@@ -316,7 +309,7 @@ def _backend(
             key_type=operator.key_type,
             allow_dropped=dropped,
         )
-        if isinstance(operator.function, Aggregation) and keeps_columns(operator):
+        if keeps_columns(operator):
             return rocksdb
         inner = rocksdb
 
