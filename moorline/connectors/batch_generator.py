@@ -19,9 +19,6 @@ from moorline.errors import InvalidOutput
 from moorline.model.columns import ColumnBatch
 from moorline.model.options import checks_options
 
-#: A read of columns is so many times as large as one of records.
-_TIMES = 16
-
 
 @checks_options()
 def generate_batches(
@@ -57,9 +54,6 @@ class BatchGenerator(Generator[dict[str, Any]]):
 
 
 class _BatchReader(GeneratorReader):
-    def read(self, limit: int) -> Any:
-        return super().read(limit * _TIMES)
-
     def _made(self, numbers: range) -> Any:
         function: Any = self._function
         made = function(np.arange(numbers.start, numbers.stop, numbers.step, dtype=np.int64))

@@ -39,6 +39,8 @@ TARGET_MS = 250
 FIRST_WINDOW = 8 << 10
 #: The least that may be on its way to a receiver that may take as long for little as for much.
 LEAST_FOR_CALLS = 256 << 10
+#: The same where there are only steps on columns: some milliseconds for each batch, and little for a row.
+LEAST_FOR_COLUMNS = 1 << 20
 #: More than Spark's buffers hold is never of use.
 MOST_WINDOW = 64 << 20
 #: A speed is measured over at least so much work; and after so much work senders hear of it, if not before.

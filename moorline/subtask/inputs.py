@@ -13,15 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from moorline.api.sinks import Sink
-from moorline.model.graph import OperatorKind, Plan
+from moorline.model.graph import Operator, OperatorKind, Plan
 from moorline.model.ids import SubtaskId
 from moorline.model.wire import elements
 from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.elements import BATCH, HEAD, IDLE, MARK, WATERMARK, Barrier
 from moorline.model.wire.messages import InputTaken
-from moorline.protocol.flow import LEAST_FOR_CALLS, Receiving
+from moorline.protocol.flow import LEAST_FOR_CALLS, LEAST_FOR_COLUMNS, Receiving
 from moorline.subtask.adaptive_batches import Slices
 from moorline.subtask.clocks import Clocks
+from moorline.subtask.columns.eligible import keeps_columns
 from moorline.subtask.environment import Environment
 from moorline.subtask.gate import Gate, InFlight
 from moorline.subtask.iteration.membership import Looping
@@ -54,7 +55,7 @@ class Inputs:
         channels = plan.channels_into(subtask)
         self._channel = {pair: number for number, pair in enumerate(channels)}
         self._channels = channels
-        least = LEAST_FOR_CALLS if takes_calls(plan, subtask) else 1
+        least = least_window(plan, subtask)
         self._flow = Receiving(len(channels), environment.first_window, environment.in_flight_ms, least)
         self._worked_ms, self._report = worked_ms, environment.report
         #: The input behind each channel, and then behind each queue of restored frames.
@@ -215,14 +216,35 @@ class Inputs:
         return None
 
 
-def takes_calls(plan: Plan, subtask: SubtaskId) -> bool:
-    """Is something of the user's in its chain given many records in one call, and may take as long for few?
+def least_window(plan: Plan, subtask: SubtaskId) -> int:
+    """How many bytes may always be on their way to it: more where a call may take as long for little as for much.
 
-    Our own sinks take what they are given and go on.
+    One of the user's that is given many records may: a sink, a function of batches. Our own sinks take what they are
+    given and go on. And so may a chain of steps on columns alone, where a call costs as much as thousands of rows.
     """
     operators = [plan.graph.by_uid[uid] for uid in plan.vertices[subtask.vertex].operators]
-    return any(
-        operator.kind in (OperatorKind.MAP_BATCHES, OperatorKind.FILTER_BATCHES)
-        or (isinstance(operator.function, Sink) and not type(operator.function).__module__.startswith("moorline."))
-        for operator in operators
-    )
+    if all(map(_is_on_columns, operators)):
+        return LEAST_FOR_COLUMNS
+    return LEAST_FOR_CALLS if any(map(_is_users_call, operators)) else 1
+
+
+def _is_users_call(operator: Operator) -> bool:
+    is_own = type(operator.function).__module__.startswith("moorline.")
+    return operator.kind in _USERS_CALLS or (isinstance(operator.function, Sink) and not is_own)
+
+
+def _is_on_columns(operator: Operator) -> bool:
+    if isinstance(operator.function, Sink):
+        return operator.function.takes_columns
+    return operator.kind in _ON_COLUMNS or keeps_columns(operator)
+
+
+_USERS_CALLS = (OperatorKind.MAP_BATCHES, OperatorKind.FILTER_BATCHES)
+_ON_COLUMNS = (
+    OperatorKind.WITH_SCHEMA,
+    OperatorKind.SELECT,
+    OperatorKind.WHERE,
+    OperatorKind.PROCESS_BATCHES,
+    OperatorKind.DEDUPLICATE,
+    OperatorKind.TOP,
+)

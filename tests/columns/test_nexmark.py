@@ -126,11 +126,13 @@ def test_a_query_finds_what_duckdb_finds(name: str, folder: Path) -> None:
 def test_a_query_finds_the_same_when_workers_and_drivers_die(name: str, folder: Path) -> None:
     columns, wanted = expected(name, folder)
     restored = 0
-    for seed in (1, 2):
+    for seed in range(1, 9):
         simulation = simulated(name, folder, seed, usual_faults(500), 1_500)
         assert not difference(wanted, found(QUERIES[name], simulation.results["out"], columns)), f"seed {seed}"
         restored += len(simulation.tally.restored)
-    assert restored
+        if seed > 1 and restored:
+            break
+    assert restored, "there was no fault to recover from"
 
 
 def test_every_query_has_its_sql() -> None:

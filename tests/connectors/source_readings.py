@@ -12,13 +12,9 @@ import cloudpickle
 from waiting import eventually
 
 from moorline.api.sources import EnumeratorContext, Source, SourceContext, SourceReader, owner_of
-from moorline.model.columns import ColumnBatch
 from moorline.state.types import plain
 
 JOB, UID = "readings", "in"
-
-#: A read of columns may be so many times as large as one of records.
-COLUMNS_TIMES = 4
 
 
 class Readings:
@@ -82,8 +78,7 @@ class Readings:
             if batch is None:
                 self._ended[number] = True
                 continue
-            # Of columns a read may be larger.
-            assert len(batch) <= limit * (COLUMNS_TIMES if isinstance(batch, ColumnBatch) else 1)
+            assert len(batch) <= limit
             stamps = reader.timestamps or [None] * len(batch)
             assert len(stamps) == len(batch), "a timestamp for each record, or for none"
             if batch:

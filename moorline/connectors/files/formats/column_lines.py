@@ -22,9 +22,6 @@ from moorline.connectors.files.identity import shown
 from moorline.errors import UnreadableRecord
 from moorline.model.columns import ColumnBatch
 
-#: A read of columns is so many times as large as one of records.
-TIMES = 16
-
 
 class JsonColumnRecords(LineRecords):
     """The columns of the JSON object on each line; blank lines are passed over."""
@@ -34,7 +31,7 @@ class JsonColumnRecords(LineRecords):
         self._blocks, self._columns = LineBlocks(lines), JsonColumns(schema)
 
     def read(self, limit: int) -> Sequence[Any] | None:
-        data = self._blocks.look(limit * TIMES)
+        data = self._blocks.look(limit)
         if not data:
             return None
         start, path, broken = self._lines.offset, self._lines.path, self._broken
@@ -76,7 +73,7 @@ class CsvColumnRecords(CsvRecords):
             except UnfitColumns as error:
                 raise UnreadableRecord(shown(self._lines.path), "read", str(error)) from None
         if self._lines.offset >= self._row_by_row_to:
-            data = self._blocks.look(limit * TIMES)
+            data = self._blocks.look(limit)
             batch = self._columns.block(data) if data else None
             if batch is not None:
                 self._blocks.use(data)

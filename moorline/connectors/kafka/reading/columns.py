@@ -21,14 +21,9 @@ from moorline.connectors.formats.plain import TextFormat
 from moorline.connectors.kafka.reading.decoding import Decoded, MessageDecoder, Undecoded
 from moorline.model.columns import ColumnBatch
 
-#: A read of columns is so many times as large as one of records.
-TIMES = 4
-
 
 class ColumnDecoder(MessageDecoder):
     """The decoder of a reader of columns."""
-
-    times = TIMES
 
     def __init__(
         self,

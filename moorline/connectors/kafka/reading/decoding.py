@@ -30,9 +30,6 @@ class Undecoded(Exception):
 class MessageDecoder:
     """The decoder of a reader."""
 
-    #: So many times as many messages are taken at a time as a reader is asked for.
-    times = 1
-
     def __init__(self, format: Format[Any], key_format: Format[Any], as_records: bool, broken: BrokenRecords) -> None:
         self._format, self._broken = format, broken
         self._decode, self._decode_key = format.decode, key_format.decode

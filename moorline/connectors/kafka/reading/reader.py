@@ -117,7 +117,7 @@ class KafkaReader(SourceReader[Any]):
 
     def _serve(self, reading: PartitionReading, limit: int) -> Sequence[Any]:
         """Up to so many records of one partition."""
-        messages = reading.look(limit * self._decoder.times)
+        messages = reading.look(limit)
         if any(map(Message.error, messages)):
             plain = [error is None for error in map(Message.error, messages)].index(False)
             if plain == 0:
