@@ -35,7 +35,7 @@ from pyspark.sql import SparkSession
 import moorline as mo
 
 #: Events that are checked: far enough apart that there are windows of them.
-CHECKED = Shape(20_000, spacing_us=5_000)
+CHECKED = Shape(8_000, spacing_us=12_500)
 PARALLELISM = 2
 
 
