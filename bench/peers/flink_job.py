@@ -11,10 +11,14 @@ query that could not be run has its ``error``.
     what: "collect"    {"columns": [...], "rows": [...]}: the rows that there are in the end, of a query that ends
     what: "drain"      {"seconds": ...}: from when all subtasks run until a query that ends has ended
     what: "rate"       {"per_second": ...}: rows that the last vertex takes, for ``seconds``, after ``warm`` rows
+    what: "memory"     {"used_bytes": ...}: the heap of the JVM after a garbage collection, after ``warm`` rows
     what: "savepoint"  {"savepoint_s": ..., "restore_s": ...}: after ``seconds``, and from it at ``parallelism``
 """
 
 import json
+import os
+import re
+import subprocess
 import sys
 import tempfile
 import time
@@ -62,12 +66,14 @@ def started(query, **more):
     tables.execute_sql(f"CREATE TABLE forgotten ({columns}) WITH ('connector'='blackhole')")
     began = time.perf_counter()
     client = tables.execute_sql(f"INSERT INTO forgotten {query}").get_job_client()
-    while True:
+    ended = client.get_job_execution_result()
+    while not ended.done():  # a cluster is gone with its job
         now = status(client)
         runs = [v["tasks"]["RUNNING"] + v["tasks"]["FINISHED"] == v["parallelism"] for v in now["vertices"]]
         if now["state"] in ENDED or (runs and all(runs)):
-            return client, time.perf_counter() - began
+            break
         time.sleep(0.02)
+    return client, time.perf_counter() - began
 
 
 def ddl(kind):
@@ -92,8 +98,11 @@ def collect(query):
 
 def drain(query):
     client, _ = started(query)
+    result = client.get_job_execution_result()
+    if result.done():  # it was over before it was seen to run
+        return {"seconds": result.result().get_net_runtime() / 1000}
     began = time.perf_counter()
-    client.get_job_execution_result().result()
+    result.result()
     return {"seconds": time.perf_counter() - began}
 
 
@@ -118,6 +127,31 @@ def rate(query):
     return {"per_second": (last - first) / (ended - began)}
 
 
+def memory(query):
+    client, _ = started(query)
+    while status(client)["vertices"][-1]["metrics"]["read-records"] < asked["warm"]:
+        time.sleep(0.2)
+    (jvm,) = [int(pid) for pid, name in (line.split(maxsplit=1) for line in told("jcmd", "-l")) if is_ours(int(pid))]
+    for _ in range(2):
+        told("jcmd", str(jvm), "GC.run")
+    heap = " ".join(told("jcmd", str(jvm), "GC.heap_info"))
+    client.cancel().result()
+    return {"used_bytes": int(re.search(r"used (\d+)K", heap)[1]) * 1024}
+
+
+def told(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+
+
+def is_ours(pid):
+    """Is the process a child of this one?"""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return int(file.read().rpartition(")")[2].split()[1]) == os.getpid()
+    except OSError:
+        return False
+
+
 def savepoint(query):
     with tempfile.TemporaryDirectory() as folder:
         client, _ = started(query)
@@ -135,7 +169,7 @@ def savepoint(query):
 
 
 def main():
-    do = {"collect": collect, "drain": drain, "rate": rate, "savepoint": savepoint}[asked["what"]]
+    do = {"collect": collect, "drain": drain, "rate": rate, "memory": memory, "savepoint": savepoint}[asked["what"]]
     found = {}
     for name, query in asked["queries"].items():
         try:
