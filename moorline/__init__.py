@@ -149,6 +149,7 @@ if TYPE_CHECKING:
     from moorline.driver.observation.delivery import add_listener, remove_listener
     from moorline.driver.observation.tracing import TracingListener
     from moorline.http.console import Console
+    from moorline.http.otel_metrics import MetricsListener
     from moorline.snapshots.explain.explain import explain_snapshot
     from moorline.snapshots.explain.report import Explanation, Growth, KeySize, OperatorSize, StateSize
     from moorline.snapshots.lookup import query_snapshot
@@ -170,6 +171,7 @@ __version__ = "0.1.0"
 _AT_FIRST_USE = {
     "Console": "moorline.http.server",
     "add_listener": "moorline.driver.observation.delivery",
+    "MetricsListener": "moorline.http.otel_metrics",
     "TracingListener": "moorline.driver.observation.tracing",
     "remove_listener": "moorline.driver.observation.delivery",
     "fsck": "moorline.driver.checking",
@@ -293,6 +295,7 @@ __all__ = [
     "MapStateDescriptor",
     "Meter",
     "MetricGroup",
+    "MetricsListener",
     "MoorlineError",
     "NatsMessage",
     "NeverTrigger",

@@ -53,7 +53,7 @@ GROUPS = {
     "Configuration": """Checkpoints RocksDb NoRestart FixedDelay FailureRate ExponentialDelay Autoscale StorageLease
         ZooKeeper Console ControlPort""",
     "Metrics and listeners": """MetricGroup Counter Gauge Meter Distribution Histogram JobListener JobEvent add_listener
-        remove_listener TracingListener""",
+        remove_listener MetricsListener TracingListener""",
     "Rooms": "connectors client",
     "Snapshots": """read_snapshot register diff_snapshots SnapshotWriter query_snapshot explain_snapshot Explanation
         OperatorSize StateSize KeySize Growth fsck sweep give_up""",

@@ -21,7 +21,7 @@ class JobEvent(dict[str, Any]):
 
     @property
     def event(self) -> str:
-        """``started``, ``progress``, ``checkpoint``, ``restart`` or ``terminated``."""
+        """``started``, ``progress``, ``metrics``, ``checkpoint``, ``restart`` or ``terminated``."""
         return str(self["event"])
 
     @property
@@ -43,8 +43,8 @@ class JobListener:
     ...         print(event["job"], "restarts:", event["reason"])
 
     Calls come in order, on a thread that is the listener's own, so it may take its time: the job does not wait. If more
-    than a thousand events wait, those of progress are left out first. What a listener raises is logged once, and no
-    more; the job goes on.
+    than a thousand events wait, those of progress and metrics are left out first. What a listener raises is logged
+    once, and no more; the job goes on.
     """
 
     def on_started(self, event: JobEvent) -> None:
@@ -52,6 +52,9 @@ class JobListener:
 
     def on_progress(self, event: JobEvent) -> None:
         """How far the job is: every five seconds, and when it ends."""
+
+    def on_metrics(self, event: JobEvent) -> None:
+        """The figures of every subtask and operator, as ``handle.metrics`` has them: with each progress."""
 
     def on_checkpoint(self, event: JobEvent) -> None:
         """A checkpoint or savepoint is complete, or was given up: see ``status``."""

@@ -231,6 +231,7 @@ class Supervision(ObservedJob):
             case on.AwaitRestart(_, why):
                 self._journal.restarts(action, why)
                 self.observation.restarts(self.last_attempt.number if self.last_attempt else 0, action)
+                publish_progress(self.observation, self.last_attempt, self._job.status)
             case Answer():
                 self._pending.answer(action)
             case on.Begin() | TakeSnapshot() | TakeFinalCheckpoint():

@@ -62,6 +62,11 @@ def prometheus_text(figures: Mapping[str, Any]) -> str:
     return generate_latest(_Page(figures)).decode()
 
 
+def families(figures: Mapping[str, Any]) -> Iterable[Metric]:
+    """The metrics and samples of that text."""
+    return _Page(figures).collect()
+
+
 class _Page(Collector):
     """All metrics of one moment."""
 

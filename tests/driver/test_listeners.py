@@ -91,6 +91,29 @@ def test_progress_is_kept_and_is_a_dict_with_json():
     assert 70 in during or during
 
 
+def test_all_figures_go_to_those_listeners_alone_that_have_the_method(heard):
+    class Figures(Heard):
+        def on_metrics(self, event: mo.JobEvent) -> None:
+            self.events.append(event)
+
+    figures = Figures()
+    mo.add_listener(figures)
+    try:
+        listeners = Listeners([])
+        run(listeners)
+        listeners.close()
+    finally:
+        mo.remove_listener(figures)
+    assert "metrics" not in heard.kinds()
+    made = [event for event in figures.events if event.event == "metrics"]
+    assert [(e["status"], e["attempt"]) for e in made if e["status"] in ("restarting", "finished")] == [
+        ("restarting", 0),
+        ("finished", 0),
+    ]
+    counts = [v["subtasks"][0]["records_in"] for event in made for v in event["vertices"] if v["id"] == 0]
+    assert 70 in counts
+
+
 def test_a_listener_that_fails_is_logged_once_and_others_are_called(heard, caplog):
     class Broken(mo.JobListener):
         def on_checkpoint(self, event: mo.JobEvent) -> None:

@@ -25,6 +25,8 @@ events_log = logging.getLogger("moorline.events")
 
 #: So many events wait for a listener; then those of progress are dropped.
 MOST_WAITING = 1_000
+#: What comes again in a moment, and may be left out.
+PERIODIC = ("progress", "metrics")
 #: At the end of a job its listeners have so long to hear of it.
 END_SECONDS = 5.0
 
@@ -34,6 +36,8 @@ class Delivery:
 
     def __init__(self, listener: JobListener) -> None:
         self.listener = listener
+        #: They are large: a listener without the method does not get them.
+        self._takes_metrics = type(listener).on_metrics is not JobListener.on_metrics
         self._waiting: deque[JobEvent] = deque()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -44,6 +48,8 @@ class Delivery:
 
     def put(self, event: JobEvent) -> None:
         """Have the listener called. Never waits for it."""
+        if event.event == "metrics" and not self._takes_metrics:
+            return
         with self._changed:
             if self._is_closed:
                 return
@@ -77,9 +83,9 @@ class Delivery:
         self._dropped += 1
         if self._dropped == 1:
             log.warning("listener %s is too slow: some events of progress are left out", self.name)
-        if event.event == "progress":
+        if event.event in PERIODIC:
             return False
-        oldest = next((e for e in self._waiting if e.event == "progress"), self._waiting[0])
+        oldest = next((e for e in self._waiting if e.event in PERIODIC), self._waiting[0])
         self._waiting.remove(oldest)
         return True
 

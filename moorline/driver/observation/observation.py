@@ -97,6 +97,11 @@ class Observation:
         """``figures``: of operators and checkpoints, without those of each subtask."""
         self.progress.append(self.publish("progress", status=status, attempt=attempt, **figures))
 
+    def measured(self, status: str, attempt: int, figures: dict[str, Any]) -> None:
+        """``figures``: all of them, as ``handle.metrics`` has them."""
+        others = {name: figure for name, figure in figures.items() if name != "time_ms"}
+        self.publish("metrics", status=status, attempt=attempt, **others)
+
     def attempt_ended(self, attempt: int, succeeded: bool, now_ms: int) -> None:
         self.now_ms = now_ms
         self.checkpoints.attempt_ended(attempt, now_ms)

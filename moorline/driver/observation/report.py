@@ -53,26 +53,29 @@ def publish_progress(observation: Observation, attempt: RunningAttempt | None, s
     """Have listeners know how far a job is. On the driver's thread, which goes on whatever happens here."""
     try:
         number = attempt.number if attempt is not None else 0
-        observation.progressed(status.value, number, progress_figures(observation, attempt))
+        figures = figures_of(observation, attempt)
+        observation.progressed(status.value, number, _sums(figures))
+        running = 0 if attempt is None or attempt.has_ended else number
+        observation.measured(status.value, running, figures)
     except Exception:  # it is for people, and no reason for a job to fail
         log.exception("the progress of a job could not be published")
 
 
-def progress_figures(observation: Observation, attempt: RunningAttempt | None) -> dict[str, Any]:
-    """The figures of an event of progress: sums by operator, as JSON."""
-    figures = figures_of(observation, attempt)
+def _sums(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of an event of progress: by operator, without those of each subtask."""
     roots = {vertex["operators"][0]["uid"]: vertex for vertex in figures["vertices"]}
     targets = {link["target"] for link in figures["links"]}
     sources = [vertex for vertex in roots.values() if vertex["id"] not in targets]
+    operators = dict(figures["operators"])
     for uid, vertex in roots.items():
         shares = {name: vertex[name] for name in ("busy", "back_pressured", "idle", "most_busy")}
-        figures["operators"].setdefault(uid, {}).update(shares)
+        operators[uid] = {**operators.get(uid, {}), **shares}
     return {
         "uptime_ms": figures["uptime_ms"],
         "failures": figures["failures"],
         "records_in": sum(vertex["records_in"] for vertex in sources),
         "records_in_per_second": round(sum(vertex["records_in_per_second"] for vertex in sources), 1),
-        "operators": figures["operators"],
+        "operators": operators,
         "checkpoints": figures["checkpoints"],
     }
 
