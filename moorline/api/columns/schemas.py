@@ -16,6 +16,11 @@ import pyarrow as pa
 from moorline.errors import InvalidArgument
 from moorline.model.spelling import nearest
 
+#: What a schema is made of: Spark's DDL, pyarrow's own, or a dataclass or ``msgspec.Struct``.
+SchemaLike = str | pa.Schema | type
+#: What a type of a column is made of: Spark's name of it, pyarrow's own, or Python's.
+TypeLike = str | pa.DataType | type
+
 #: Spark's names of types, in lower case.
 _DDL = {
     "string": pa.string(),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import pyarrow as pa
 
@@ -15,9 +15,9 @@ from moorline.api.columns.batch_steps import BatchFunction, Frames, batch_functi
 from moorline.api.columns.expressions.expression import Expression, Named
 from moorline.api.columns.projections import Condition, Projection, known_schema
 from moorline.api.columns.ranking import LastRows, first_rows, top_rows
-from moorline.api.columns.schemas import check_columns, check_time_column, schema_of
+from moorline.api.columns.schemas import SchemaLike, check_columns, check_time_column, schema_of
 from moorline.api.options import StepOptions
-from moorline.api.state.ttl import StateTtlConfig, as_ttl
+from moorline.api.state.ttl import TimeToLive, as_ttl
 from moorline.api.streams import KeyedStream, Stream, describe
 from moorline.api.type_parameters import A, W_co
 from moorline.api.watermarks import WatermarkStrategy
@@ -32,6 +32,7 @@ from moorline.model.options import STEP_OPTIONS, checks_options
 if TYPE_CHECKING:
     from moorline.api.columns.windows import WindowedColumnStream
     from moorline.api.job import Job
+    from moorline.api.state.rekey import Rekey
 
 #: A record of a stream with a schema, where a step takes records one by one.
 Row = dict[str, Any]
@@ -102,8 +103,7 @@ class ColumnStream(Stream[Row]):
         """
         checked = Condition.of(self.schema, condition)
         options.setdefault("name", str(condition))
-        made = self._step("where", checked, **options)
-        return ColumnStream(self._job, made._origins, self.schema)
+        return _columns(self._step("where", checked, **options), self.schema)
 
     @checks_options(also=STEP_OPTIONS)
     def drop(self, *columns: str, **options: Unpack[StepOptions]) -> ColumnStream:
@@ -141,7 +141,7 @@ class ColumnStream(Stream[Row]):
         projections.check_no_column(uid=uid, name=name, parallelism=parallelism)
         name = name or shown or projection.shown()
         made = self._step("select", projection, uid, name, parallelism, **options)
-        return ColumnStream(self._job, made._origins, projection.out_schema)
+        return _columns(made, projection.out_schema)
 
     @checks_options(also=STEP_OPTIONS)
     def map_batches(
@@ -149,7 +149,7 @@ class ColumnStream(Stream[Row]):
         function: Callable[[Any], Any],
         *,
         frames: Frames = "arrow",
-        schema: Any = None,
+        schema: SchemaLike | None = None,
         **options: Unpack[StepOptions],
     ) -> ColumnStream:
         """A batch in, a batch out: ``function`` takes a ``pyarrow.RecordBatch`` and returns one, or a table.
@@ -167,8 +167,7 @@ class ColumnStream(Stream[Row]):
         ['cents', 'euros']
         """
         out = None if schema is None else schema_of(schema)
-        made = self._step("map_batches", batch_function(function, frames, out, self.schema), **options)
-        return ColumnStream(self._job, made._origins, out)
+        return _columns(self._step("map_batches", batch_function(function, frames, out, self.schema), **options), out)
 
     @checks_options(also=STEP_OPTIONS)
     def filter_batches(
@@ -184,9 +183,13 @@ class ColumnStream(Stream[Row]):
         <ColumnStream of job 'large' from 'large'>
         """
         made = self._step("filter_batches", batch_function(function, frames, self.schema, self.schema), **options)
-        return ColumnStream(self._job, made._origins, self.schema)
+        return _columns(made, self.schema)
 
-    def key_by(self, key: str | Callable[[Row], A], *more: str, key_type: object = None) -> Any:
+    @overload
+    def key_by(self, key: str, *more: str) -> KeyedColumnStream: ...
+    @overload
+    def key_by(self, key: Callable[[Row], A], *, key_type: object = None) -> KeyedStream[Row, A]: ...
+    def key_by(self, key: str | Callable[[Row], Any], *more: str, key_type: object = None) -> KeyedStream[Row, Any]:
         """Send each row to the subtask that owns its key: the values of a column, or of several together.
 
         A function of the row will do as well, and takes them one by one.
@@ -223,8 +226,7 @@ class ColumnStream(Stream[Row]):
         """
         if isinstance(strategy, WatermarkStrategy) and isinstance(strategy.timestamp, str):
             check_time_column(self.schema, strategy.timestamp, "timestamp")
-        made = super().assign_timestamps_and_watermarks(strategy, **options)
-        return ColumnStream(self._job, made._origins, self.schema)
+        return _columns(super().assign_timestamps_and_watermarks(strategy, **options), self.schema)
 
     @checks_options(also=STEP_OPTIONS)
     def with_watermark(self, column: str, delay: Duration, **options: Unpack[StepOptions]) -> ColumnStream:
@@ -283,12 +285,12 @@ class KeyedColumnStream(KeyedStream[Row, Any]):
         self,
         *,
         emit: Literal["changes", "updates"] = "changes",
-        ttl: StateTtlConfig | Duration | None = None,
+        ttl: TimeToLive | None = None,
         uid: str | None = None,
         name: str | None = None,
         parallelism: int | None = None,
-        rekey: Any = None,
-        drop_states: Any = (),
+        rekey: Rekey | None = None,
+        drop_states: str | Iterable[str] = (),
         **results: Aggregate,
     ) -> ColumnStream:
         """Running aggregates of each key, by the names of their results.
@@ -310,13 +312,12 @@ class KeyedColumnStream(KeyedStream[Row, Any]):
         schema = checked_results(self.schema, results, self._names)
         function = aggregation(self._names, results, schema, emit == "updates", as_ttl(ttl))
         shown = name or ", ".join(map(str, results.values()))
-        step: dict[str, Any] = {"rekey": rekey, "drop_states": drop_states}
-        made = self._step("aggregate", function, uid, shown, parallelism, **step)
-        return ColumnStream(self._job, made._origins, function.out_schema)
+        made = self._step("aggregate", function, uid, shown, parallelism, rekey=rekey, drop_states=drop_states)
+        return _columns(made, function.out_schema)
 
     @checks_options(also=STEP_OPTIONS)
     def process_batches(
-        self, function: KeyedBatchFunction, *, schema: Any = None, **options: Unpack[StepOptions]
+        self, function: KeyedBatchFunction, *, schema: SchemaLike | None = None, **options: Unpack[StepOptions]
     ) -> ColumnStream:
         """A batch in, columns out, with states that are read and written for all keys of the batch at once.
 
@@ -336,12 +337,11 @@ class KeyedColumnStream(KeyedStream[Row, Any]):
         """
         check_batch_function(function)
         step = BatchStep(known_schema(self.schema, "process_batches"), None if schema is None else schema_of(schema))
-        made = self._step("process_batches", function, batches=step, **options)
-        return ColumnStream(self._job, made._origins, step.out_schema)
+        return _columns(self._step("process_batches", function, batches=step, **options), step.out_schema)
 
     @checks_options(also=STEP_OPTIONS)
     def deduplicate(
-        self, *, keep: Literal["first", "last"] = "first", ttl: Any = None, **options: Unpack[StepOptions]
+        self, *, keep: Literal["first", "last"] = "first", ttl: TimeToLive | None = None, **options: Unpack[StepOptions]
     ) -> ColumnStream:
         """One row for each key: the first that arrives, or the last.
 
@@ -385,13 +385,16 @@ class KeyedColumnStream(KeyedStream[Row, Any]):
 
     def _by_batches(self, kind: str, function: Any, out: pa.Schema, options: Any) -> ColumnStream:
         assert self.schema is not None
-        made = self._step(kind, function, batches=BatchStep(self.schema, out), **options)
-        return ColumnStream(self._job, made._origins, out)
+        return _columns(self._step(kind, function, batches=BatchStep(self.schema, out), **options), out)
 
 
 def with_schema(stream: Stream[Any], schema: Any, **options: Any) -> ColumnStream:
     """See :meth:`Stream.with_schema`."""
     declared = schema_of(schema)
     options.setdefault("name", ", ".join(declared.names))
-    made = stream._step("with_schema", declared, **options)
-    return ColumnStream(stream._job, made._origins, declared)
+    return _columns(stream._step("with_schema", declared, **options), declared)
+
+
+def _columns(made: Stream[Any], schema: pa.Schema | None) -> ColumnStream:
+    """The same records, of which it is known that they lie in columns."""
+    return ColumnStream(made._job, made._origins, schema)

@@ -8,9 +8,9 @@ does the same for whole batches, over the same state: either can go on from a sn
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import pyarrow as pa
 
@@ -19,16 +19,20 @@ from moorline.api.columns.aggregation import check_options, checked_results, kep
 from moorline.api.columns.schemas import key_values
 from moorline.api.columns.streams import ColumnStream, Row
 from moorline.api.functions.base import AggregateFunction
+from moorline.api.options import StepOptions
 from moorline.api.streams import Stream
-from moorline.api.type_parameters import W_co
+from moorline.api.type_parameters import A, U, W_co
 from moorline.api.windows.assigners import (
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
 )
-from moorline.api.windows.functions import ProcessWindowFunction
+from moorline.api.windows.functions import ProcessWindowFunction, WindowFunction
 from moorline.api.windows.streams import WindowedStream, WindowSpec
 from moorline.api.windows.triggers import EventTimeTrigger
 from moorline.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from moorline.api.state.rekey import Rekey
 
 #: The columns with the bounds of a window, and their type.
 WINDOW_START, WINDOW_END = "window_start", "window_end"
@@ -132,7 +136,41 @@ def takes_columns(spec: WindowSpec) -> bool:
 class WindowedColumnStream(WindowedStream[Row, Any, W_co]):
     """A stream of rows, keyed by columns, cut into windows. What takes records one by one takes dicts."""
 
-    def aggregate(  # type: ignore[override]  # with an AggregateFunction it is what it is for records
+    @overload
+    def aggregate(
+        self,
+        function: None = None,
+        *,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+        rekey: Rekey | None = None,
+        drop_states: str | Iterable[str] = (),
+        **results: Aggregate,
+    ) -> ColumnStream: ...
+    @overload
+    def aggregate(
+        self,
+        function: AggregateFunction[Row, Any, U],
+        window_function: None = None,
+        accumulator_type: object = object,
+        *,
+        element_type: object = object,
+        **options: Unpack[StepOptions],
+    ) -> Stream[U]: ...
+    @overload
+    def aggregate(
+        self,
+        function: AggregateFunction[Row, Any, A],
+        window_function: ProcessWindowFunction[A, U, Any, W_co]
+        | WindowFunction[A, U, Any, W_co]
+        | Callable[[Any, W_co, list[A]], Iterable[U] | None],
+        accumulator_type: object = object,
+        *,
+        element_type: object = object,
+        **options: Unpack[StepOptions],
+    ) -> Stream[U]: ...
+    def aggregate(
         self,
         function: AggregateFunction[Row, Any, Any] | None = None,
         window_function: Any = None,
@@ -142,8 +180,8 @@ class WindowedColumnStream(WindowedStream[Row, Any, W_co]):
         uid: str | None = None,
         name: str | None = None,
         parallelism: int | None = None,
-        rekey: Any = None,
-        drop_states: Any = (),
+        rekey: Rekey | None = None,
+        drop_states: str | Iterable[str] = (),
         **results: Any,
     ) -> ColumnStream | Stream[Any]:
         """A row for each key and window: the key's columns, ``window_start``, ``window_end`` and the results.
@@ -159,7 +197,8 @@ class WindowedColumnStream(WindowedStream[Row, Any, W_co]):
         ['customer', 'window_start', 'window_end', 'cents']
         """
         check_options(function=function, window_function=window_function, uid=uid, name=name, parallelism=parallelism)
-        options = {"uid": uid, "name": name, "parallelism": parallelism, "rekey": rekey, "drop_states": drop_states}
+        options: dict[str, Any] = {"uid": uid, "name": name, "parallelism": parallelism}
+        options |= {"rekey": rekey, "drop_states": drop_states}
         if function is not None:
             if results:
                 advice = "Give a function, or aggregates such as count=mo.count()."

@@ -55,6 +55,10 @@ class StateTtlConfig:
         return milliseconds(self.length, "time to live")
 
 
+#: A time to live: with its rules, or as a length alone.
+TimeToLive = StateTtlConfig | Duration
+
+
 def as_ttl(ttl: StateTtlConfig | Duration | None) -> StateTtlConfig | None:
     """A length alone is a configuration with everything else as it is by default."""
     return ttl if ttl is None or isinstance(ttl, StateTtlConfig) else StateTtlConfig(ttl)

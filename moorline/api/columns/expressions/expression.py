@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable
-from typing import Any
 
 import pyarrow as pa
 
 from moorline.api.columns.expressions.operators import Operators, node_of
 from moorline.api.columns.expressions.texts import TextFunctions
 from moorline.api.columns.expressions.times import TimeFunctions
-from moorline.api.columns.expressions.tree import Call, Column, Constant
-from moorline.api.columns.schemas import type_of
+from moorline.api.columns.expressions.tree import Call, Column, Constant, Node
+from moorline.api.columns.schemas import TypeLike, type_of
 from moorline.errors import InvalidArgument
 from moorline.model.options import checks_options
 
@@ -39,7 +38,7 @@ class Expression(Operators):
         """The same under a name, for ``select`` without a keyword."""
         return Named(name, self)
 
-    def cast(self, to: Any) -> Expression:
+    def cast(self, to: TypeLike) -> Expression:
         """The values as another type: Spark's name of one, or pyarrow's. A value that does not fit fails the job."""
         wanted = type_of(to)
         return self._with("cast", f"{{}}.cast({str(wanted)!r})", target_type=wanted)
@@ -56,7 +55,7 @@ class Expression(Operators):
         """Is it a float that is no number?"""
         return self._with("is_nan", "{}.is_nan()")
 
-    def is_in(self, values: Iterable[Any]) -> Expression:
+    def is_in(self, values: Iterable[object]) -> Expression:
         """Is it one of these? Null is none of them."""
         if isinstance(values, (builtins.str, bytes, Operators)):
             raise InvalidArgument("is_in", values, 'Give a list of constants: is_in(["at", "de"]).')
@@ -69,12 +68,12 @@ class Expression(Operators):
             raise InvalidArgument("is_in", among, f"These are no constants of one type: {error}") from None
         return self._with("is_in", f"{{}}.is_in({_escaped(among)})", among=array)
 
-    def between(self, low: Any, high: Any) -> Expression:
+    def between(self, low: object, high: object) -> Expression:
         """From ``low`` to ``high``, both included."""
         within: Expression = (self >= low) & (self <= high)
         return within
 
-    def fill_null(self, value: Any) -> Expression:
+    def fill_null(self, value: object) -> Expression:
         """``value`` where there is none: a constant or an expression."""
         return self._with("coalesce", "{}.fill_null({})", value)
 
@@ -138,7 +137,7 @@ def col(name: str) -> Expression:
 
 
 @checks_options()
-def lit(value: Any, type: Any = None) -> Expression:
+def lit(value: object, type: TypeLike | None = None) -> Expression:
     """A constant, in each row the same; with a type if it shall not be the usual one.
 
     >>> import moorline as mo
@@ -154,7 +153,7 @@ def lit(value: Any, type: Any = None) -> Expression:
 
 
 @checks_options()
-def coalesce(*values: Any) -> Expression:
+def coalesce(*values: object) -> Expression:
     """The first of several that is not null.
 
     >>> import moorline as mo
@@ -165,7 +164,7 @@ def coalesce(*values: Any) -> Expression:
 
 
 @checks_options()
-def least(*values: Any) -> Expression:
+def least(*values: object) -> Expression:
     """The least of several in each row; nulls are passed over.
 
     >>> import moorline as mo
@@ -176,7 +175,7 @@ def least(*values: Any) -> Expression:
 
 
 @checks_options()
-def greatest(*values: Any) -> Expression:
+def greatest(*values: object) -> Expression:
     """The greatest of several in each row; nulls are passed over.
 
     >>> import moorline as mo
@@ -186,24 +185,24 @@ def greatest(*values: Any) -> Expression:
     return _of_several("greatest", "max_element_wise", values)
 
 
-def _of_several(name: str, function: str, values: tuple[Any, ...]) -> Expression:
+def _of_several(name: str, function: str, values: tuple[object, ...]) -> Expression:
     if len(values) < 2:
         raise InvalidArgument(name, values, "Give at least two columns or constants.")
     nodes = tuple(map(node_of, values))
     return Expression(Call(function, nodes, f"{name}({', '.join(['{}'] * len(nodes))})"))
 
 
-def _escaped(values: list[Any]) -> str:
+def _escaped(values: list[object]) -> str:
     return repr(values).replace("{", "{{").replace("}", "}}")
 
 
 class When:
     """The beginning of a choice: a condition, and what holds if it does not."""
 
-    def __init__(self, condition: Any, before: tuple[tuple[Any, Any], ...] = ()) -> None:
+    def __init__(self, condition: object, before: tuple[tuple[Node, Node], ...] = ()) -> None:
         self._condition, self._before = node_of(condition), before
 
-    def then(self, value: Any) -> Then:
+    def then(self, value: object) -> Then:
         """The value where the condition holds: a column or a constant."""
         return Then((*self._before, (self._condition, node_of(value))))
 
@@ -211,23 +210,23 @@ class When:
 class Then:
     """Conditions with their values; what is left to say is the value where none of them holds."""
 
-    def __init__(self, cases: tuple[tuple[Any, Any], ...]) -> None:
+    def __init__(self, cases: tuple[tuple[Node, Node], ...]) -> None:
         self._cases = cases
 
-    def when(self, condition: Any) -> When:
+    def when(self, condition: object) -> When:
         """The next condition, which is looked at where none before holds."""
         return When(condition, self._cases)
 
-    def otherwise(self, value: Any) -> Expression:
+    def otherwise(self, value: object) -> Expression:
         """The value where no condition holds; None for null."""
-        node = Constant(pa.scalar(None)) if value is None else node_of(value)
+        node: Node = Constant(pa.scalar(None)) if value is None else node_of(value)
         for condition, then in reversed(self._cases):
             node = Call("if_else", (condition, then, node), "when({}).then({}).otherwise({})")
         return Expression(node)
 
 
 @checks_options()
-def when(condition: Any) -> When:
+def when(condition: object) -> When:
     """A choice by conditions. A condition that is null does not hold.
 
     >>> import moorline as mo

@@ -21,43 +21,43 @@ class Operators:
     def __init__(self, node: Node) -> None:
         self.node = node
 
-    def _with(self, function: str, shown: str, *others: Any, **options: Any) -> Expression:
+    def _with(self, function: str, shown: str, *others: object, **options: Any) -> Expression:
         """The expression of a call of which this is the first argument."""
         return type(self)(Call(function, (self.node, *map(node_of, others)), shown, options))  # type: ignore[return-value]
 
-    def _reversed(self, function: str, shown: str, other: Any) -> Expression:
+    def _reversed(self, function: str, shown: str, other: object) -> Expression:
         return type(self)(Call(function, (node_of(other), self.node), shown))  # type: ignore[return-value]
 
     # Numbers. What leaves the type of a whole number fails the job.
 
-    def __add__(self, other: Any) -> Expression:
+    def __add__(self, other: object) -> Expression:
         return self._with("add", "({} + {})", other)
 
-    def __radd__(self, other: Any) -> Expression:
+    def __radd__(self, other: object) -> Expression:
         return self._reversed("add", "({} + {})", other)
 
-    def __sub__(self, other: Any) -> Expression:
+    def __sub__(self, other: object) -> Expression:
         return self._with("subtract_checked", "({} - {})", other)
 
-    def __rsub__(self, other: Any) -> Expression:
+    def __rsub__(self, other: object) -> Expression:
         return self._reversed("subtract_checked", "({} - {})", other)
 
-    def __mul__(self, other: Any) -> Expression:
+    def __mul__(self, other: object) -> Expression:
         return self._with("multiply_checked", "({} * {})", other)
 
-    def __rmul__(self, other: Any) -> Expression:
+    def __rmul__(self, other: object) -> Expression:
         return self._reversed("multiply_checked", "({} * {})", other)
 
-    def __truediv__(self, other: Any) -> Expression:
+    def __truediv__(self, other: object) -> Expression:
         return self._with("true_divide", "({} / {})", other)
 
-    def __rtruediv__(self, other: Any) -> Expression:
+    def __rtruediv__(self, other: object) -> Expression:
         return self._reversed("true_divide", "({} / {})", other)
 
-    def __floordiv__(self, other: Any) -> Expression:
+    def __floordiv__(self, other: object) -> Expression:
         return self._with("floor_divide", "({} // {})", other)
 
-    def __mod__(self, other: Any) -> Expression:
+    def __mod__(self, other: object) -> Expression:
         return self._with("python_modulo", "({} % {})", other)
 
     def __neg__(self) -> Expression:
@@ -71,24 +71,24 @@ class Operators:
     def __ne__(self, other: object) -> Expression:  # type: ignore[override]
         return self._with("not_equal", "({} != {})", other)
 
-    def __lt__(self, other: Any) -> Expression:
+    def __lt__(self, other: object) -> Expression:
         return self._with("less", "({} < {})", other)
 
-    def __le__(self, other: Any) -> Expression:
+    def __le__(self, other: object) -> Expression:
         return self._with("less_equal", "({} <= {})", other)
 
-    def __gt__(self, other: Any) -> Expression:
+    def __gt__(self, other: object) -> Expression:
         return self._with("greater", "({} > {})", other)
 
-    def __ge__(self, other: Any) -> Expression:
+    def __ge__(self, other: object) -> Expression:
         return self._with("greater_equal", "({} >= {})", other)
 
     # Logic of three values: null is "not known".
 
-    def __and__(self, other: Any) -> Expression:
+    def __and__(self, other: object) -> Expression:
         return self._with("and_kleene", "({} & {})", other)
 
-    def __or__(self, other: Any) -> Expression:
+    def __or__(self, other: object) -> Expression:
         return self._with("or_kleene", "({} | {})", other)
 
     def __invert__(self) -> Expression:
@@ -105,7 +105,7 @@ class Operators:
         return shown[1:-1] if isinstance(self.node, Call) and self.node.shown.startswith("(") else shown
 
 
-def node_of(given: Any) -> Node:
+def node_of(given: object) -> Node:
     """The tree of an expression, or a constant. Raises :class:`InvalidArgument`."""
     if isinstance(given, Operators):
         return given.node
