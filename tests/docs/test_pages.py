@@ -126,6 +126,11 @@ def test_every_page_can_be_reached_from_the_readme():
     assert {name(p) for p in PAGES} - {name(p) for p in seen} == set()
 
 
+def test_the_index_lists_every_decision_in_its_order():
+    listed = re.findall(r"^\| \[\d{4}\]\(decisions/([\w-]+\.md)\)", (ROOT / "docs/index.md").read_text(), re.MULTILINE)
+    assert listed == sorted(path.name for path in ROOT.glob("docs/decisions/*.md"))
+
+
 def test_every_failpoint_is_documented():
     used = {f for p in (ROOT / "moorline").rglob("*.py") for f in re.findall(r'failpoint\("([\w.]+)"\)', p.read_text())}
     page = (ROOT / "docs/reference/failpoints.md").read_text()
