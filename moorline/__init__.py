@@ -144,16 +144,17 @@ from moorline.state.types.annotations import RenamedFrom
 from moorline.state.types.pickle import Pickled
 
 if TYPE_CHECKING:
-    from moorline import client
-    from moorline.driver.checking import fsck, give_up, sweep
+    from moorline import client, snapshots
+    from moorline.driver.giving_up import give_up
     from moorline.driver.observation.delivery import add_listener, remove_listener
     from moorline.driver.observation.tracing import TracingListener
-    from moorline.http.console import Console
+    from moorline.http.console import Console, HttpEndpoint
     from moorline.http.otel_metrics import MetricsListener
-    from moorline.snapshots.explain.explain import explain_snapshot
-    from moorline.snapshots.explain.report import Explanation, Growth, KeySize, OperatorSize, StateSize
+    from moorline.snapshots.checking import fsck, sweep
+    from moorline.snapshots.explanation.explain import explain_snapshot
+    from moorline.snapshots.explanation.report import Explanation, Growth, KeySize, OperatorSize, StateSize
     from moorline.snapshots.lookup import query_snapshot
-    from moorline.snapshots.plan import plan
+    from moorline.snapshots.planning import plan
     from moorline.snapshots.tables.diff import diff_snapshots
     from moorline.snapshots.tables.writing.writer import SnapshotWriter
     from moorline.spark.batch.dataframes import from_dataframe, to_dataframe
@@ -169,22 +170,23 @@ __version__ = "0.1.0"
 #: Loaded at first use. Workers need none of it, and load what is above before each first job; everything else, the
 #: test kit above all, works without loading Spark.
 _AT_FIRST_USE = {
-    "Console": "moorline.http.server",
+    "Console": "moorline.http.console",
+    "HttpEndpoint": "moorline.http.console",
     "add_listener": "moorline.driver.observation.delivery",
     "MetricsListener": "moorline.http.otel_metrics",
     "TracingListener": "moorline.driver.observation.tracing",
     "remove_listener": "moorline.driver.observation.delivery",
-    "fsck": "moorline.driver.checking",
-    "give_up": "moorline.driver.checking",
-    "plan": "moorline.snapshots.plan",
+    "fsck": "moorline.snapshots.checking",
+    "give_up": "moorline.driver.giving_up",
+    "plan": "moorline.snapshots.planning",
     "query_snapshot": "moorline.snapshots.lookup",
-    "explain_snapshot": "moorline.snapshots.explain.explain",
-    "Explanation": "moorline.snapshots.explain.report",
-    "Growth": "moorline.snapshots.explain.report",
-    "KeySize": "moorline.snapshots.explain.report",
-    "OperatorSize": "moorline.snapshots.explain.report",
-    "StateSize": "moorline.snapshots.explain.report",
-    "sweep": "moorline.driver.checking",
+    "explain_snapshot": "moorline.snapshots.explanation.explain",
+    "Explanation": "moorline.snapshots.explanation.report",
+    "Growth": "moorline.snapshots.explanation.report",
+    "KeySize": "moorline.snapshots.explanation.report",
+    "OperatorSize": "moorline.snapshots.explanation.report",
+    "StateSize": "moorline.snapshots.explanation.report",
+    "sweep": "moorline.snapshots.checking",
     "Handle": "moorline.spark.handle",
     "Result": "moorline.spark.handle",
     "from_dataframe": "moorline.spark.batch.dataframes",
@@ -204,8 +206,8 @@ _AT_FIRST_USE = {
 def __getattr__(name: str) -> Any:
     if name in _AT_FIRST_USE:
         return getattr(importlib.import_module(_AT_FIRST_USE[name]), name)
-    if name == "client":
-        return importlib.import_module("moorline.client")
+    if name in ("client", "snapshots"):
+        return importlib.import_module(f"moorline.{name}")
     raise unknown_name("moorline", name, foreign_names.MODULE, __all__)
 
 
@@ -273,6 +275,7 @@ __all__ = [
     "Growth",
     "Handle",
     "Histogram",
+    "HttpEndpoint",
     "Job",
     "JobEvent",
     "JobListener",
@@ -402,6 +405,7 @@ __all__ = [
     "remove_listener",
     "run",
     "schema_registry",
+    "snapshots",
     "spark_config",
     "start",
     "sum",

@@ -17,7 +17,7 @@ for name in mo.__all__:
     if not hasattr(mo, name):
         print("missing", name)
 """
-LATER = ("pyspark", "pandas", "moorline.client", "moorline.http", "moorline.driver.checking")
+LATER = ("pyspark", "pandas", "moorline.client", "moorline.http", "moorline.snapshots.checking")
 
 
 def test_what_only_drivers_and_tools_need_is_loaded_at_first_use():

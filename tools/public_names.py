@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-ROLE = re.compile(r":\w+:`(~?[\w.]+)`")
+ROLE = re.compile(r":\w+:`(?:([\w.]+) <[\w.]+>|(~?)([\w.]+))`")
 PAGE = ROOT / "docs/reference/names.md"
 
 #: Of ``moorline`` itself, by what one does with them.
@@ -51,19 +51,22 @@ GROUPS = {
         SinkFunction""",
     "State in outside stores": "memory_state postgres_state redis_state ExternalStore",
     "Configuration": """Checkpoints RocksDb NoRestart FixedDelay FailureRate ExponentialDelay Autoscale StorageLease
-        ZooKeeper Console ControlPort""",
+        ZooKeeper HttpEndpoint Console ControlPort""",
     "Metrics and listeners": """MetricGroup Counter Gauge Meter Distribution Histogram JobListener JobEvent add_listener
         remove_listener MetricsListener TracingListener""",
-    "Rooms": "connectors client",
+    "Modules": "connectors snapshots client",
     "Snapshots": """read_snapshot register diff_snapshots SnapshotWriter query_snapshot explain_snapshot Explanation
         OperatorSize StateSize KeySize Growth fsck sweep give_up""",
 }
 #: Modules whose names are all public.
 MODULES = {
+    "moorline.snapshots": "Snapshots by short names",
     "moorline.client": "A running job from another process",
     "moorline.testing": "The test kit",
     "moorline.errors": "Errors",
 }
+#: These come with ``import moorline as mo``.
+OF_MO = ("moorline.snapshots.", "moorline.client.")
 
 
 def grouped() -> dict[str, list[str]]:
@@ -91,6 +94,9 @@ def found(name: str) -> Any:
 def first_sentence(name: str) -> str:
     """The first paragraph of a docstring, on one line; empty if it has none of its own."""
     value = found(name)
+    other = getattr(value, "__name__", name)
+    if inspect.isclass(value) and not name.endswith(other) and other in names_in(name.rpartition(".")[0]):
+        return f"The old name of ``{other}``."
     own = vars(value).get("__doc__") if inspect.isclass(value) else getattr(value, "__doc__", None)
     if not own:
         return ""
@@ -109,7 +115,8 @@ def page() -> str:
     for title, names in grouped().items():
         lines += [f"## {title}", "", "| name | |", "| --- | --- |"]
         for name in names:
-            shown = name.replace("moorline.", "mo.", 1) if name.count(".") == 1 else name.rpartition(".")[2]
+            is_of_mo = name.count(".") == 1 or name.startswith(OF_MO)
+            shown = name.replace("moorline.", "mo.", 1) if is_of_mo else name.rpartition(".")[2]
             lines.append(f"| `{shown}` | {_plain(first_sentence(name))} |")
         lines.append("")
     return "\n".join(lines)
@@ -121,8 +128,8 @@ def _plain(sentence: str) -> str:
 
 
 def without_roles(text: str) -> str:
-    """Docstrings mark names as ``:class:`~a.b.C```; a page shows ``C``."""
-    return ROLE.sub(lambda role: f"`{role[1].rpartition('.')[2] if role[0].count('~') else role[1]}`", text)
+    """Docstrings mark names as ``:class:`~a.b.C``` or ``:class:`C <a.b.C>```; a page shows ``C``."""
+    return ROLE.sub(lambda role: f"`{role[1] or (role[3].rpartition('.')[2] if role[2] else role[3])}`", text)
 
 
 if __name__ == "__main__":

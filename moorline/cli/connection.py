@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from moorline.errors import InvalidArgument
-from moorline.http.client import QueryClient
+from moorline.http.client import JobClient
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,7 +33,7 @@ def console_options(function: F) -> F:
     return _URL(_TOKEN(function))
 
 
-def connected(url: str | None, token_file: str | None) -> QueryClient:
+def connected(url: str | None, token_file: str | None) -> JobClient:
     """A client for what the options say. Raises ``click.UsageError`` if they say too little."""
     if not url or not token_file:
         raise click.UsageError("Give --url and --token-file, or set MOORLINE_URL and MOORLINE_TOKEN_FILE.")
@@ -41,4 +41,4 @@ def connected(url: str | None, token_file: str | None) -> QueryClient:
         token = Path(token_file).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArgument("--token-file", token_file, f"It cannot be read: {error}.") from None
-    return QueryClient(url, token)
+    return JobClient(url, token)

@@ -134,7 +134,7 @@ class SavepointNotPermitted(MoorlineError):
         return (
             f"no savepoint can be asked for at {self.path!r:.200}: it holds all state, and nothing permits that place. "
             f"Name a new folder, in plain letters, below one of these: {places}. Others are permitted when the job is "
-            f"started: mo.Console(..., savepoints=[...]) or moorline run --savepoints."
+            f"started: mo.HttpEndpoint(..., savepoints=[...]) or moorline run --savepoints."
         )
 
 

@@ -1,6 +1,6 @@
 """A running job from another process: its status, its checkpoints, the content of its state, and what it is to do.
 
-    client = QueryClient("http://127.0.0.1:8090", token)
+    client = JobClient("http://127.0.0.1:8090", token)
     client.query("average", "sum", key=1)
 
 Talks to the job's console (``mo.start(..., console=True)``) over HTTP, with Python's own means.
@@ -35,10 +35,10 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
 
 
-class QueryClient:
+class JobClient:
     """A client of the HTTP endpoint of one running job.
 
-    >>> client = QueryClient("http://127.0.0.1:9", "token")
+    >>> client = JobClient("http://127.0.0.1:9", "token")
     >>> client.status()
     Traceback (most recent call last):
     moorline.errors.ConsoleRefused: the console at http://127.0.0.1:9: it cannot be reached ...
@@ -157,3 +157,7 @@ class QueryClient:
         if not isinstance(answer, dict):
             raise ConsoleRefused(self._url, f"it answered {status} without JSON. Is this a job's console?")
         return status, answer
+
+
+#: The name that it had first.
+QueryClient = JobClient

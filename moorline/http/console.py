@@ -1,4 +1,4 @@
-"""The options of a console: where it listens, who may ask, and where its token is."""
+"""The options of a job's HTTP endpoint, its console: where it listens, who may ask, and where its token is."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252})")
 
 @checks_options()
 @dataclass(frozen=True)
-class Console:
+class HttpEndpoint:
     """The HTTP endpoint of a job: the address that it listens on, and the file of its token.
 
-    >>> Console("127.0.0.1:8090").address
+    >>> HttpEndpoint("127.0.0.1:8090").address
     '127.0.0.1:8090'
 
     Port 0 means any free one. A new token is made for each start and written into ``token_file``, readable for its
@@ -56,9 +56,9 @@ class Console:
             raise InvalidArgument("token_from", self.token_from, "Give one of token_file and token_from.")
 
     @classmethod
-    def of(cls, console: Console | str | bool) -> Console:
+    def of(cls, console: HttpEndpoint | str | bool) -> HttpEndpoint:
         """The endpoint for the ``console=`` of a start."""
-        return console if isinstance(console, Console) else cls() if console is True else cls(str(console))
+        return console if isinstance(console, HttpEndpoint) else cls() if console is True else cls(str(console))
 
     def parts(self) -> tuple[str, int]:
         """Host and port."""
@@ -79,6 +79,10 @@ class Console:
             advice = f"It should hold one line of at least {SHORTEST_TOKEN} characters: openssl rand -hex 32 makes one."
             raise InvalidArgument("token_from", self.token_from, advice)
         return token
+
+
+#: The name that it had first.
+Console = HttpEndpoint
 
 
 def write_private(path: str, token: str) -> None:

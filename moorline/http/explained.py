@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from moorline.http import wire
-from moorline.snapshots.explain.report import Explanation, KeySize
+from moorline.snapshots.explanation.report import Explanation, KeySize
 
 
 def explanation_to_json(explanation: Explanation) -> dict[str, Any]:

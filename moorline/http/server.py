@@ -49,7 +49,7 @@ from moorline.errors import (
     SparkUnsuitable,
 )
 from moorline.http import page_routes
-from moorline.http.console import REQUEST_SECONDS, Console, write_private
+from moorline.http.console import REQUEST_SECONDS, HttpEndpoint, write_private
 from moorline.http.page_files import HEADERS, PageFile, page_files
 from moorline.http.routes import Refusal, Text
 from moorline.model.wire.waiting_room import WaitingRoom
@@ -70,9 +70,9 @@ MAX_UNAUTHENTICATED = 64
 class ConsoleServer:
     """Answers requests until it is closed."""
 
-    def __init__(self, served: Any, console: Console | str | bool = True, read: Read = page_routes.read) -> None:
+    def __init__(self, served: Any, console: HttpEndpoint | str | bool = True, read: Read = page_routes.read) -> None:
         """``read`` makes of a request the question to ``served``, or raises :class:`Refusal`."""
-        config = Console.of(console)
+        config = HttpEndpoint.of(console)
         host, port = config.parts()
         #: Only requests with this are answered.
         self.token = config.given_token() or secrets.token_urlsafe(32)
@@ -119,7 +119,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, address: tuple[str, int], read: Read, token: str, config: Console) -> None:
+    def __init__(self, address: tuple[str, int], read: Read, token: str, config: HttpEndpoint) -> None:
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         self.read, self.token = read, token
@@ -266,7 +266,7 @@ class _Handler(BaseHTTPRequestHandler):
             ipaddress.ip_address(name)
             return
         if name.lower() not in self.server.names:
-            raise Refusal(421, "this is not the host that was asked for; Console(hosts=[...]) names others")
+            raise Refusal(421, "this is not the host that was asked for; HttpEndpoint(hosts=[...]) names others")
 
     def _check_token(self) -> None:
         scheme, _, given = self.headers.get("Authorization", "").partition(" ")

@@ -14,7 +14,7 @@ from moorline.http.wire import to_json
 from moorline.model.graph import Graph
 from moorline.model.manifest import Claim, Manifest
 from moorline.snapshots.folders import open_snapshot
-from moorline.snapshots.plan import plan_restore
+from moorline.snapshots.planning import plan_restore
 from moorline.snapshots.tables.catalog import states_of
 from moorline.snapshots.tables.diff import Change, diff
 from moorline.snapshots.tables.reader import SnapshotReader

@@ -14,7 +14,7 @@ that a retained checkpoint needs is among them: what is named by any entry of th
 ``driver/checkpoints/retention.py`` looks and deletes.
 
 From outside the history alone is known, and not what is in flight. :func:`is_abandoned` is what can be said from there,
-whether or not a driver is at work; ``snapshots/fsck.py`` asks it.
+whether or not a driver is at work; ``snapshots/inspection.py`` asks it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ The facts are the records of the history, oldest first: claims, manifests, and w
     given up by an earlier attempt or an operator    -> as if it were not there
     all of them damaged                              -> refuse: never start empty in silence over lost state
 
-``driver/restore.py`` asks, and so do ``snapshots/fsck.py`` and all who read the newest checkpoint of a job.
+``driver/restore.py`` asks, and so do ``snapshots/inspection.py`` and all who read the newest checkpoint of a job.
 ``storage/log.py`` has read the facts.
 """
 

@@ -1,8 +1,8 @@
 """Checks that files hold what the handles of a manifest say: as many rows, of the types that they name.
 
 Checksums show that a file is what was written. This shows that what was written is what the manifest tells of: a
-restore would fail on it, or go on with less than there was. ``snapshots/fsck.py`` asks for each Parquet file, once,
-however many checkpoints name it.
+restore would fail on it, or go on with less than there was. ``snapshots/inspection.py`` asks for each Parquet file,
+once, however many checkpoints name it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The findings of a check of snapshots, and the verdict that they amount to.
 
-``snapshots/fsck.py`` gathers them. The verdict is worked out from the facts in the :class:`Report` alone.
+``snapshots/inspection.py`` gathers them. The verdict is worked out from the facts in the :class:`Report` alone.
 """
 
 from __future__ import annotations

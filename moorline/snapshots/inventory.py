@@ -1,6 +1,6 @@
 """The manifests of a folder, and what it takes to judge the files that they do not name.
 
-A folder is that of a job, with a history, or a savepoint, with one manifest. ``snapshots/fsck.py`` asks.
+A folder is that of a job, with a history, or a savepoint, with one manifest. ``snapshots/inspection.py`` asks.
 """
 
 from __future__ import annotations

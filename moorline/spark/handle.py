@@ -20,14 +20,14 @@ from moorline.driver.queries.service import QueryService
 from moorline.driver.requests import SnapshotRequest
 from moorline.driver.supervision import Supervision
 from moorline.errors import InvalidArgument, ParallelismTooHigh
-from moorline.http.console import Console
+from moorline.http.console import HttpEndpoint
 from moorline.http.server import ConsoleServer
 from moorline.model.durations import Duration, milliseconds
 from moorline.model.log_lines import LogTail
 from moorline.model.options import checks_options
 from moorline.protocol.lowering import lower
 from moorline.protocol.supervision.lifecycle import JobStatus
-from moorline.snapshots.explain.report import Explanation
+from moorline.snapshots.explanation.report import Explanation
 from moorline.snapshots.folders import new_folder
 from moorline.snapshots.lookup import encoded_key
 from moorline.spark.cluster import SparkCluster
@@ -77,7 +77,7 @@ class Handle:
         cluster: SparkCluster,
         resources: ExitStack,
         location: str | None = None,
-        console: Console | str | bool = False,
+        console: HttpEndpoint | str | bool = False,
         savepoints: str | None = None,
     ) -> None:
         self._job, self._loop, self._cluster, self._resources = job, loop, cluster, resources
@@ -90,7 +90,7 @@ class Handle:
         #: Where other processes can ask: its ``url``, ``token`` and ``token_file``. None if it is off.
         self.console: ConsoleServer | None = None
         if console:
-            config = Console.of(console)
+            config = HttpEndpoint.of(console)
             permitted = (*config.savepoints, *((savepoints,) if savepoints else ()))
             self.console = ConsoleServer(ServedJob(self, permitted, location), config)
             resources.callback(self.console.close)

@@ -20,7 +20,7 @@ from moorline.driver.loop import DriverLoop
 from moorline.driver.observation.delivery import Listeners, events_listener
 from moorline.driver.supervision import Supervision
 from moorline.errors import InvalidArgument, SparkUnsuitable
-from moorline.http.console import Console
+from moorline.http.console import HttpEndpoint
 from moorline.model.config.checkpoints import Checkpoints, as_checkpoints
 from moorline.model.config.control import ControlPort
 from moorline.model.config.leadership import StorageLease, ZooKeeper
@@ -70,7 +70,7 @@ def start(
     flush: Duration = "15ms",
     in_flight: Duration = "250ms",
     object_reuse: bool = False,
-    console: Console | str | bool = False,
+    console: HttpEndpoint | str | bool = False,
     control: ControlPort | None = None,
     log_level: Literal["debug", "info", "warning", "error"] | None = None,
     events: str | PathLike[str] | None = None,
@@ -86,9 +86,9 @@ def start(
     ``backend="rocksdb"`` keeps keyed state on the workers' disks instead of in their memory. With ``ha`` the job starts
     when this driver leads; until then its status is *waiting*. ``object_reuse=True`` passes records on without copies:
     for jobs in which no function changes or keeps what it has emitted. ``console=True``, an address such as
-    ``"127.0.0.1:8090"`` or a :class:`Console` lets other processes ask for status and state over HTTP. ``control`` says
-    where subtasks find the driver, if that is not where Spark's executors do. ``log_level`` is that of the driver and
-    of the workers; without it the driver logs from INFO on, and workers from WARNING on.
+    ``"127.0.0.1:8090"`` or an :class:`HttpEndpoint` lets other processes ask for status and state over HTTP.
+    ``control`` says where subtasks find the driver, if that is not where Spark's executors do. ``log_level`` is that of
+    the driver and of the workers; without it the driver logs from INFO on, and workers from WARNING on.
     ``events`` is the path of a file, or ``"log"``, that gets a line of JSON for everything that happens to the job
     (:class:`JobListener` says what does).
     """

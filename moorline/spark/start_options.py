@@ -5,7 +5,7 @@ from __future__ import annotations
 from os import PathLike
 from typing import Literal, TypedDict
 
-from moorline.http.console import Console
+from moorline.http.console import HttpEndpoint
 from moorline.model.config.checkpoints import Checkpoints
 from moorline.model.config.control import ControlPort
 from moorline.model.config.leadership import StorageLease, ZooKeeper
@@ -37,7 +37,7 @@ class StartOptions(TypedDict, total=False):
     flush: Duration
     in_flight: Duration
     object_reuse: bool
-    console: Console | str | bool
+    console: HttpEndpoint | str | bool
     control: ControlPort | None
     log_level: Literal["debug", "info", "warning", "error"] | None
     events: str | PathLike[str] | None

@@ -13,7 +13,7 @@ before it could take its entry back, or put there by hand. It is never restored.
 
 Entries of earlier versions name nothing. Of them each has to come after the one below it.
 
-Pure: ``log.py`` reads, and ``snapshots/fsck.py`` reports.
+Pure: ``log.py`` reads, and ``snapshots/inspection.py`` reports.
 """
 
 from __future__ import annotations

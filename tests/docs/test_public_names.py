@@ -15,7 +15,7 @@ PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/guides/*.md"), *ROOT.glob("
 EXAMPLES = sorted(ROOT.glob("examples/*.py"))
 #: With the suites for parts of a user's own, which are imported one by one: they need pytest.
 PUBLIC = {
-    *("moorline", "moorline.errors", "moorline.http.client", "moorline.testing"),
+    *("moorline", "moorline.errors", "moorline.http.client", "moorline.snapshots", "moorline.testing"),
     *(f"moorline.testing.contracts.{suite}" for suite in ("backend", "external", "sink", "source", "store")),
 }
 #: Earlier places of public modules, which keep working.

@@ -10,7 +10,7 @@ from driver_worlds import World, small_job
 import moorline as mo
 from moorline.errors import HistoryBroken, InvalidArgument, JobNotEnded
 from moorline.model.manifest import Claim
-from moorline.snapshots.fsck import Verdict
+from moorline.snapshots.inspection import Verdict
 from moorline.storage.log import read_history
 from moorline.storage.stores.memory import MemoryStore
 from moorline.storage.stores.open import open_store

@@ -16,8 +16,8 @@ from thoroughness import examples
 import moorline as mo
 from moorline.errors import HistoryBroken
 from moorline.model.manifest import Manifest
-from moorline.snapshots import fsck
-from moorline.snapshots.fsck import Verdict
+from moorline.snapshots import inspection
+from moorline.snapshots.inspection import Verdict
 from moorline.storage.layout import HISTORY, entry_path
 from moorline.storage.log import read_history
 from moorline.storage.stores.memory import MemoryStore
@@ -86,7 +86,7 @@ def test_whatever_is_done_the_job_goes_on_refuses_or_says_what_it_passes_over(se
     if entries(store) == before:
         return
     store.put(UNNAMED, b"of an upload that was under way, or of what was lost")
-    report = fsck.check(store, 0)
+    report = inspection.check(store, 0)
     assert report.verdict is not Verdict.SOUND, "fsck has seen nothing"
     caplog.clear()
     world = World(store=store, checkpoints=config, restore="latest").start()

@@ -19,8 +19,8 @@ from real_servers import S3Server, s3_server  # noqa: F401
 import moorline as mo
 from moorline.errors import HistoryBroken, SnapshotCorrupt
 from moorline.model.manifest import Manifest
-from moorline.snapshots import fsck
-from moorline.snapshots.fsck import Kind, Verdict
+from moorline.snapshots import inspection
+from moorline.snapshots.inspection import Kind, Verdict
 from moorline.storage.blobs import BlobStore
 from moorline.storage.history import History
 from moorline.storage.layout import HEAD, HISTORY, entry_path
@@ -176,7 +176,7 @@ def spoil(store: BlobStore, make: Make, way: Callable[[Files], None]) -> tuple[i
 
 def assert_nothing_is_silent(store: BlobStore, newest: int, caplog: pytest.LogCaptureFixture) -> None:
     store.put(UNNAMED, b"of an upload that was under way, or of what was lost")
-    report = fsck.check(store, 0)
+    report = inspection.check(store, 0)
     assert report.verdict in (Verdict.DAMAGED, Verdict.LOST), str(report)
     caplog.clear()
     world = World(store=store, checkpoints=config(3), restore="latest").start()
@@ -227,7 +227,7 @@ def test_a_folder_or_a_link_instead_of_an_entry_is_a_missing_entry(instead, whic
         make,
         lambda f: instead(tmp_path / (f.newest if which == "newest" else f.claims[0])),
     )
-    assert Kind.GAP in {p.kind for p in fsck.check(store, 0).problems}
+    assert Kind.GAP in {p.kind for p in inspection.check(store, 0).problems}
     assert_nothing_is_silent(store, newest, caplog)
 
 
@@ -235,7 +235,7 @@ def test_a_folder_or_a_link_instead_of_an_entry_is_a_missing_entry(instead, whic
 def test_a_history_that_nobody_has_touched_is_sound(make):
     store = MemoryStore(uuid.uuid4().hex)
     newest, _ = spoil(store, make, lambda f: None)
-    report = fsck.check(store, 0)
+    report = inspection.check(store, 0)
     assert (report.verdict, report.problems) == (Verdict.SOUND, [])
     world = World(store=store, checkpoints=config(3), restore="latest").run()
     assert world.supervision.restored_from == [newest]
@@ -288,7 +288,7 @@ def test_a_copy_of_the_folder_of_an_earlier_day_is_noticed_by_the_data_of_later_
     memory.delete([b.path for b in memory.list() if not b.path.startswith("data/")])
     for path, data in earlier.items():
         memory.put(path, data)
-    report = fsck.check(memory, 0)
+    report = inspection.check(memory, 0)
     assert (report.verdict, [p.kind for p in report.problems]) == (Verdict.LOST, [Kind.UNKNOWN])
     again = World(store=memory, checkpoints=config(1), restore="latest").start()
     assert again.status is S.FAILED and isinstance(again.supervision.error, HistoryBroken)
@@ -315,7 +315,7 @@ def test_checkpoints_that_were_deleted_at_the_end_of_a_job_are_not_missed(memory
     world = World(store=memory, checkpoints=ends).run()
     world.complete()
     world.finish()
-    assert fsck.check(memory, 0).verdict is Verdict.SOUND
+    assert inspection.check(memory, 0).verdict is Verdict.SOUND
     again = World(store=memory, checkpoints=ends, restore="latest").run()
     assert again.supervision.restored_from == [0]
 
@@ -346,7 +346,7 @@ def test_an_entry_that_names_impossible_ones_is_damaged_and_ends_no_driver(memor
     assert b'"stays": {"1": ' in data
     files.write(files.newest, data.replace(b'"stays": {"1": ', b'"stays": {"0": '))
     memory.delete([blob.path for blob in memory.list(HEAD)])
-    report = fsck.check(memory, 0)
+    report = inspection.check(memory, 0)
     assert report.verdict is Verdict.DAMAGED
     world = World(store=memory, checkpoints=config(3), restore="latest").run()
     assert world.supervision.restored_from == [2] and "names entries that cannot be below it" in caplog.text

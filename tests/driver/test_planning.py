@@ -11,7 +11,7 @@ from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import ElementsHandle, Manifest, OperatorEntry, OperatorHandles, SnapshotFile, file_handle
 from moorline.model.type_tree.stored import state_type
 from moorline.snapshots.folders import delete_savepoint, new_folder, open_snapshot, write_savepoint
-from moorline.snapshots.plan import plan_restore
+from moorline.snapshots.planning import plan_restore
 from moorline.storage.stores.memory import MemoryStore
 from moorline.storage.stores.open import open_store
 

@@ -15,7 +15,7 @@ from moorline.model.ids import SubtaskId
 from moorline.model.manifest import InFlightHandle, Manifest, OperatorEntry, OperatorHandles
 from moorline.model.wire.messages import Overtake, Running, Trigger
 from moorline.snapshots.folders import MANIFEST, open_snapshot, write_savepoint
-from moorline.snapshots.plan import plan_restore
+from moorline.snapshots.planning import plan_restore
 from moorline.storage import entries
 from moorline.storage.stores.memory import MemoryStore
 from moorline.storage.stores.open import open_store

@@ -22,7 +22,7 @@ from moorline.model.manifest import OperatorHandles, RowsHandle
 from moorline.model.type_tree.tree import PLAIN
 from moorline.model.wire.figures import OperatorFigures, ProcessFigures, UserMetric
 from moorline.model.wire.messages import Acknowledged, Progress
-from moorline.snapshots.explain.report import Expired, Explanation, GroupSize, Growth, KeySize, StateSize
+from moorline.snapshots.explanation.report import Expired, Explanation, GroupSize, Growth, KeySize, StateSize
 from moorline.storage.stores.local import LocalStore
 from moorline.storage.stores.memory import MemoryStore
 

@@ -9,8 +9,8 @@ from typing import Any
 from waiting import PATIENCE
 
 from moorline.errors import QueryFailed, QueryUnavailable, SavepointFailed
-from moorline.http.client import QueryClient
-from moorline.http.console import Console
+from moorline.http.client import JobClient
+from moorline.http.console import HttpEndpoint
 from moorline.http.server import ConsoleServer
 from moorline.model import keys
 from moorline.storage.stores.permitted import check_savepoint
@@ -80,12 +80,12 @@ class Job:
 
 
 class World:
-    def __init__(self, console: Console | bool = True) -> None:
+    def __init__(self, console: HttpEndpoint | bool = True) -> None:
         self.job = Job()
         self.server = ConsoleServer(self.job, console)
         host, port = self.server.url.removeprefix("http://").split(":")
         self.address = host, int(port)
-        self.client = QueryClient(self.server.url, self.server.token)
+        self.client = JobClient(self.server.url, self.server.token)
 
     def send(self, data: bytes, seconds: float = PATIENCE, *, ends: bool = False) -> bytes:
         """Everything that comes back until the connection is closed. ``ends``: nothing more will be sent."""

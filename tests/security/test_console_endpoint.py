@@ -16,8 +16,8 @@ from console_worlds import Job, World, query
 
 from moorline.errors import ConsoleRefused, InvalidArgument
 from moorline.http import wire as typed_json
-from moorline.http.client import QueryClient
-from moorline.http.console import Console
+from moorline.http.client import JobClient
+from moorline.http.console import HttpEndpoint
 from moorline.http.server import ConsoleServer
 from moorline.model import keys
 
@@ -83,7 +83,7 @@ def test_the_token_of_another_job_is_of_no_use(world):
     try:
         assert other.token != world.server.token
         with pytest.raises(ConsoleRefused, match="token"):
-            QueryClient(world.server.url, other.token).status()
+            JobClient(world.server.url, other.token).status()
     finally:
         other.close()
 
@@ -102,7 +102,7 @@ def test_the_token_file_is_for_its_owner_alone_and_goes_with_the_job(tmp_path):
     path = tmp_path / "token"
     path.write_text("what was there before")
     path.chmod(0o666)
-    console = ConsoleServer(Job(), Console("127.0.0.1:0", str(path)))
+    console = ConsoleServer(Job(), HttpEndpoint("127.0.0.1:0", str(path)))
     assert path.read_text().strip() == console.token
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
     console.close()
@@ -110,7 +110,7 @@ def test_the_token_file_is_for_its_owner_alone_and_goes_with_the_job(tmp_path):
     kept = tmp_path / "precious"
     kept.write_text("precious")
     path.symlink_to(kept)
-    console = ConsoleServer(Job(), Console("127.0.0.1:0", str(path)))
+    console = ConsoleServer(Job(), HttpEndpoint("127.0.0.1:0", str(path)))
     console.close()
     assert kept.read_text() == "precious"
 
@@ -173,7 +173,7 @@ def test_the_client_follows_nobody_elsewhere():
 
     threading.Thread(target=redirect, daemon=True).start()
     with pytest.raises(ConsoleRefused):
-        QueryClient(f"http://127.0.0.1:{port}", "t").status()
+        JobClient(f"http://127.0.0.1:{port}", "t").status()
     listener.settimeout(0.2)
     with pytest.raises(TimeoutError):
         listener.accept()
@@ -197,10 +197,10 @@ def test_a_given_token_is_used_and_its_file_stays(tmp_path, caplog):
     path = tmp_path / "token"
     path.write_text("a" * 40 + "\n")
     with caplog.at_level(logging.DEBUG):
-        console = ConsoleServer(Job(), Console(token_from=str(path)))
-        assert QueryClient(console.url, "a" * 40).status()["status"] == "running"
+        console = ConsoleServer(Job(), HttpEndpoint(token_from=str(path)))
+        assert JobClient(console.url, "a" * 40).status()["status"] == "running"
         with pytest.raises(ConsoleRefused, match="token"):
-            QueryClient(console.url, "a" * 39).status()
+            JobClient(console.url, "a" * 39).status()
         console.close()
     assert path.read_text() == "a" * 40 + "\n"
     assert "aaaa" not in caplog.text
@@ -213,26 +213,26 @@ def test_a_given_token_that_could_be_guessed_or_sent_by_nobody_is_refused(tmp_pa
     path = tmp_path / "token"
     path.write_text(content)
     with pytest.raises(InvalidArgument, match="token_from") as caught:
-        ConsoleServer(Job(), Console(token_from=str(path)))
+        ConsoleServer(Job(), HttpEndpoint(token_from=str(path)))
     assert not content.strip() or content.strip() not in str(caught.value)
 
 
 def test_a_token_is_given_or_made(tmp_path):
     with pytest.raises(InvalidArgument, match="It cannot be read"):
-        ConsoleServer(Job(), Console(token_from=str(tmp_path / "nothing")))
+        ConsoleServer(Job(), HttpEndpoint(token_from=str(tmp_path / "nothing")))
     with pytest.raises(InvalidArgument, match="Give one of"):
-        Console(token_from="a", token_file="b")
+        HttpEndpoint(token_from="a", token_file="b")
 
 
 def test_a_console_answers_to_the_names_that_it_is_given(world):
-    named = World(Console(hosts=["shop-driver", "Metrics.example.com"]))
+    named = World(HttpEndpoint(hosts=["shop-driver", "Metrics.example.com"]))
     for host, status in (("shop-driver:8090", 200), ("metrics.example.com", 200), ("evil.example", 421)):
         assert named.request(Host=host)[0] == status
     named.server.close()
     assert world.request(Host="shop-driver")[0] == 421
     for wrong in ("shop-driver", ["a b"], [""], ["a:80"]):
         with pytest.raises(InvalidArgument, match="hosts"):
-            Console(hosts=wrong)
+            HttpEndpoint(hosts=wrong)
 
 
 @pytest.mark.parametrize("number", [(1 << 53), -(1 << 53), (1 << 60) + 1, 1 << 90])

@@ -13,7 +13,7 @@ from console_worlds import World
 from waiting import PATIENCE, eventually
 
 from moorline.http import server
-from moorline.http.console import Console
+from moorline.http.console import HttpEndpoint
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def world() -> Iterator[World]:
 @pytest.fixture
 def hasty_world() -> Iterator[World]:
     """One where a request has to be here in no time; but an honest client on a busy machine has enough."""
-    world = World(Console(request_seconds=2.0))
+    world = World(HttpEndpoint(request_seconds=2.0))
     yield world
     world.server.close()
 

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from real_servers import S3Server, s3_server  # noqa: F401
 
-from moorline.snapshots.fsck import check
+from moorline.snapshots.inspection import check
 from moorline.storage.stores.open import open_store, remember_options
 from moorline.testing.simulation import simulator
 from moorline.testing.simulation.simulator import Simulation

@@ -16,7 +16,7 @@ from waiting import eventually
 
 import moorline as mo
 from moorline.errors import ConsoleRefused, QueryFailed
-from moorline.http.client import QueryClient
+from moorline.http.client import JobClient
 
 pytestmark = pytest.mark.spark
 
@@ -74,7 +74,7 @@ def test_live_state_grows_and_a_checkpoint_stands_still(spark, tmp_path, backend
         value = json.loads(done.stdout)["value"]
         assert value.keys() <= {"odd", "even"}
         assert sum(value.values()) >= first[3]
-        client = QueryClient(handle.console.url, handle.console.token)
+        client = JobClient(handle.console.url, handle.console.token)
         for key in range(KEYS):
             stored = handle.query("count", "seen", key, level="checkpoint")
             live = client.query("count", "seen", key, timeout="25s")

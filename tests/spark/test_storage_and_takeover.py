@@ -16,7 +16,7 @@ from real_servers import SECRET, S3Server, s3_server  # noqa: F401
 from waiting import PATIENCE, eventually
 
 import moorline as mo
-from moorline.snapshots.fsck import Verdict
+from moorline.snapshots.inspection import Verdict
 from moorline.storage.log import read_history
 from moorline.storage.stores.local import LocalStore
 

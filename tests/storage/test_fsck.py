@@ -18,7 +18,7 @@ from moorline.model.manifest import (
 )
 from moorline.model.type_tree.tree import INT
 from moorline.snapshots.folders import write_savepoint
-from moorline.snapshots.fsck import Kind, Progress, Verdict, check, sweep
+from moorline.snapshots.inspection import Kind, Progress, Verdict, check, sweep
 from moorline.storage import segments as snapshots
 from moorline.storage.blobs import BlobStore
 from moorline.storage.history import History

@@ -15,8 +15,8 @@ import moorline as mo
 from moorline.errors import InvalidArgument, SnapshotCorrupt
 from moorline.http.explained import explanation_to_json
 from moorline.model import keys
-from moorline.snapshots.explain.explain import explain
-from moorline.snapshots.explain.sizes import row_bytes
+from moorline.snapshots.explanation.explain import explain
+from moorline.snapshots.explanation.sizes import row_bytes
 from moorline.snapshots.tables.reader import SnapshotReader
 from moorline.storage.history import History
 from moorline.storage.stores.local import LocalStore

@@ -40,8 +40,8 @@ mo.remove_listener("shown")  # error: arg-type | reportArgumentType
 mo.TracingListener("x", 3, 4)  # error: call-arg | reportCallIssue
 
 handle = mo.start(mo.Job("observed"))
-mo.start(mo.Job("observed"), consol=mo.Console())  # error: call-arg | reportCallIssue
-mo.Console(prt=3)  # error: call-arg | reportCallIssue
+mo.start(mo.Job("observed"), consol=mo.HttpEndpoint())  # error: call-arg | reportCallIssue
+mo.HttpEndpoint(prt=3)  # error: call-arg | reportCallIssue
 handle.nonsense()  # error: attr-defined | reportAttributeAccessIssue
 handle.explain(tpo=3)  # error: call-arg | reportCallIssue
 handle.rescale("four")  # error: arg-type | reportArgumentType

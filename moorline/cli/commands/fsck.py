@@ -7,8 +7,9 @@ from dataclasses import asdict
 import click
 
 from moorline.cli.output import age, json_option, long_work, show_json, show_table, size
-from moorline.driver.checking import fsck, give_up, sweep
-from moorline.snapshots.fsck import Progress, Report, Verdict
+from moorline.driver.giving_up import give_up
+from moorline.snapshots.checking import fsck, sweep
+from moorline.snapshots.inspection import Progress, Report, Verdict
 
 
 @click.command()

@@ -13,7 +13,7 @@ from moorline.cli.output import age, json_option, long_work, show_json, show_tab
 from moorline.http.explained import explanation_to_json
 from moorline.model.durations import milliseconds
 from moorline.model.manifest import ElementsHandle, KeyedHandle, NativeHandle, OperatorEntry, SnapshotFile
-from moorline.snapshots.explain.explain import explain
+from moorline.snapshots.explanation.explain import explain
 from moorline.snapshots.locate import Snapshot, look_at
 
 

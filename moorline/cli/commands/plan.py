@@ -8,7 +8,7 @@ import click
 
 from moorline.cli.output import json_option, printable, show_json, show_table, size
 from moorline.cli.scripts import load_job
-from moorline.snapshots.plan import plan
+from moorline.snapshots.planning import plan
 
 
 @click.command()

@@ -11,7 +11,7 @@ import click
 from moorline.cli.jobs_table import OPERATOR_HEADERS, RateMeter, job_line, operator_rows, screen, text_table
 from moorline.cli.output import json_option, long_work, printable, show_json, size
 from moorline.cli.scripts import load_job
-from moorline.http.console import Console
+from moorline.http.console import HttpEndpoint
 from moorline.model.config.checkpoints import Checkpoints
 from moorline.model.config.control import ControlPort
 
@@ -106,7 +106,7 @@ def command(
     if checkpoints:
         options["checkpoints"] = Checkpoints(checkpoints, interval=interval)
     if console:
-        options["console"] = Console(console, token_file, savepoints, token_from=token_from, hosts=hosts)
+        options["console"] = HttpEndpoint(console, token_file, savepoints, token_from=token_from, hosts=hosts)
     with long_work(f"starting {job.name}") as say:
         handle = _start(job, master, options)
         if handle.console is not None:

@@ -10,7 +10,7 @@ import click
 
 import moorline
 from moorline.http import served_location
-from moorline.http.console import Console
+from moorline.http.console import HttpEndpoint
 from moorline.http.served_location import ServedLocation
 from moorline.http.server import ConsoleServer
 
@@ -33,7 +33,7 @@ def command(
         signal.signal(ending, lambda *_: over.set())
     served = ServedLocation(location, version=moorline.__version__)
     served.jobs()  # what cannot be read at all is said here, and not in a browser
-    console = Console(address, token_file, token_from=token_from, hosts=hosts)
+    console = HttpEndpoint(address, token_file, token_from=token_from, hosts=hosts)
     with closing(ConsoleServer(served, console, served_location.read)) as server:
         # A token that is given stays the same: it is known, and does not belong on a screen or into a log.
         click.echo(f"{location} is shown at {server.url if token_from else server.page}")

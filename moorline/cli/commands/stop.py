@@ -9,7 +9,7 @@ import click
 from moorline.cli.connection import connected, console_options
 from moorline.cli.output import json_option, long_work, show_json
 from moorline.errors import ConsoleRefused
-from moorline.http.client import QueryClient
+from moorline.http.client import JobClient
 from moorline.model.durations import milliseconds
 
 _ENDED = ("finished", "failed", "cancelled")
@@ -59,7 +59,7 @@ def command(
         raise click.exceptions.Exit(1)
 
 
-def _wait(client: QueryClient, deadline: float) -> str:
+def _wait(client: JobClient, deadline: float) -> str:
     """The status in the end. "ended": the console has closed, as it does when its job is over."""
     status = "running"
     while time.monotonic() < deadline:

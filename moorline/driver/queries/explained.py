@@ -9,8 +9,8 @@ from __future__ import annotations
 from moorline.api.state.states import declared_states
 from moorline.errors import InvalidArgument, SnapshotCorrupt, SnapshotNotFound
 from moorline.model.graph import Graph
-from moorline.snapshots.explain.explain import Lives, explain
-from moorline.snapshots.explain.report import Explanation
+from moorline.snapshots.explanation.explain import Lives, explain
+from moorline.snapshots.explanation.report import Explanation
 from moorline.snapshots.folders import newest
 from moorline.storage.stores.open import open_store
 

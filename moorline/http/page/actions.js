@@ -55,7 +55,7 @@ function Question({ id, page, metrics, say, onClose }) {
   };
   const folder = html`<label>Folder, new or empty, as the driver sees it
     <input type="text" class="mono" value=${path} required spellcheck="false" onInput=${(e) => setPath(e.target.value)} />
-    <small>${page.savepoints.length ? html`Below ${page.savepoints.map((s) => html`<code key=${s}>${printable(s)}</code> `)}` : "No location for savepoints is permitted: give Console(savepoints=[…])."}</small>
+    <small>${page.savepoints.length ? html`Below ${page.savepoints.map((s) => html`<code key=${s}>${printable(s)}</code> `)}` : "No location for savepoints is permitted: give HttpEndpoint(savepoints=[…])."}</small>
   </label>`;
   return html`<${Dialog} title=${action.title} yes=${action.yes} danger=${action.danger} busy=${busy} onYes=${act} onClose=${onClose}>
     ${id === "savepoint" ? html`<p>The job goes on. All of its state is written, in rows that any tool reads.</p>${folder}` : null}

@@ -15,6 +15,19 @@ import pyarrow as pa
 from moorline.snapshots.tables.reader import SnapshotReader
 
 
+def open_tables(path: str, checkpoint: int | None = None) -> Snapshot:
+    """A savepoint, or the newest (or a given) checkpoint in a job's folder, as Arrow tables, without Spark.
+
+    >>> import moorline as mo
+    >>> writer = mo.snapshots.Writer("memory://limits", job="limits")
+    >>> limits = mo.MapStateDescriptor("limits", str, int)
+    >>> url = writer.broadcast_state("check", limits, [{"map_key": "card", "value": 100}]).write()
+    >>> mo.snapshots.open(url).broadcast_state("check", "limits").to_pylist()
+    [{'map_key': 'card', 'value': 100}]
+    """
+    return Snapshot(SnapshotReader.open(path, checkpoint))
+
+
 class Snapshot:
     """A savepoint or checkpoint as tables.
 

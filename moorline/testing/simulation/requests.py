@@ -14,7 +14,7 @@ from moorline.driver.supervision import Supervision
 from moorline.errors import SnapshotNotFound
 from moorline.model.graph import Graph
 from moorline.protocol.supervision.lifecycle import JobStatus
-from moorline.snapshots import fsck
+from moorline.snapshots import inspection
 from moorline.storage.blobs import BlobStore
 from moorline.storage.stores.open import open_store
 from moorline.testing.simulation.faults.injection import Injection
@@ -58,7 +58,7 @@ class Requests:
     def _sweep(self) -> None:
         """Delete all abandoned files without a grace time: no driver and no upload may miss anything."""
         with suppress(SnapshotNotFound):  # there is nothing yet
-            swept = fsck.sweep(self._store, now_ms=1 << 60, grace_ms=0)
+            swept = inspection.sweep(self._store, now_ms=1 << 60, grace_ms=0)
             self._injection.injected["swept files"] += len(swept)
 
     def _savepoint(self) -> str:

@@ -12,7 +12,7 @@ from moorline.model.config.checkpoints import Checkpoints
 from moorline.model.manifest import Claim, Manifest
 from moorline.protocol.recovery import lineage
 from moorline.protocol.supervision.lifecycle import JobStatus
-from moorline.snapshots import fsck
+from moorline.snapshots import inspection
 from moorline.storage.history import History
 from moorline.testing.simulation.audit.ledger import Ledger
 from moorline.testing.simulation.jobs.counting import LostOrDoubled
@@ -76,7 +76,7 @@ def _audit_files(world: Simulation) -> None:
                 raise AssertionError(f"seed {world.seed}: {file.path} of {record.entry} is gone")
     if not world.driver.supervision.is_tidy:
         # Storage failed each time, and the driver has said so: what it left is found from outside.
-        swept = {left.path for left in fsck.sweep(world.store, now_ms=1 << 60, grace_ms=0)}
+        swept = {left.path for left in inspection.sweep(world.store, now_ms=1 << 60, grace_ms=0)}
         there = {path: size for path, size in there.items() if path not in swept}
     if there.keys() - named:
         raise AssertionError(f"seed {world.seed}: no checkpoint names {sorted(there.keys() - named)}")

@@ -14,8 +14,8 @@ from moorline.errors import InvalidArgument, SnapshotNotFound
 from moorline.model.durations import Duration, milliseconds
 from moorline.model.manifest import Manifest
 from moorline.model.options import checks_options
-from moorline.snapshots.explain.measure import Measurement, newest_stamp
-from moorline.snapshots.explain.report import Explanation, Growth, OperatorSize, StateSize
+from moorline.snapshots.explanation.measure import Measurement, newest_stamp
+from moorline.snapshots.explanation.report import Explanation, Growth, OperatorSize, StateSize
 from moorline.snapshots.folders import has_savepoint, open_snapshot
 from moorline.snapshots.tables.catalog import StateInfo, key_groups_of
 from moorline.snapshots.tables.reader import SnapshotReader

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from moorline.model import keys
-from moorline.snapshots.explain.report import Expired, GroupSize, KeySize
-from moorline.snapshots.explain.sizes import table_row_bytes
+from moorline.snapshots.explanation.report import Expired, GroupSize, KeySize
+from moorline.snapshots.explanation.sizes import table_row_bytes
 from moorline.state.folding import with_encoded_keys
 
 #: A key is decoded for people up to so many bytes.
