@@ -21,12 +21,12 @@ from typing import Literal
 from msgspec.structs import replace
 
 from moorline.connectors import retry
-from moorline.connectors.postgres.changes import pgoutput
+from moorline.connectors.postgres.changes import drift, pgoutput
 from moorline.connectors.postgres.changes import slot as slots
 from moorline.connectors.postgres.changes.batches import Batch, Batches, Undecoded
 from moorline.connectors.postgres.changes.first_load import FirstLoad
 from moorline.connectors.postgres.changes.log_stream import SETTINGS, Keepalive, LogStream
-from moorline.connectors.postgres.changes.position import Key, Load, Position, lsn_number
+from moorline.connectors.postgres.changes.position import Key, Load, Position, Shape, lsn_number
 from moorline.connectors.postgres.changes.rows import ChangeDecoder, RowDecoder, TypeNames, Undecodable
 from moorline.connectors.postgres.changes.tables import LoggedTable, Page, compare_keys, find_table, read_page
 from moorline.connectors.postgres.changes.transactions import Transactions
@@ -37,6 +37,8 @@ from moorline.errors import StorageError
 
 #: Seconds between two reports to the server, whatever happens.
 REPORT_SECONDS = 5.0
+#: Seconds between two looks at the tables and their publication.
+LOOK_SECONDS = 5.0
 #: How long to wait for messages at a time.
 WAIT_SECONDS = 0.2
 #: Changes that are looked at together, at most.
@@ -133,7 +135,9 @@ class Follower(threading.Thread):
             with self._watchdog.watching(connection):
                 connection.execute(SETTINGS)
                 tables = {t.full_name: t for t in (find_table(connection, parts) for parts in settings.tables)}
-                position = self._start(connection)
+                position, notices = drift.reconcile(connection, settings, tables, self._start(connection))
+            for kind, text in notices.items():
+                self.notice(kind, text)
             name = slots.reader_name(self._attempt, self._uid)
             with closing(LogStream(settings.database, name, settings.slot, settings.publication, position.lsn)) as log:
                 self._outage.over()
@@ -197,6 +201,13 @@ class Follower(threading.Thread):
         """While the server is asked something: it must not take for ever."""
         return self._watchdog.watching(connection)
 
+    def notice(self, kind: str, text: str) -> None:
+        """The tables have changed: have it shown, or end, as was asked for."""
+        if self._settings.on_schema_change == "fail":
+            cause = f"{text}. Go on with on_schema_change='notice'"
+            raise StorageError(self._settings.where, "read the changes of", cause, can_pass=False)
+        self.notices[kind] = text
+
     @property
     def is_closed(self) -> bool:
         return self._batches.is_closed
@@ -221,6 +232,8 @@ class _Following:
         position: Position,
     ) -> None:
         self._follower, self._connection, self._log, self._tables = follower, connection, log, tables
+        self._by_number = {table.oid: table for table in tables.values()}
+        self._looked = time.monotonic()
         self._settings = follower.settings
         self._load = None if position.load is None else FirstLoad(list(tables), position.load)
         self._transactions = Transactions(position, self._load, self._compare, self._put, self._settings.where)
@@ -235,6 +248,7 @@ class _Following:
         # Where it begins is worth a checkpoint, also if nothing comes for hours.
         self._put(Batch(self._transactions.position))
         while not self._follower.is_closed:
+            self._look()
             self._load_page()
             messages = self._log.receive(WAIT_SECONDS)
             for message in messages:
@@ -244,6 +258,18 @@ class _Following:
             is_in_window = self._load is not None and self._load.state.window is not None
             self._follower.report(self._log, wants_answer=self._log.is_silent or (is_in_window and not messages))
         self._follower.report(self._log)
+
+    def _look(self) -> None:
+        """See whether the tables and the publication are what they were. Raises if changes may be missing."""
+        if time.monotonic() - self._looked < LOOK_SECONDS:
+            return
+        transactions, settings = self._transactions, self._settings
+        with self._follower.asking(self._connection):
+            found = drift.reconcile(self._connection, settings, self._tables, transactions.position)
+        transactions.position, notices = found
+        for kind, text in notices.items():
+            self._follower.notice(kind, text)
+        self._looked = time.monotonic()
 
     def _put(self, batch: Batch) -> None:
         self._follower.put(batch, lambda: self._follower.report(self._log))
@@ -288,30 +314,24 @@ class _Following:
     def _relation(self, relation: pgoutput.Relation) -> None:
         # What came before was of the table as it was.
         self._transactions.flush()
-        table = self._tables.get(relation.table)
+        # By its number: under another name it is the same table, and under the same name another one is not.
+        table = self._by_number.get(relation.oid)
         if table is None:
             self._decoders[relation.oid] = None
             return
+        relation = relation._replace(schema=table.schema, name=table.name)
         self._types.learn(self._connection, [column.type for column in relation.columns])
-        key = [column.name for column in table.key]
-        self._decoders[relation.oid] = ChangeDecoder(relation, self._types, key)
+        self._decoders[relation.oid] = ChangeDecoder(relation, self._types, [column.name for column in table.key])
+        name, position = table.full_name, self._transactions.position
         columns = [(column.name, column.type) for column in relation.columns]
-        position = self._transactions.position
-        known = position.columns.get(relation.table)
-        if known is not None and known != columns:
-            self._columns_changed(relation.table, known, columns)
-        if known != columns:
-            self._transactions.position = replace(position, columns={**position.columns, relation.table: columns})
-
-    def _columns_changed(self, table: str, known: list[tuple[str, int]], columns: list[tuple[str, int]]) -> None:
-        before, now = (", ".join(name for name, _ in side) for side in (known, columns))
-        text = f"the columns of {table} have changed: they were ({before}) and are ({now})"
-        if before == now:
-            text = f"the types of columns of {table} have changed"
-        if self._settings.on_schema_change == "fail":
-            advice = "Go on with on_schema_change='notice'"
-            raise StorageError(self._settings.where, "read the changes of", f"{text}. {advice}", can_pass=False)
-        self._follower.notices[f"columns of {table}"] = text
+        keys = [column.name for column in relation.columns if column.is_key]
+        shape = Shape(relation.identity, keys, [column.modifier for column in relation.columns])
+        known = position.columns.get(name, columns), position.shapes.get(name, shape)
+        for kind, text in drift.differences(name, known, (columns, shape)).items():
+            self._follower.notice(kind, text)
+        self._transactions.position = replace(
+            position, columns={**position.columns, name: columns}, shapes={**position.shapes, name: shape}
+        )
 
     # --- the first load --------------------------------------------------------------------------
 

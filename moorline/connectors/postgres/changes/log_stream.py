@@ -30,10 +30,10 @@ EPOCH_SECONDS = 946_684_800
 #: Messages that are handed over at a time.
 MAX_MESSAGES = 2_000
 #: The text forms of values must not depend on the settings of a role or a server. And what we write into the log, which
-#: is nothing but marks, waits for no standby.
+#: is nothing but marks, waits for no standby. Rows that are hidden from a role are an error, and not left out.
 SETTINGS = """
 SET DateStyle = 'ISO, YMD'; SET TimeZone = 'UTC'; SET IntervalStyle = 'postgres'; SET extra_float_digits = 1;
-SET bytea_output = 'hex'; SET synchronous_commit = 'local'"""
+SET bytea_output = 'hex'; SET synchronous_commit = 'local'; SET row_security = off"""
 
 
 class Keepalive(NamedTuple):

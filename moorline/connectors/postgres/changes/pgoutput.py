@@ -36,6 +36,8 @@ class RelationColumn(NamedTuple):
     type: int
     #: Is it part of the replica identity?
     is_key: bool
+    #: Of the type, such as its length; -1 for none.
+    modifier: int = -1
 
 
 class Begin(NamedTuple):
@@ -200,9 +202,9 @@ def _relation(data: bytes) -> Relation:
     for _ in range(number):
         flags = data[at : at + 1]
         column, at = _name(data, at + 1)
-        type, _ = _column(data, at)
+        type, modifier = _column(data, at)
         at += 8
-        columns.append(RelationColumn(column, type, flags == b"\x01"))
+        columns.append(RelationColumn(column, type, flags == b"\x01", modifier))
     # An empty name stands for the catalogue's schema.
     return Relation(oid, schema or "pg_catalog", name, identity, tuple(columns))
 

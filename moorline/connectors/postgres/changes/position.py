@@ -39,6 +39,30 @@ class Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unseen: list[int] = []
 
 
+class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A table as it was when it was looked at last (``drift.py``). A number tells it from another of its name."""
+
+    oid: int
+    #: Name, type and collation of each column that it is loaded by.
+    key: list[tuple[str, str, str | None]]
+    #: What makes the publication have it, and the version of the publication's own row.
+    entry: str
+    version: str
+    #: Numbers of columns, and of partitions or of tables that inherit from it.
+    columns: dict[str, int]
+    parts: list[int]
+
+
+class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What rows of a table look like in the log, beside names and types of columns."""
+
+    #: Which old rows are sent, and the columns that they are found by.
+    identity: str
+    key: list[str]
+    #: Of types: lengths, precisions.
+    modifiers: list[int]
+
+
 class Position(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A place in the changes."""
 
@@ -52,6 +76,8 @@ class Position(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     load: Load | None = None
     #: The columns of tables as they were seen last: names and numbers of types.
     columns: dict[str, list[tuple[str, int]]] = {}
+    shapes: dict[str, Shape] = {}
+    tables: dict[str, Seen] = {}
 
 
 def to_plain(position: Position) -> Any:

@@ -16,7 +16,13 @@ from moorline.connectors.postgres.changes import slot as slots
 from moorline.connectors.postgres.changes.batches import Batch, Batches, Undecoded
 from moorline.connectors.postgres.changes.follower import ChangesSettings, Follower
 from moorline.connectors.postgres.changes.position import Position, from_plain, lsn_text, to_plain
-from moorline.connectors.postgres.changes.tables import check_identity, ensure_publication, find_table
+from moorline.connectors.postgres.changes.tables import (
+    check_children,
+    check_identity,
+    check_readable,
+    ensure_publication,
+    find_table,
+)
 from moorline.connectors.postgres.connection import ERRORS, Connection
 from moorline.connectors.row_changes import Change
 from moorline.errors import InvalidArgument
@@ -49,6 +55,9 @@ class PostgresChanges(Source[Change], CheckpointedFunction):
                 tables = [find_table(connection, parts) for parts in settings.tables]
                 for table in tables:
                     check_identity(table, settings.snapshot)
+                    if settings.snapshot:
+                        check_readable(connection, table)
+                check_children(tables)
                 slots.find_slot(connection, settings.slot, settings.where)
                 ensure_publication(connection, settings.publication, tables, settings.snapshot)
         except ERRORS as error:

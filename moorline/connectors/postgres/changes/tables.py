@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import psycopg
 from psycopg import sql
 
 from moorline.connectors.postgres.changes.position import Key, lsn_number
@@ -30,6 +31,9 @@ ORDER BY k.n"""
 _COLUMNS = """
 SELECT attname FROM pg_attribute
 WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum"""
+_CHILDREN = """
+SELECT n.nspname || '.' || c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+JOIN pg_namespace n ON n.oid = c.relnamespace WHERE i.inhparent = %s AND c.relkind = 'r' ORDER BY 1"""
 _NUMBERS = frozenset({"smallint", "integer", "bigint"})
 _PUBLISHED = """
 SELECT p.schemaname || '.' || p.tablename, to_jsonb(p) -> 'attnames', to_jsonb(p) ->> 'rowfilter'
@@ -58,6 +62,8 @@ class LoggedTable:
     is_partitioned: bool
     #: What rows are found by; empty if there is no key.
     key: tuple[KeyColumn, ...]
+    #: Tables that inherit from it, and are no partitions. Their changes come under their own names.
+    children: tuple[str, ...]
 
     @property
     def full_name(self) -> str:
@@ -67,16 +73,25 @@ class LoggedTable:
     def sql_name(self) -> sql.Identifier:
         return sql.Identifier(self.schema, self.name)
 
+    @property
+    def sql_rows(self) -> sql.Composed:
+        """Where its rows are read from: those whose changes are in the log under its name, and no more."""
+        return sql.SQL("{}" if self.is_partitioned else "ONLY {}").format(self.sql_name)
+
 
 def find_table(connection: Connection, parts: Sequence[str]) -> LoggedTable:
     """The table. Raises InvalidArgument if there is none."""
     row = connection.execute(_TABLE, (sql.Identifier(*parts).as_string(connection),)).fetchone()
-    if row is None or row[4] not in ("r", "p"):
+    if row is None:
         advice = "There is no such table. Names are taken as they are written."
         raise InvalidArgument("tables", ".".join(parts), advice)
     oid, schema, name, identity, kind = row
+    if kind not in ("r", "p"):
+        advice = "It is no table, and the log has changes of tables only. Name those that it is made of."
+        raise InvalidArgument("tables", ".".join(parts), advice)
     key = [KeyColumn(*column) for column in connection.execute(_KEY, (oid, identity)).fetchall()]
-    return LoggedTable(oid, schema, name, identity, kind == "p", tuple(key))
+    children = [] if kind == "p" else connection.execute(_CHILDREN, (oid,)).fetchall()
+    return LoggedTable(oid, schema, name, identity, kind == "p", tuple(key), tuple(child for (child,) in children))
 
 
 def check_identity(table: LoggedTable, is_loaded: bool) -> None:
@@ -90,6 +105,37 @@ def check_identity(table: LoggedTable, is_loaded: bool) -> None:
     if is_loaded and not table.key:
         advice = "It has no primary key to load it by. Give it one, or leave out the first load: snapshot=False."
         raise InvalidArgument("tables", table.full_name, advice)
+
+
+def check_children(tables: list[LoggedTable]) -> None:
+    """Refuse a table from which others inherit that are not named: a query has their rows, and its log has not."""
+    named = {table.full_name for table in tables}
+    for table in tables:
+        missing = [name for name in table.children if name not in named]
+        if missing:
+            advice = (
+                f"{', '.join(missing)} inherit from it, and their changes come under their own names. Name them too; "
+                "each then has its own rows alone."
+            )
+            raise InvalidArgument("tables", table.full_name, advice)
+
+
+def check_readable(connection: Connection, table: LoggedTable) -> None:
+    """Refuse a table whose rows this role may not read, or not all of them: the log has them all."""
+    ((is_hidden,),) = connection.execute("SELECT row_security_active(%s::oid)", (table.oid,)).fetchall()
+    if is_hidden:
+        advice = (
+            "Row security hides rows of it from this role, which the log has: the first load would lack them. Use a "
+            "role with BYPASSRLS, or leave out the first load: snapshot=False."
+        )
+        raise InvalidArgument("tables", table.full_name, advice)
+    names = [sql.Identifier(name) for (name,) in connection.execute(_COLUMNS, (table.oid,)).fetchall()]
+    statement = sql.SQL("SELECT {} FROM {} LIMIT 0").format(sql.SQL(", ").join(names), table.sql_rows)
+    try:
+        connection.execute(statement)
+    except psycopg.errors.InsufficientPrivilege as error:
+        advice = f"It cannot be loaded: {str(error).strip()}. GRANT SELECT ON it to this role."
+        raise InvalidArgument("tables", table.full_name, advice) from None
 
 
 def published_columns(connection: Connection, publication: str, table: LoggedTable) -> list[str]:
@@ -113,6 +159,8 @@ def ensure_publication(connection: Connection, name: str, tables: list[LoggedTab
         if table.full_name not in published:
             there = ", ".join(sorted(published)) or "no tables"
             advice = f"It has {there}. ALTER PUBLICATION … ADD TABLE {table.full_name}."
+            if table.is_partitioned:
+                advice += " Of a partitioned table, with SET (publish_via_partition_root = true)."
             raise InvalidArgument("publication", name, advice)
         if is_loaded and published[table.full_name] is not None:
             advice = f"It has a filter on {table.full_name}, which the first load does not know. Use another one."
@@ -145,7 +193,7 @@ def read_page(connection: Connection, publication: str, table: LoggedTable, afte
     if after is not None:
         least = sql.SQL("({}) > ({})").format(order, _casts(table, [sql.Placeholder()] * len(table.key)))
     statement = sql.SQL("SELECT {} FROM {} WHERE {} ORDER BY {} LIMIT {}").format(
-        sql.SQL(", ").join(map(sql.Identifier, names)), table.sql_name, least, order, sql.Literal(limit)
+        sql.SQL(", ").join(map(sql.Identifier, names)), table.sql_rows, least, order, sql.Literal(limit)
     )
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
