@@ -105,3 +105,37 @@ pairs_of.reduce(lambda a, b: (a[0], a[1] + b[1])).map(lambda pair: pair[1] + 1).
 pairs_of.window(mo.TumblingEventTimeWindows("1min")).reduce(lambda a, b: (a[0], a[1] + b[1]))
 job.source(mo.from_items([3, 1])).key_by(lambda n: n % 2).reduce(max)
 job.source(mo.from_items([3, 1])).key_by(lambda n: n % 2).count_window(2).reduce(max)
+
+
+class Seen(mo.KeyedBatchFunction):
+    seen = mo.ValueState(bool, default=False)
+
+    def process_batch(self, keys, batch, states):
+        states.seen.update([True] * len(keys))
+        return batch
+
+
+def in_euros(batch):
+    return batch.append_column("euros", [cents / 100 for cents in batch["cents"].to_pylist()])
+
+
+def are_large(batch):
+    return [cents > 3 for cents in batch["cents"].to_pylist()]
+
+
+def flat(frame):
+    frame["cents"] = 0
+    return frame
+
+
+rows = payments.with_schema("user string, cents bigint", uid="rows")
+rows.map_batches(in_euros).map_batches(lambda batch: batch.slice(1)).map(lambda row: row["euros"].whatever)
+rows.map_batches(flat, frames="pandas", schema="user string, cents bigint").filter_batches(are_large)
+rows.where(mo.col("cents") > 3).select("user", euros=mo.col("cents") / 100, uid="euros").sink(mo.print())
+by_column = rows.key_by("user")
+by_column.process_batches(Seen(), schema=rows.schema).key_by(lambda row: row["user"]).process(Count())
+by_column.aggregate(n=mo.count(), total=mo.sum("cents"), uid="totals").where(mo.col("n") > 1)
+by_column.window(mo.TumblingEventTimeWindows("1min")).aggregate(total=mo.sum("cents"))
+by_column.window(mo.TumblingEventTimeWindows("1min")).aggregate(Mean()).map(lambda mean: mean + 1)
+by_column.window(mo.TumblingEventTimeWindows("1min")).reduce(lambda a, b: a)
+job.source(mo.generate_batches(lambda numbers: in_euros(numbers), count=3)).with_schema("euros double")

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, assert_type
 
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 
 import moorline as mo
@@ -38,6 +41,18 @@ class Seen(mo.KeyedBatchFunction):
         return batch.take(pa.array(keys.first_rows))
 
 
+def in_euros(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch])
+
+
+def of_frame(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.copy()
+
+
+def large(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    return np.ones(batch.num_rows, bool)
+
+
 job = mo.Job("columns")
 sales = job.source(mo.from_items([Sale("ada", 3)]), uid="sales").with_schema(Sale, uid="rows")
 cents = mo.col("cents")
@@ -48,6 +63,11 @@ assert_type((cents > 3) & mo.col("customer").is_in(["ada"]), mo.Expression)
 assert_type(mo.when(cents > 3).then("large").otherwise(None), mo.Expression)
 assert_type(sales.where(cents.between(3, 5)).drop("cents"), mo.ColumnStream)
 assert_type(sales.map_batches(lambda batch: batch, schema="customer string, cents bigint"), mo.ColumnStream)
+assert_type(sales.map_batches(in_euros, schema=Sale, uid="euros"), mo.ColumnStream)
+assert_type(sales.map_batches(of_frame, frames="pandas"), mo.ColumnStream)
+assert_type(sales.filter_batches(lambda batch: batch["cents"].to_numpy() > 3), mo.ColumnStream)
+assert_type(sales.filter_batches(large), mo.ColumnStream)
+assert_type(sales.map(lambda row: str(row["customer"])), mo.Stream[str])
 
 timed = sales.with_columns(at=cents.as_timestamp_ms()).with_watermark("at", "5s", uid="times")
 keyed = timed.key_by("customer")

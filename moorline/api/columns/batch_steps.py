@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
@@ -13,6 +13,12 @@ from moorline.errors import InvalidArgument
 #: What the function of a step for whole batches is given.
 Frames = Literal["arrow", "pandas", "polars"]
 _FRAMES = ("arrow", "pandas", "polars")
+
+
+class ArrowColumns(Protocol):
+    """Columns that Arrow can take over: a record batch or table of PyArrow, a frame of pandas or polars."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ from moorline.api.columns import projections
 from moorline.api.columns.aggregates import Aggregate
 from moorline.api.columns.aggregation import aggregation, check_options, checked_results
 from moorline.api.columns.batch_functions import BatchStep, KeyedBatchFunction, check_batch_function
-from moorline.api.columns.batch_steps import BatchFunction, Frames, batch_function
+from moorline.api.columns.batch_steps import ArrowColumns, BatchFunction, Frames, batch_function
 from moorline.api.columns.expressions.expression import Expression, Named
 from moorline.api.columns.projections import Condition, Projection, known_schema
 from moorline.api.columns.ranking import LastRows, first_rows, top_rows
@@ -146,7 +146,7 @@ class ColumnStream(Stream[Row]):
     @checks_options(also=STEP_OPTIONS)
     def map_batches(
         self,
-        function: Callable[[Any], Any],
+        function: Callable[[Any], ArrowColumns],
         *,
         frames: Frames = "arrow",
         schema: SchemaLike | None = None,
@@ -171,7 +171,7 @@ class ColumnStream(Stream[Row]):
 
     @checks_options(also=STEP_OPTIONS)
     def filter_batches(
-        self, function: Callable[[Any], Any], *, frames: Frames = "arrow", **options: Unpack[StepOptions]
+        self, function: Callable[[Any], Sized], *, frames: Frames = "arrow", **options: Unpack[StepOptions]
     ) -> ColumnStream:
         """Keep rows: ``function`` takes a batch and returns a column of booleans, one for each row.
 
