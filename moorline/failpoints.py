@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 
 class Plan(NamedTuple):
-    """What is to fail, and the folder for marks and process numbers."""
+    """The failures to come, and the folder for marks and process numbers."""
 
     text: str = ""
     folder: str = ""

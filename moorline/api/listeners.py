@@ -51,7 +51,7 @@ class JobListener:
         """A run of a job has begun."""
 
     def on_progress(self, event: JobEvent) -> None:
-        """How far the job is: every five seconds, and when it ends."""
+        """The progress of the job: every five seconds, and when it ends."""
 
     def on_metrics(self, event: JobEvent) -> None:
         """The figures of every subtask and operator, as ``handle.metrics`` has them: with each progress."""

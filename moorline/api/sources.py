@@ -146,7 +146,7 @@ class SplitEnumerator:
         return None
 
     def announcement(self) -> Any:
-        """What all readers are to know after the last :meth:`discover`, as plain data; None: nothing.
+        """The message to all readers after the last :meth:`discover`, as plain data; None: nothing.
 
         Each reader gets it before the splits that were found, at the first look of an attempt and whenever it changes.
         """
@@ -194,7 +194,7 @@ class SourceReader(Generic[T_co]):
         return None
 
     def records_behind(self) -> Mapping[SplitId, int] | Mapping[int, int] | Mapping[str, int]:
-        """How many records there are of each own split that ``read`` has not returned, as far as it is known already.
+        """The number of records of each own split that ``read`` has not returned, as far as it is known already.
 
         Shown in the job's metrics. Called about twice a second between two reads: it must not ask anybody.
         """

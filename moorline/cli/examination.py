@@ -58,7 +58,7 @@ class Finding:
 def looks(
     checkpoints: str | None, master: str | None, port: int | None, modules: tuple[str, ...]
 ) -> Iterator[Callable[[], Finding]]:
-    """What there is to look at, in its order."""
+    """The examinations, in their order."""
     yield _python
     yield _java
     yield _spark

@@ -59,7 +59,7 @@ def pack(target: Path, extras: Sequence[str] = (), also: Iterable[Path] = (), ev
 
 
 def distributions(extras: Sequence[str] = (), everything: bool = False) -> list[str]:
-    """What belongs to Moorline's dependencies, and to theirs; without those of Spark."""
+    """The distributions of Moorline's dependencies, and of theirs; without those of Spark."""
     of_extras = set(metadata.metadata("moorline").get_all("Provides-Extra") or ())
     # Spark brings its own PySpark.
     left_out = {"pyspark", "py4j"} if everything else _closure([(name, set()) for name in OF_SPARK])

@@ -67,7 +67,7 @@ class KnownBySubtask:
         self._known: dict[tuple[Any, ...], KnownMarks] = {}
 
     def of(self, ctx: SinkContext) -> KnownMarks:
-        """What the subtask knows, to begin with from its snapshot."""
+        """The marks that the subtask knows, to begin with from its snapshot."""
         subtask = (ctx.job, ctx.uid, ctx.lineage, ctx.subtask, ctx.attempt)
         if subtask not in self._known:
             self._known[subtask] = KnownMarks(ctx.restored, self._numbers)

@@ -39,7 +39,7 @@ class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StagedSlot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one subtask has staged for one checkpoint: the part of a committable that tells commits apart."""
+    """The batch that one subtask has staged for one checkpoint: the part of a committable that tells commits apart."""
 
     job: str
     uid: str
@@ -84,7 +84,7 @@ class SlotStages:
         return ctx.job, ctx.uid, self._lineage, ctx.subtask, checkpoint, known
 
     def snapshot(self) -> list[Any]:
-        """How far it is, as plain data."""
+        """The progress, as plain data."""
         return [msgspec.to_builtins(known) for known in self._known]
 
 

@@ -35,7 +35,7 @@ class Cluster(Protocol):
 
     @property
     def background(self) -> Background:
-        """What takes long is done there."""
+        """The executor for work that takes long."""
         ...
 
     def has_room(self, slots: int) -> bool:

@@ -29,7 +29,7 @@ def _where() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """When a process was started, in ticks since boot; None if there is no such process."""
+    """The start of a process, in ticks since boot; None if there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

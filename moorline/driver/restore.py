@@ -372,7 +372,7 @@ def _missing_file(manifest: Manifest, store: BlobStore) -> str | None:
 
 
 def _unusable_savepoint(start: StartEmpty) -> str | None:
-    """Why the savepoint of a stop cannot be gone on from. A look at every byte if sinks take output back for it."""
+    """The flaw of a stop's savepoint, if it cannot be restored. Reads every byte if sinks take output back for it."""
     try:
         manifest, store = open_snapshot(start.savepoint)
     except (SnapshotNotFound, SnapshotCorrupt) as error:

@@ -72,7 +72,7 @@ class Supervision(ObservedJob):
         self._queries = PendingQueries()
 
     def next_wakeup_ms(self) -> int | None:
-        """When :meth:`time_passed` is due at the latest."""
+        """The time at which :meth:`time_passed` is due at the latest."""
         current = self.running
         if current is not None and self._job.is_at_work:
             return current.checkpoints.next_wakeup_ms()

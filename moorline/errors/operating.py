@@ -68,7 +68,7 @@ class OffsetsLost(MoorlineError):
 
     @property
     def lost(self) -> int | None:
-        """How many offsets are gone that may have had a message. None: that cannot be known.
+        """The number of offsets that are gone and may have had a message. None: that cannot be known.
 
         >>> OffsetsLost("orders/0", wanted=5, first=8, end=20).lost
         3

@@ -1,4 +1,4 @@
-"""Which checkpoints are pending on the driver, and what each message about them means.
+"""The checkpoints that are pending on the driver, and the meaning of each message about them.
 
     PENDING     acknowledged by some    last acknowledgement      -> PUBLISHING: publish it
                                         not aligned in time       -> stays: overtake everywhere
@@ -191,7 +191,7 @@ class Coordination:
                 assert_never(event)
 
     def next_expiry_ms(self) -> int | None:
-        """When a pending checkpoint will have taken too long: to line up, or altogether."""
+        """The time at which a pending checkpoint will have taken too long: to line up, or altogether."""
         waiting = [p for p in self.pending.values() if not p.publishing]
         overtaking = [p.overtake_at_ms for p in waiting if p.overtake_at_ms is not None]
         return min([p.started_ms + self.timeout_ms for p in waiting] + overtaking, default=None)

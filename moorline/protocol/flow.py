@@ -1,4 +1,4 @@
-"""How much may be on its way from one subtask to another: what the receiver needs a stated time for.
+"""The bound of what is on its way from one subtask to another: what the receiver needs a stated time for.
 
 Between two subtasks lie Spark's buffers, which hold a number of bytes: of small records and a slow receiver that is
 minutes of work, and a barrier has to wait behind all of it. So a receiver says how much it has taken off the exchange,
@@ -74,7 +74,7 @@ class _Inflow:
 
 
 class Receiving:
-    """What one subtask takes and processes, and what it tells those who send to it.
+    """The receiving side of one subtask: what it takes and processes, for those who send to it.
 
     >>> receiving = Receiving(channels=1, first_window=4_000)
     >>> receiving.took(0, 1_000, worked_ms=0)
@@ -167,11 +167,11 @@ class Outflow:
 
     @property
     def frame_bytes(self) -> int:
-        """How large a frame should be at most."""
+        """The size of a frame at most."""
         return self.window // 4
 
     def room(self, waiting: int = 0) -> int:
-        """How much more may be made for this receiver. ``waiting``: what is made already and not sent."""
+        """The bytes that may still be made for this receiver. ``waiting``: what is made already and not sent."""
         return self.taken + self.window + self.ventured - self.sent - waiting
 
     def granted(self, taken: int, window: int) -> None:

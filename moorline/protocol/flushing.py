@@ -1,4 +1,4 @@
-"""When what a subtask has to send is sent, though it does not fill a frame.
+"""The sending of records that do not fill a frame.
 
 A flush costs the same for one record as for a thousand: a frame for every receiver and a chaser behind it, some tenths
 of a millisecond of processor time on their way. So records wait for each other for ``flush_ms``. A subtask that has
@@ -47,5 +47,5 @@ class Flushing:
         return now_ms - self.flushed_ms >= (self.flush_ms if is_calm else max(self.flush_ms, BUSY_MS))
 
     def wait_ms(self, now_ms: float) -> float:
-        """How long until a flush is due in a subtask that has nothing to do."""
+        """The time until a flush is due in a subtask that has nothing to do."""
         return max(0.0, self.flushed_ms + self.flush_ms - now_ms)

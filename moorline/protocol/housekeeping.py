@@ -1,4 +1,4 @@
-"""Which files that no checkpoint names may be deleted, and when.
+"""The deletion of files that no checkpoint names.
 
 A file is written before the manifest that names it, so every file is unnamed for a while. Most that stay so are deleted
 when their checkpoint is given up. What is left over has many causes: a delete that failed, an upload that was finished

@@ -53,7 +53,7 @@ def _rows(handle: FileHandle) -> float:
 
 
 def _steps(chain: Sequence[FileHandle]) -> tuple[int, int]:
-    """How many increments there are, and in how many files.
+    """The number of increments, and of the files that they are in.
 
     A large increment has several files, of ascending key groups. A new one begins where they do not ascend; two small
     ones may look like one, and so the files are limited too.

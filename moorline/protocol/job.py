@@ -198,7 +198,7 @@ class Job:
 
     @property
     def due_ms(self) -> int | None:
-        """When :class:`TimePassed` launches the next attempt."""
+        """The time at which :class:`TimePassed` launches the next attempt."""
         return self.state.due_ms if isinstance(self.state, Restarting) else None
 
     @property

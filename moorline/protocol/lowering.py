@@ -1,4 +1,4 @@
-"""How a graph of operators becomes subtasks in slots of stages.
+"""From a graph of operators to subtasks in slots of stages.
 
 Spark joins the stages of a pipelined job into one chain, so every vertex is given a level:
 

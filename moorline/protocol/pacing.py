@@ -1,4 +1,4 @@
-"""When sources must wait because too much has been put aside.
+"""Pauses of sources while too much has been put aside.
 
 An unaligned checkpoint takes off the exchange what is queued there, and puts it aside in front of a subtask that is
 too slow for it. The exchange fills again behind it. With a checkpoint every second and a sink that needs a minute for

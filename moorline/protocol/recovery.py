@@ -1,4 +1,4 @@
-"""Which checkpoint an attempt starts from.
+"""The choice of the checkpoint that an attempt starts from.
 
 The facts are the records of the history, oldest first: claims, manifests, and what could not be read or is missing.
 
@@ -77,7 +77,7 @@ def lineage(records: Sequence[HistoryRecord]) -> list[HistoryRecord]:
 
 
 def line(records: Sequence[HistoryRecord]) -> str:
-    """How the lineages of a history begin since its last fresh claim; empty if nothing tells.
+    """The beginnings of the lineages of a history since its last fresh claim; empty if nothing tells.
 
     So the output of a job can be told from that of another which has the same name and writes to the same place: one
     with a history elsewhere, or an earlier one with this history, before it began anew.
@@ -90,7 +90,7 @@ def line(records: Sequence[HistoryRecord]) -> str:
 
 
 def own_lineages(records: Sequence[HistoryRecord]) -> tuple[str, ...]:
-    """How lineages begin whose output may have to be taken back; empty if any may."""
+    """The beginnings of lineages whose output may have to be taken back; empty if any may."""
     # One of an earlier version begins otherwise, and is known by its checkpoints.
     return tuple(sorted({line(records), *_named_lineages(records)} - {""}))
 
@@ -182,7 +182,7 @@ def _checkpoints_before(records: Sequence[HistoryRecord]) -> int:
 
 
 def unneeded_damage(records: Sequence[HistoryRecord], decision: Decision) -> list[HistoryRecord]:
-    """What is damaged or missing though the decision does not need it: somebody was there, and nobody has said so yet.
+    """The damage that the decision does not depend on, and that no warning has named yet.
 
     Entries before the last beginning are nobody's concern, nor are those that were given up.
     """

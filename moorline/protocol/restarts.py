@@ -123,7 +123,7 @@ class Restarts:
         return RestartAfter(round(min(delay_ms, strategy.maximum_ms)))
 
     def _hopeless(self, failure: Failure) -> str | None:
-        """Why another attempt would fail as this one did; None: it may succeed."""
+        """The reason why another attempt would fail as this one did; None: it may succeed."""
         if failure.error is None:
             return None
         if failure.checkpoint != self.checkpoint:

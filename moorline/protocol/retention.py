@@ -1,4 +1,4 @@
-"""Which complete checkpoints may go.
+"""The choice of complete checkpoints that may go.
 
 The newest ``retained`` stay; the older ones go, oldest first: a crash half-way must not leave an older one that
 outlives a newer one. Those that were given up (``protocol/recovery.py``) are of no use: they do not count, and go as

@@ -1,4 +1,4 @@
-"""How much of a snapshot is encoded at a time, and how long the one who does it rests.
+"""The size of the slices in which a snapshot is encoded, and the rests between them.
 
 State on the heap becomes columns on a thread beside the subtask's own, and only one of the two has the interpreter. So
 it is encoded in slices that are over soon, and after as much work as a slice takes the thread rests: records have the

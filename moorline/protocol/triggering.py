@@ -1,4 +1,4 @@
-"""When to start a checkpoint.
+"""The start of checkpoints.
 
 - Every ``interval``, counted from start to start, but not before ``min_pause`` after the last completion,
   and never more than ``max_concurrent`` at a time.
@@ -62,7 +62,7 @@ class Triggering:
         return self._start(now, final=False)
 
     def next_due_ms(self) -> int | None:
-        """When the next periodic checkpoint may start; None if there is none to come."""
+        """The time at which the next periodic checkpoint may start; None if there is none to come."""
         if self.interval_ms is None or self.final_wanted or self.is_over:
             return None
         due = self.started_ms + self.interval_ms

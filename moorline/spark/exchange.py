@@ -48,7 +48,7 @@ def _make_pipelined(frames: DataFrame) -> int:
 
 
 def free_slots(spark: SparkSession) -> int:
-    """How many tasks Spark could run at once, with the executors it has now."""
+    """The number of tasks that Spark could run at once, with the executors it has now."""
     context: Any = spark.sparkContext._jsc.sc()
     profile = context.resourceProfileManager().defaultResourceProfile()
     return int(context.maxNumConcurrentTasks(profile))
@@ -86,5 +86,5 @@ def in_short(failure: Exception) -> str:
 
 
 def _without_frames(text: str) -> str:
-    """A stack of Java's without the places in Spark's code, which nobody can do anything about; its causes stay."""
+    """A stack of Java's without the places in Spark's code; its causes stay."""
     return "\n".join(line for line in text.splitlines() if not re.match(r"\s+(at |\.\.\. \d+ more)", line))

@@ -104,7 +104,7 @@ class ServedJob:
             return stored_snapshots.differences(self._find(before), self._find(after))
 
     def _find(self, snapshot: SnapshotName) -> tuple[str, int | None]:
-        """Where a snapshot lies that a request names: nowhere but where this job keeps its own."""
+        """The place of a snapshot that a request names: nowhere but where this job keeps its own."""
         if isinstance(snapshot, int):
             return self._folder(), snapshot
         check_savepoint(snapshot, self._savepoints)

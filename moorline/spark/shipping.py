@@ -1,4 +1,4 @@
-"""How a deployment, user code included, travels to the workers.
+"""The way of a deployment, user code included, to the workers.
 
 Functions and classes of the user's script are pickled by value: a worker cannot import the script. But records are
 pickled by reference between workers, which is far quicker, and that needs a name. So the script's classes are put into

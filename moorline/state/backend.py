@@ -180,7 +180,7 @@ Restored = RestoredRows | RestoredFiles
 
 @dataclass
 class StateFigures:
-    """How much a backend keeps, for people. Estimates where an exact number would cost too much."""
+    """The amount that a backend keeps, for people. Estimates where an exact number would cost too much."""
 
     #: The keys of each state.
     keys: dict[str, int] = field(default_factory=dict)
@@ -271,7 +271,7 @@ class KeyedBackend(Protocol):
         ...
 
     def figures(self) -> StateFigures:
-        """How much there is of each state, of timers and of memory. May write back what has changed."""
+        """The amount of each state, of timers and of memory. May write back what has changed."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Which keys of a map are one: those that are stored as one, whatever Python's ``==`` says of them.
+"""The identity of a map's keys: those that are stored as one, whatever Python's ``==`` says of them.
 
 In memory a map is a dict, and in storage its keys have an encoding. Two kinds of keys would be one here and two there:
 

@@ -148,7 +148,7 @@ def is_of_checkpoint(path: str, checkpoint: int) -> bool:
 
 
 def attempt_of(path: str) -> int | None:
-    """Which attempt wrote a data file; None if it is not one of ours.
+    """The attempt that wrote a data file; None if it is not one of ours.
 
     >>> attempt_of("data/chk-7/count/sum-0-2-c0ffee.parquet")
     2

@@ -60,7 +60,7 @@ def read_history(store: BlobStore) -> list[Record]:
 
 
 class Standing(Enum):
-    """How an entry that we have just put stands in the history."""
+    """The standing of an entry that we have just put."""
 
     HIGHEST = "nothing is above it"
     FOLLOWED = "an entry above it counts it in"
@@ -316,7 +316,7 @@ class HistoryLog:
         self._known_records = [r for r in self._known_records if r.seq not in gone]
 
     def _standing(self, number: int, data: bytes) -> Standing:
-        """How ``data``, which we have just put at ``number``, stands. The module says why this tells."""
+        """The standing of ``data``, which we have just put at ``number``. The module says why this tells."""
         while True:
             above = [n for n, _ in self._files.list() if n > number]
             if not above:

@@ -44,7 +44,7 @@ class Slices:
         self._call_ms, self._grows = 0.0, 0
 
     def process(self, operator: ChainedOperator, records: list[Any], stamps: list[int] | None, side: int) -> int:
-        """How many were processed: all of them, or fewer if something is wanted."""
+        """Process a part, and return the number of its records: all of them, or fewer if something is wanted."""
         done, count = 0, len(records)
         times = COLUMNS if isinstance(records, ColumnBatch) else 1
         while True:

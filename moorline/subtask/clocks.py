@@ -65,7 +65,7 @@ class Clocks:
     # --- the wall clock --------------------------------------------------------------------------
 
     def due_ms(self) -> int | None:
-        """When an operator has something to do."""
+        """The time at which an operator has something to do."""
         if self.is_over_in_loop():
             return None
         return min((t for o in self._operators if (t := o.next_tick_ms()) is not None), default=None)

@@ -40,7 +40,7 @@ def describe_failure(error: BaseException) -> Failed:
 
 
 def _traceback(error: BaseException) -> str:
-    """Where it happened. An error of ours says by itself what is wrong: of its calls only the user's are shown."""
+    """The calls to where it happened. An error of ours says itself what is wrong: only the user's calls are shown."""
     if not isinstance(error, MoorlineError):
         return "".join(traceback.format_exception(error))
     frames = traceback.extract_tb(error.__traceback__)
@@ -48,7 +48,7 @@ def _traceback(error: BaseException) -> str:
 
 
 def advice_on_module(error: ModuleNotFoundError) -> str:
-    """Where a module may be that a worker lacks, in one line."""
+    """The places where a module may be that a worker lacks, in one line."""
     module = (error.name or "").partition(".")[0]
     return (
         f"no worker finds the module {module!r}: if it is a file of yours, send it along with spark-submit --py-files "

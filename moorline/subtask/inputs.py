@@ -217,7 +217,7 @@ class Inputs:
 
 
 def least_window(plan: Plan, subtask: SubtaskId) -> int:
-    """How many bytes may always be on their way to it: more where a call may take as long for little as for much.
+    """The bytes that may always be on their way to it: more where a call may take as long for little as for much.
 
     One of the user's that is given many records may: a sink, a function of batches. Our own sinks take what they are
     given and go on. And so may a chain of steps on columns alone, where a call costs as much as thousands of rows.

@@ -1,4 +1,4 @@
-"""Who gets which record: the sending ends of a subtask's links, with one channel for each receiver.
+"""The receivers of each record: the sending ends of a subtask's links, with one channel for each receiver.
 
 Records wait in the buffer of their channel, and are pickled a few hundred at a time, while the processor still has them
 in its cache. What becomes of the bytes is ``subtask/output.py``'s.
@@ -114,7 +114,7 @@ class LinkOutput:
         self._output.has_buffered = True
 
     def _share_columns(self, batch: pa.RecordBatch, timestamps: list[int] | None) -> Shares | None:
-        """What each receiver gets of a batch of columns. None: it must be shared out row by row."""
+        """The part of a batch of columns for each receiver. None: it must be shared out row by row."""
         return None
 
     def watermark(self, time: int) -> None:

@@ -98,7 +98,7 @@ class Output:
         return max(1, int(min(rooms) / self.record_bytes)) if rooms else None
 
     def in_flight_bytes(self) -> int:
-        """What is on its way to others."""
+        """The bytes that are on their way to others."""
         return sum(channel.flow.in_flight for channel in self._channels)
 
     def _waiting(self, channel: Channel) -> int:
@@ -215,7 +215,7 @@ class Output:
         return rows
 
     def wait_ms(self) -> float | None:
-        """How long until :meth:`take` has something to do; None: it has nothing."""
+        """The time until :meth:`take` has something to do; None: it has nothing."""
         if self.has_buffered or self._unchased or self._rows:
             return self._flushing.wait_ms(self._now_ms())
         return None

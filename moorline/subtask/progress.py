@@ -52,7 +52,7 @@ class Meter:
             self._count_at_ms = ended + max(COUNT_MS, COUNT_REST * (ended - began))
 
     def progress(self) -> Progress:
-        """How far the subtask is. Called from another thread, so it looks at numbers only."""
+        """The progress of the subtask. Called from another thread, so it looks at numbers only."""
         busy, back_pressured, idle = self._times.totals()
         operators, counted, behind = list(self._operators), self._state, self._behind
         figures = [

@@ -207,7 +207,7 @@ class Subtask:
         return self._clocks.due_ms() if self._phase is Phase.RUNNING else None
 
     def tick_in_seconds(self) -> float:
-        """How long until :meth:`tick` has something to do."""
+        """The time until :meth:`tick` has something to do."""
         return self._clocks.seconds_until(self.next_tick_ms())
 
     def tick(self) -> bool:
@@ -250,7 +250,7 @@ class Subtask:
         return self._phase is Phase.DONE
 
     def progress(self) -> Progress:
-        """How far it is. Called from another thread."""
+        """The progress of the subtask. Called from another thread."""
         return self._meter.progress()
 
     def turn(self) -> object:

@@ -47,7 +47,7 @@ class TimeAccounting:
         return self._current[0] is Activity.BUSY
 
     def worked_ms(self) -> float:
-        """How long it has not been idle."""
+        """The time that it has not been idle."""
         busy, back_pressured, _ = self.totals()
         return busy + back_pressured
 

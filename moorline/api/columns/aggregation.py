@@ -65,7 +65,7 @@ class Aggregation(KeyedProcessFunction):
         return [self._row(kept)] if self.emits_each else None
 
     def last(self) -> Any:
-        """What there is for the key of the last record."""
+        """The row of results for the key of the last record."""
         kept = self.aggregates.value()
         return None if kept is None else self._row(vars(kept))
 

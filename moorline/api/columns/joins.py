@@ -34,7 +34,7 @@ class SideBySide:
 def side_by_side(
     first: Stream[Any], second: Stream[Any], left_prefix: str, right_prefix: str
 ) -> tuple[SideBySide, pa.Schema]:
-    """What makes the rows, and their columns. Raises :class:`InvalidArgument`."""
+    """The function that makes the rows, and their columns. Raises :class:`InvalidArgument`."""
     left, right = _schema_of(first), _schema_of(second)
     _check_keys(first, second, left, right)
     fields = [field.with_name(left_prefix + field.name) for field in left]
@@ -63,7 +63,7 @@ def _schema_of(stream: Stream[Any]) -> pa.Schema:
 
 
 def _check_keys(first: Stream[Any], second: Stream[Any], left: pa.Schema, right: pa.Schema) -> None:
-    """Keys of different types would never be equal, and nobody would notice."""
+    """Refuse keys of different types, which would never be equal."""
     if not (isinstance(first._key, ColumnKey) and isinstance(second._key, ColumnKey)):
         return
     kinds = [

@@ -24,13 +24,13 @@ class Projection:
     columns: tuple[Node, ...]
 
     def shown(self) -> str:
-        """What people see."""
+        """The text for people."""
         return ", ".join(self.out_schema.names)
 
 
 @dataclass(frozen=True)
 class Condition:
-    """What is true of the rows that stay."""
+    """The condition that rows meet to stay."""
 
     schema: pa.Schema
     node: Node

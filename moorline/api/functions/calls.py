@@ -63,7 +63,7 @@ def _takes(function: Callable[..., Any], arguments: int) -> bool:
 
 
 def _called(function: Any) -> Any:
-    """What has the code: of an object that can be called, its method."""
+    """The object that has the code: of an object that can be called, its method."""
     while isinstance(function, functools.partial):
         function = function.func
     is_object = not inspect.isroutine(function) and not isinstance(function, type)

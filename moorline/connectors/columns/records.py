@@ -17,7 +17,7 @@ Columns = Callable[[Sequence[Any]], pa.RecordBatch]
 
 
 def decoder_of(format: Format[Any], schema: pa.Schema) -> tuple[Callable[[bytes], Any], Columns]:
-    """How a message is decoded for the columns of a schema, and how columns are made of what that gives.
+    """The decoder of a message for the columns of a schema, and the maker of columns from what it gives.
 
     JSON of no type of its own is decoded into a struct of the schema; of any other format the records as they are have
     the columns.

@@ -30,7 +30,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class Version:
-    """What one version has changed."""
+    """The changes of one version."""
 
     number: int
     added: list[DataFile]

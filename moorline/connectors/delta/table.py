@@ -37,7 +37,7 @@ class _Files(DeltaStorageHandler):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class TableLocation(StagingArea):
-    """Where a table is, and how to get there."""
+    """The location of a table, and the options to reach it."""
 
     uri: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # there may be passwords in them

@@ -46,7 +46,7 @@ def sink_tag(job: str, uid: str) -> str:
 
 
 def staging_folder(job: str, uid: str) -> str:
-    """Where a sink stages its files, relative to its folder."""
+    """The folder in which a sink stages its files, relative to its own."""
     return f"{STAGING}/{_safe(job)}-{sink_tag(job, uid)}"
 
 
@@ -81,7 +81,7 @@ def checkpoint_in(file: Committable) -> int:
 
 
 def lineage_in(file: Committable) -> str:
-    """How the lineage begins that a checked committable is of."""
+    """The beginning of the lineage of a checked committable."""
     match = _PART.fullmatch(file.final.rpartition("/")[2])
     assert match is not None
     return match[3][:16]

@@ -37,7 +37,7 @@ MOST_OPEN = 64
 
 @dataclass(frozen=True)
 class Rolling:
-    """When a file is cut, beside at barriers. None: never for that reason."""
+    """The limits at which a file is cut, beside at barriers. None: never for that reason."""
 
     #: Bytes, as far as they have left the format's own buffers.
     size: int | None = None

@@ -1,4 +1,4 @@
-"""Where a sink's files lie: what ``local/place.py`` and ``remote/place.py`` both do.
+"""The place of a sink's files: what ``local/place.py`` and ``remote/place.py`` both do.
 
 create     a file that is being written, on a disk of this machine
 stage      the file is whole and durable under its name in the staging folder; nobody else looks there

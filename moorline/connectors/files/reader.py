@@ -26,7 +26,7 @@ from moorline.model.columns import ColumnBatch
 
 @dataclass(frozen=True)
 class Reading:
-    """How files are read, wherever they lie."""
+    """The options by which files are read, wherever they lie."""
 
     #: None: each file's extension tells.
     format: Format | None
@@ -73,7 +73,7 @@ class FilesReader(SourceReader):
         raise NotImplementedError
 
     def _when_idle(self) -> list[Any] | None:
-        """What ``read`` returns if there is no file to read: nothing for now, or the end."""
+        """The answer of ``read`` if there is no file to read: nothing for now, or the end."""
         raise NotImplementedError
 
     # --- reading ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""When the next part of a hybrid source begins.
+"""The switch from one part of a hybrid source to the next.
 
 A part is over when all its splits are handed out and every reader has read its own to the end, which it reports. Then
 the driver goes on to the next one. That is a change of the enumerator's state like any other: it takes effect at one

@@ -1,4 +1,4 @@
-"""Where an Iceberg table is: its catalog, and its files.
+"""The address of an Iceberg table: its catalog, and its files.
 
 A catalog knows which metadata file of a table is the newest one, and replaces it in one step if it still is the one
 that a writer has started from. That step is all that a commit rests on.

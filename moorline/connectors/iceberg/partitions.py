@@ -1,4 +1,4 @@
-"""How an Iceberg table is partitioned: what a user writes, and which rows belong together.
+"""The partitioning of an Iceberg table: what a user writes, and which rows belong together.
 
     "country"               identity(country)      the value itself
     "day(at)"               day(at)                also year, month, hour
@@ -69,7 +69,7 @@ class Partition:
 
 
 def parse_partition(text: Any) -> Partition:
-    """What a user has written.
+    """The partition that a user has written.
 
     >>> str(parse_partition("bucket(16, customer)")), parse_partition("bucket(16, customer)").name
     ('bucket[16](customer)', 'customer_bucket')
@@ -91,7 +91,7 @@ def parse_partition(text: Any) -> Partition:
 
 
 def partitions_of(spec: PartitionSpec, schema: Schema) -> list[Partition]:
-    """How a table is partitioned. Fields that were dropped from it (``void``) are left out."""
+    """The partitions of a table. Fields that were dropped from it (``void``) are left out."""
     live = [field for field in spec.fields if not isinstance(field.transform, VoidTransform)]
     return [Partition(schema.find_column_name(field.source_id) or field.name, field.transform) for field in live]
 

@@ -1,4 +1,4 @@
-"""Which cluster, by which client options, and what an error of the client means. Source and sink share it.
+"""A Kafka cluster, the client options for it, and the meaning of the client's errors. Source and sink share it.
 
 Options of librdkafka go through as they are, with or without ``kafka.`` in front. Those that would take away what the
 connector promises are refused, each with the option to use instead. Secrets among them are shown nowhere.

@@ -1,4 +1,4 @@
-"""Which NATS servers, by which options, and how they are shown: without the client library.
+"""The address of NATS servers, its options, and its form for people: without the client library.
 
 Options go through to the client, but for those that the connectors set themselves; and three of our own, because a TLS
 context cannot be sent to workers: ``tls_ca``, ``tls_cert`` and ``tls_key`` are paths of files that are there on all of
@@ -58,7 +58,7 @@ class NatsAddress:
         return cls(urls, _checked(options or {}), timeout, f"NATS at {', '.join(map(str, hosts))}")
 
     def settings(self) -> dict[str, Any]:
-        """What a client is made with."""
+        """The arguments of a client."""
         found: dict[str, Any] = {name: value for name, value in self.options.items() if name not in _FILES}
         if any(name in self.options for name in _FILES):
             context = ssl.create_default_context(cafile=self._file("tls_ca"))

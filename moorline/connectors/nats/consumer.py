@@ -107,7 +107,7 @@ class Consumer:
         self._due = count
 
     def _status(self, message: Msg) -> None:
-        """What the server says instead of a message."""
+        """The status that the server sends instead of a message."""
         headers = message.headers or {}
         match headers.get("Status"):
             case "100":  # still there

@@ -1,4 +1,4 @@
-"""Where a reader is in a stream of JetStream, and whether messages were taken away before it came to them.
+"""The place of a reader in a stream of JetStream, and the messages that were taken away before it came to them.
 
     position   {"next": the sequence to go on with, "end": the last one to read, or None, "created": the stream's birth}
 
@@ -17,7 +17,7 @@ from moorline.errors import InvalidArgument, SnapshotCorrupt
 
 
 class StreamState(NamedTuple):
-    """What JetStream says about a stream at one moment."""
+    """The state of a stream at one moment, as JetStream says."""
 
     created: str
     first: int
@@ -71,7 +71,7 @@ class Loss:
 
 
 def find_loss(cursor: Cursor, state: StreamState) -> Loss | None:
-    """What was taken away after ``cursor``, at its stream's head.
+    """The messages that were taken away after ``cursor``, at its stream's head.
 
     >>> find_loss(Cursor(5, None, "today"), StreamState("today", first=8, last=20)).count
     3
@@ -89,7 +89,7 @@ def find_loss(cursor: Cursor, state: StreamState) -> Loss | None:
 
 
 def lost_between(next: int, sequences: list[int], first: int) -> int:
-    """How many sequences before the head ``first`` were passed over by messages that came in this order.
+    """The number of sequences before the head ``first`` that messages in this order have passed over.
 
     >>> lost_between(5, [6, 9, 12], first=11)
     4
@@ -102,7 +102,7 @@ def lost_between(next: int, sequences: list[int], first: int) -> int:
 
 
 def checked_start(start: Any) -> Any:
-    """What a user may give as a start."""
+    """The start that a user gives, checked."""
     if start in ("earliest", "latest") or (isinstance(start, datetime) and start.tzinfo is not None):
         return start
     if isinstance(start, int) and not isinstance(start, bool) and start > 0:

@@ -47,7 +47,7 @@ Decode = Callable[[Stored], Any]
 
 
 def decoder(format: Format[Any], stream: str, as_records: bool) -> Decode:
-    """How messages become records. It raises for one that is none."""
+    """The function from messages to records. It raises for one that is none."""
     decode = format.decode
     if not as_records:
         return lambda message: decode(message.data)

@@ -35,7 +35,7 @@ SHORTEST_AGE_SECONDS = 120
 
 @dataclass(frozen=True)
 class FoundStream:
-    """What the check before the start has found out about the stream."""
+    """The stream as the check before the start has found it."""
 
     subjects: tuple[str, ...] = ()
     #: Bytes of a message with its headers.
@@ -156,7 +156,7 @@ class NatsSink(Sink):
             raise InvalidArgument("stream", name, f"Marks cannot be kept in it: {reason}.")
 
     def _unfit(self, config: dict[str, Any], wanted: str) -> str:
-        """Why marks cannot be kept in a stream; empty if they can."""
+        """The reason why marks cannot be kept in a stream; empty if they can."""
         if config["retention"] != "limits":
             return f"its retention is {config['retention']}, and marks go when others acknowledge them"
         if config.get("discard_new_per_subject"):

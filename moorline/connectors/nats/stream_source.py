@@ -85,7 +85,7 @@ class NatsSource(Source):
         return NatsReader(self, ctx, decoder(self.format, self.stream, self.as_records))
 
     def open_enumerator(self, ctx: EnumeratorContext) -> SplitEnumerator:
-        """What settles where splits begin."""
+        """The enumerator that settles the beginning of splits."""
         return _Splits(self, ctx)
 
 

@@ -379,7 +379,7 @@ _NUMERIC_OID = 1700
 
 
 def can_be_key(type: ColumnType) -> bool:
-    """Can rows be told apart by such a column, here as in the database?
+    """Are values of such a column as different here as in the database?
 
     >>> can_be_key(ColumnType(23, "integer")), can_be_key(ColumnType(701, "double precision"))
     (True, False)

@@ -1,4 +1,4 @@
-"""Which Redis, and how it is shown: without the client library, because jobs are declared without it.
+"""The address of a Redis, and its form for people: without the client library, because jobs are declared without it.
 
 The URL may hold a password, so it is in no repr and in no message.
 """

@@ -101,7 +101,7 @@ class Connection:
 
 
 def server_info(client: Any) -> dict[str, Any]:
-    """What the server says about itself; of a cluster, one of its nodes. Empty if it may not be asked."""
+    """The server's account of itself; of a cluster, one of its nodes. Empty if it may not be asked."""
     try:
         info = client.info()
     except redis.exceptions.NoPermissionError:
@@ -111,7 +111,7 @@ def server_info(client: Any) -> dict[str, Any]:
 
 
 def evicts(info: dict[str, Any]) -> str:
-    """The policy by which the server throws keys away that nobody has given an expiry; empty if it does not."""
+    """The policy by which the server throws away keys without an expiry; empty if it does not."""
     policy = str(info.get("maxmemory_policy", ""))
     return policy if policy.startswith("allkeys") else ""
 

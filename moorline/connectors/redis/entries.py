@@ -1,4 +1,4 @@
-"""Where a reader is in a Redis stream, and whether entries were taken away before it came to them.
+"""The place of a reader in a Redis stream, and the entries that were taken away before it came to them.
 
     position   {"id": the last entry that was read, "added": see below, "end": the last entry to read, or None}
 
@@ -62,7 +62,7 @@ BEGINNING = EntryId(0, 0)
 
 
 class StreamFacts(NamedTuple):
-    """What Redis says about a stream at one moment."""
+    """The facts of a stream at one moment, as Redis says."""
 
     length: int
     first: EntryId
@@ -80,7 +80,7 @@ class StreamFacts(NamedTuple):
         return cls(int(info[b"length"]), first, last, int(info[b"entries-added"]))
 
     def left_after(self, id: EntryId) -> int | None:
-        """How many entries are left after an id, if that can be told without counting them."""
+        """The number of entries after an id, if it can be known without counting them."""
         if id == self.last:
             return 0
         is_trimmed_up_to_it = id < self.last and (self.length == 0 or self.first > id)
@@ -146,7 +146,7 @@ class Loss:
 
 
 def find_loss(cursor: Cursor, facts: StreamFacts | None, fetched: int | None = None) -> Loss | None:
-    """What was taken away after ``cursor``, if anything. ``fetched``: all that is left after it, if that is known.
+    """The entries that were taken away after ``cursor``, if any. ``fetched``: all that is left after it, if known.
 
     >>> here = Cursor(EntryId(3, 0), added=3)
     >>> trimmed = StreamFacts(length=2, first=EntryId(6, 0), last=EntryId(7, 0), added=7)

@@ -42,7 +42,7 @@ class RedisEntry(msgspec.Struct, Generic[V], frozen=True):
 
 
 def decoder(format: Format[Any] | None, field: str, as_records: bool) -> DecodeEntry:
-    """How entries become records.
+    """The function from entries to records.
 
     >>> decoder(None, "", as_records=True)("s", b"7-0", [b"word", b"to"])
     RedisEntry(stream='s', id='7-0', value={'word': 'to'})
@@ -71,7 +71,7 @@ def _one_field(decode: Callable[[bytes], Any], field: str) -> Callable[[list[byt
 
 
 def encoder(format: Format[Any] | None, field: str) -> EncodeEntry:
-    """How records become entries.
+    """The function from records to entries.
 
     >>> encoder(None, "")({"word": "to", "count": 3})
     [b'word', b'to', b'count', b'3']

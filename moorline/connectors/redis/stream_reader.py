@@ -60,7 +60,7 @@ def fetch(client: Any, stream: str, cursor: Cursor, count: int) -> Any:
 
 
 def look(client: Any, stream: str) -> StreamFacts | None:
-    """What Redis says about a stream; None if there is none."""
+    """The facts of a stream, as Redis says; None if there is none."""
     answer = fetch(client, stream, Cursor(BEGINNING), 1)
     return StreamFacts.of(answer[1]) if answer else None
 

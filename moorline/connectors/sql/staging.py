@@ -28,7 +28,7 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StagedRows(StagedSlot, frozen=True, forbid_unknown_fields=True):
-    """What one subtask has staged for one checkpoint: a committable."""
+    """The rows that one subtask has staged for one checkpoint: a committable."""
 
     steps: list[Step]
 

@@ -52,7 +52,7 @@ class SqlColumn:
         return not (self.is_nullable or self.has_default or self.is_computed)
 
     def refusal(self, value: Any) -> str:
-        """Why a value does not fit; empty if it does."""
+        """The reason why a value does not fit; empty if it does."""
         if value is None:
             return "" if self.is_nullable else "it cannot be null"
         if not _is_plain(value):
@@ -77,7 +77,7 @@ def _is_plain(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class SqlTable:
-    """What records are checked against."""
+    """The table that records are checked against."""
 
     #: For people.
     where: str
@@ -143,7 +143,7 @@ def reflect(connection: sa.Connection, name: str, schema: str | None, where: str
 
 
 def described(table: sa.Table, key: Sequence[str], columns: Sequence[str] | None, where: str) -> SqlTable:
-    """What records are checked against. Raises InvalidArgument for columns that are not there."""
+    """The table that records are checked against. Raises InvalidArgument for columns that are not there."""
     there = ", ".join(table.columns.keys())
     for what, names in (("key", key), ("columns", columns or ())):
         for name in names:

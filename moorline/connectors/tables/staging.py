@@ -1,4 +1,4 @@
-"""Where the files of a table lie before the table names them, and what their names say.
+"""The staging area of a table's files, and the meaning of their names.
 
     <area>/_moorline/<sink>-<unique>                                         being written
     <area>/part-<sink>-<lineage>-<checkpoint>-<subtask>-<unique>.parquet     staged; the table's once it names it
@@ -33,7 +33,7 @@ _FILE = re.compile(r"(?:.*[/-])?part-([0-9a-f]{16})-([0-9a-f]+)-([0-9]{10,20})-[
 
 @dataclass(frozen=True)
 class StagedFile:
-    """What the name of a file says about it."""
+    """The facts in the name of a staged file."""
 
     path: str
     sink: str
@@ -67,13 +67,13 @@ def mark_name(job: str, uid: str, lineage: str) -> str:
 
 
 def shown_in_history(job: str, uid: str, checkpoint: int | None = None) -> dict[str, str]:
-    """What a table's history shows to people about a commit."""
+    """The text about a commit in a table's history, for people."""
     shown = {"moorline.job": job, "moorline.sink": uid}
     return shown if checkpoint is None else {**shown, "moorline.checkpoint": str(checkpoint)}
 
 
 def refusal(path: str, sink: str, checkpoint: int) -> str | None:
-    """Why a file that a snapshot names must not become part of a table, if so.
+    """The reason why a file that a snapshot names must not become part of a table, if so.
 
     Names from a snapshot are data, and data must not reach out of the area.
 

@@ -67,11 +67,11 @@ class TableWriter(SinkWriter):
         raise NotImplementedError
 
     def path(self, partition: Any, name: str) -> str:
-        """Where in the area a file of a partition is to lie."""
+        """The place in the area of a file of a partition."""
         raise NotImplementedError
 
     def committable(self, partition: Any, path: str, size: int, metadata: pq.FileMetaData) -> dict[str, Any]:
-        """What the table has to know about a staged file, as plain data."""
+        """The facts of a staged file that the table wants, as plain data."""
         raise NotImplementedError
 
     def write(self, records: list[Any] | ColumnBatch) -> None:

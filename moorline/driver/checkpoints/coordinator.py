@@ -148,7 +148,7 @@ class AttemptCheckpoints:
         return self._orders.pop_outcomes()
 
     def pop_failure(self) -> str | None:
-        """Why the attempt cannot go on since the last call: checkpoints have failed, a commit or a look for splits."""
+        """The new reason why the attempt cannot go on: failed checkpoints, a commit, a look for splits."""
         failure, self._failure = self._failure, None
         return failure or self.connectors.pop_failure()
 

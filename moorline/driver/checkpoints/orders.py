@@ -52,7 +52,7 @@ class Orders:
         return order
 
     def savepoint_of(self, checkpoint: int) -> str:
-        """Where a savepoint goes; empty for a checkpoint."""
+        """The place of a savepoint; empty for a checkpoint."""
         return self._savepoints.get(checkpoint, "")
 
     def taken(self, checkpoint: int) -> None:

@@ -57,7 +57,7 @@ class AttemptConnectors:
         self.commits.published(checkpoint, final, self._staged.pop(checkpoint, {}))
 
     def pop_failure(self) -> str | None:
-        """Why the attempt cannot go on, since the last call."""
+        """The new reason why the attempt cannot go on."""
         failure, self._failure = self._failure, None
         return failure or self.commits.pop_failure() or self.enumerators.pop_failure()
 

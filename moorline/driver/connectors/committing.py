@@ -42,7 +42,7 @@ def global_sinks(graph: Graph) -> dict[str, Sink]:
 
 
 def committables_in(handles: Iterable[OperatorHandles], uids: Collection[str], store: BlobStore | None) -> Committables:
-    """What these sinks had staged in a snapshot, by checkpoint. ``store``: of the snapshot, for those in files."""
+    """The committables of these sinks in a snapshot, by checkpoint. ``store``: of the snapshot, for those in files."""
     batches: Committables = {}
     for operator in handles:
         if operator.uid not in uids:
@@ -122,7 +122,7 @@ class AttemptCommits:
             log.warning("%s has been waiting to be committed for %d s; the job goes on", batch, waited // 1000)
 
     def pop_failure(self) -> str | None:
-        """Why the attempt cannot go on, since the last call."""
+        """The new reason why the attempt cannot go on."""
         failure, self._failure = self._failure, None
         return failure
 

@@ -32,7 +32,7 @@ log = logging.getLogger("moorline")
 
 @dataclass(frozen=True)
 class RestoredSplits:
-    """What a snapshot has about the splits of one source."""
+    """The splits of one source in a snapshot."""
 
     positions: dict[Any, Any]
     state: Any = None
@@ -47,7 +47,7 @@ def enumerated_sources(graph: Graph) -> dict[str, Source]:
 def splits_in(
     handles: Iterable[OperatorHandles], uids: Iterable[str], store: BlobStore | None
 ) -> dict[str, RestoredSplits]:
-    """What a snapshot has about the splits of these sources."""
+    """The splits of these sources in a snapshot."""
     positions: dict[str, dict[Any, Any]] = {uid: {} for uid in uids}
     states: dict[str, Any] = {}
     for operator in handles:
@@ -137,14 +137,14 @@ class AttemptEnumerators:
         self._is_over = False
 
     def states(self) -> dict[str, ElementsHandle]:
-        """What the enumerators know of the splits that subtasks have been sent so far, to be part of a snapshot."""
+        """The enumerators' states, of the splits that subtasks have been sent so far, to be part of a snapshot."""
         known = {uid: machine.state for uid, machine in self._machines.items() if machine.state is not None}
         return {
             uid: ElementsHandle(ENUMERATOR, "union", 1, inline=[_encode(uid, state)]) for uid, state in known.items()
         }
 
     def next_due_ms(self) -> int | None:
-        """When :meth:`time_passed` has something to do."""
+        """The time at which :meth:`time_passed` has something to do."""
         due = [m.due_ms for m in self._machines.values() if m.due_ms is not None and not m.is_looking]
         return min(due, default=None)
 
@@ -174,7 +174,7 @@ class AttemptEnumerators:
             self._failure = f"source {uid!r} could not acknowledge a checkpoint: {why}"
 
     def pop_failure(self) -> str | None:
-        """Why the attempt cannot go on, since the last call."""
+        """The new reason why the attempt cannot go on."""
         failure, self._failure = self._failure, None
         return failure
 

@@ -1,4 +1,4 @@
-"""Which connections become control lines: the handshake, and how long and how many may be in the middle of it.
+"""The admission of connections as control lines: the handshake, and how long and how many may be in the middle of it.
 
 Connections that do not get through the handshake in time, or send too much before it, are cut off, and nothing else
 happens. A crowd that says nothing keeps no subtask out: its oldest go (``model/wire/waiting_room.py``), and one that

@@ -166,7 +166,7 @@ class CheckpointHistory:
             self._end(record, now_ms)
 
     def attempt_ended(self, attempt: int, now_ms: int) -> None:
-        """What was in progress never will be complete."""
+        """Give up the checkpoints in progress: they will never be complete."""
         for checkpoint, record in list(self._in_progress.items()):
             if record.attempt == attempt:
                 self.failed_of(checkpoint, ATTEMPT_ENDED, "the attempt ended before it was complete", "", now_ms)

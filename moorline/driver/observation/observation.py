@@ -25,7 +25,7 @@ PROGRESS_MS, KEPT_PROGRESS = 5_000, 100
 
 
 class Observation:
-    """What can be seen of one job."""
+    """The view of one job from outside."""
 
     def __init__(
         self,

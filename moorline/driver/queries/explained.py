@@ -37,7 +37,7 @@ def explain_newest(
 
 
 def declared_lives(graph: Graph) -> Lives:
-    """How long the states live that are declared on the classes of a job's functions, and in which time."""
+    """The times to live of the states that are declared on the classes of a job's functions, and in which time."""
     configs = {
         (operator.uid, state.descriptor.name): state.descriptor.ttl_config
         for operator in graph.operators

@@ -1,4 +1,4 @@
-"""How a bucket is opened: by obstore, with the options that checkpoints and files share. Needs the extra object-store.
+"""A bucket by its URL, through obstore, with options that checkpoints and files share. Needs the extra object-store.
 
 The names of options are those of obstore; without any, the environment tells, as for each service's own tools.
 """

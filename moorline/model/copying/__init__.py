@@ -1,1 +1,1 @@
-"""Which values can change, which functions can change them, and how a value is copied."""
+"""Values that can change, functions that can change them, and copies of values."""

@@ -41,7 +41,7 @@ def tuple_key_groups(columns: Sequence[pa.Array], max_parallelism: int) -> npt.N
 
 
 def _encoded(column: pa.Array) -> list[pa.Array] | None:
-    """What the items of a column add to the encodings of their tuples, in parts."""
+    """The parts that the items of a column add to the encodings of their tuples."""
     if column.null_count:
         return None
     if pa.types.is_integer(column.type) and not pa.types.is_uint64(column.type):

@@ -48,7 +48,7 @@ def to_bytes(batch: pa.RecordBatch, timestamps: Sequence[int] | None = None) -> 
 
 
 def from_bytes(content: bytes | memoryview) -> tuple[ColumnBatch, TimeColumn | None]:
-    """What :func:`to_bytes` was given."""
+    """The batch that :func:`to_bytes` was given."""
     # A copy begins where numbers of 8 bytes may begin, as a part of a frame need not. NumPy's kernels are up to forty
     # times slower on arrays that do not.
     with pa.ipc.open_stream(pa.py_buffer(bytes(content))) as reader:

@@ -66,7 +66,7 @@ class InputEnded(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class InputTaken(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """What the subtask has taken off the exchange, for those who send to it (``protocol/flow.py``).
+    """The subtask has taken so much off the exchange, for those who send to it (``protocol/flow.py``).
 
     Of each channel: link, index of the sender, bytes taken so far, and bytes that may be on their way.
     """
@@ -153,7 +153,7 @@ class SendBackTo(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class SendAhead(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """How far the subtask may be ahead of those it sends to, as they have said in :class:`InputTaken`.
+    """The subtask may be so far ahead of those it sends to, as they have said in :class:`InputTaken`.
 
     Of each channel: link, index of the receiver, bytes taken so far, and bytes that may be on their way.
     """

@@ -88,7 +88,7 @@ def together(records: list[Any]) -> list[Any] | Together:
 
 
 class _Way(NamedTuple):
-    """How objects of a class are taken apart and made, and the values of what is between."""
+    """The way in which objects of a class are taken apart and made, and the values in between."""
 
     take: _Take
     make: _Make

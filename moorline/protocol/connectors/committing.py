@@ -1,4 +1,4 @@
-"""What the driver commits for sinks that want one commit for each checkpoint, and when a checkpoint may be confirmed.
+"""Commits by the driver, for sinks that want one for each checkpoint, and the confirmation of checkpoints.
 
     restored(batches)               the batches of the restored snapshot come first: it is unknown whether they were
                                     committed

@@ -1,4 +1,4 @@
-"""When the driver looks for new splits of a source, and which subtasks get them.
+"""The search for new splits of a source by the driver, and the subtasks that get them.
 
     time has come                -> Look, one at a time; the first at the start of the attempt
     looked(splits, state)        -> Assign each split to its owner; at the first look every subtask is told, also one

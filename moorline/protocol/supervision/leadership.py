@@ -191,7 +191,7 @@ class Leadership:
                 assert_never(event)
 
     def next_wakeup_ms(self) -> int | None:
-        """When :class:`TimePassed` is due; None: something else will happen first."""
+        """The time at which :class:`TimePassed` is due; None: something else will happen first."""
         times = [] if self.is_busy else [self.due_ms]
         if self.state is State.LEADING:
             times.append(self.held_since_ms + self._patience_ms)

@@ -165,7 +165,7 @@ def _commit(job: str, sinks: list[Operator], results: list[tuple[str, str, list[
 
 
 def plan_of(graph: Graph) -> Plan:
-    """How a graph runs as a batch: as when it streams, but time does not come before the end."""
+    """The plan of a graph as a batch: as when it streams, but time does not come before the end."""
     for head in graph.loops:
         cause = "a batch works off one key after the other, so nothing can come back to a key that it is through with"
         raise InvalidLoop(head, cause, "run the job with mode='streaming'")

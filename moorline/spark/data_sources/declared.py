@@ -19,7 +19,7 @@ from moorline.errors import InvalidArgument
 
 @dataclass(frozen=True)
 class Declared:
-    """What a user has declared. It is made into objects wherever they are needed."""
+    """The columns that a user has declared. It is made into objects wherever they are needed."""
 
     kind: type[DataSource]
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # there may be passwords in them
@@ -91,7 +91,7 @@ def _kind_of(source: Any) -> type[DataSource]:
 
 
 def as_rows(source: str, names: list[str], produced: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """What a reader of PySpark produces (tuples, Rows or Arrow batches) as dicts."""
+    """The rows that a reader of PySpark produces (tuples, Rows or Arrow batches) as dicts."""
     for item in produced:
         if isinstance(item, pa.RecordBatch):
             if item.schema.names != names:

@@ -64,7 +64,7 @@ def archive_in(path: Path, java: str, jars: list[Path]) -> Path:
 
 
 def options_to_use(archive: Path) -> list[str]:
-    """What has Java use the archive; nothing if it is not there yet. One that is damaged is removed."""
+    """The options with which Java uses the archive; nothing if it is not there yet. One that is damaged is removed."""
     try:
         if checksum(archive) != archive.with_suffix(".sum").read_text():
             log.warning("%s is damaged and is removed; it will be made again", archive)
@@ -86,12 +86,12 @@ def checksum(archive: Path) -> str:
 
 
 def options_to_make(part: Path) -> list[str]:
-    """What has Java write an archive of all that it has loaded when it ends."""
+    """The options with which Java writes an archive of all that it has loaded when it ends."""
     return [f"-XX:ArchiveClassesAtExit={part}", *QUIETLY]
 
 
 def is_wanted(archive: Path) -> bool:
-    """Is it missing, and has nobody tried in vain to make it?"""
+    """Is it missing, and was it never tried in vain to make it?"""
     return not archive.exists() and not archive.with_suffix(".failed").exists()
 
 

@@ -114,7 +114,7 @@ class _Shared:
             return jvm.launch(java, home, list(EMBEDDED_JVM))
 
     def _archive_options(self, java: str, home: Path) -> list[str]:
-        """What has Java use the archive of its classes. One that is missing is made when we are done."""
+        """The options with which Java uses the archive of its classes. One that is missing is made when we are done."""
         place = archive.folder(os.environ)
         if place is None:
             return []

@@ -46,7 +46,7 @@ from moorline.state.registration import Registration
 
 
 class StoredColumns(Protocol):
-    """What is stored as one state: a table, or the timers of its windows."""
+    """The columns that are stored as one state: a table, or the timers of its windows."""
 
     @property
     def form(self) -> Form: ...

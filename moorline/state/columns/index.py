@@ -138,7 +138,7 @@ class IntIndex:
             self._allocate(max(_FIRST_BITS, self._bits - 1))
 
     def _located(self, keys: Any) -> tuple[Slots, Slots]:
-        """Where the search for each key ended, and the slot there; -1 if it has none."""
+        """The place at which the search for each key ended, and the slot there; -1 if it has none."""
         at = self._places(keys)
         found = self._slots[at]
         waiting = np.flatnonzero(self._is_other(found, at, keys))

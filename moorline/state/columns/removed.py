@@ -1,4 +1,4 @@
-"""Which keys have been removed from a table since each of its last snapshots.
+"""The keys that have been removed from a table since each of its last snapshots.
 
 An increment names them as gone. A key that came and went between two snapshots is in neither, and is not noted; windows
 do so all the time. What is older than the snapshot that has completed is forgotten.

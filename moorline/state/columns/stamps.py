@@ -1,4 +1,4 @@
-"""When the key of each slot was last touched, where state in columns has a time to live.
+"""The time at which the key of each slot was last touched, for state in columns with a time to live.
 
 The rules are those of ``protocol/expiry.py`` by the clock: what was untouched for so long begins anew, and something
 without a stamp is from before there was a time to live, or not touched yet.

@@ -44,7 +44,7 @@ class WindowTable(ColumnTable):
         yield
 
     def next_due(self, lateness_ms: int) -> int:
-        """When the next window ends or is cleaned up."""
+        """The time at which the next window ends or is cleaned up."""
         used = self.used()
         if not len(used):
             return MAX_TIME

@@ -214,7 +214,7 @@ def _keys(key_parts: list[list[Any]], max_parallelism: int, slices: Slices) -> t
 
 
 def _rows_upto(form: Form, order: Places, values: list[Any], slices: Slices) -> Places:
-    """How many rows there are up to each place and with it."""
+    """The number of rows up to each place and with it."""
     if not form.has_elements:
         return np.arange(1, len(order) + 1)
     lengths = np.empty(len(order), np.int64)

@@ -174,7 +174,7 @@ class RocksDbBackend:
         return rows
 
     def _sweep(self, form: Form, entry: Entry) -> Sweep | None:
-        """What removes rows of a state that are over their time, if they have one."""
+        """The filter that removes rows of a state that are over their time, if it has one."""
         if form.ttl is None:
             return None
         now = partial(judged_at, form.ttl, self._states.clock)

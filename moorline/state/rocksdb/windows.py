@@ -216,7 +216,7 @@ class WindowsInColumns(RowsInColumns):
     # --- what is due ---------------------------------------------------------------------------
 
     def next_due(self, lateness_ms: int) -> int:
-        """When the next window ends or is cleaned up, or one behind the cache may."""
+        """The time at which the next window ends or is cleaned up, or one behind the cache may."""
         return min(self._table.next_due(lateness_ms), self._behind_from)
 
     def due(self, time: int) -> Iterator[None]:

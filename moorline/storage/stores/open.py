@@ -1,4 +1,4 @@
-"""Which store a URL means.
+"""The store that a URL names.
 
     /data/x, file:///data/x              a folder that every machine sees             stores/local.py
     memory://name                        this process's memory, for tests             stores/memory.py

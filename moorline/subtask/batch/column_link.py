@@ -89,7 +89,7 @@ class ColumnLink:
 
 
 def key_of_group(group: int) -> bytes:
-    """What stands for a key in rows of a key group."""
+    """The stand-in for a key in rows of a key group."""
     return group.to_bytes(4, "big")
 
 

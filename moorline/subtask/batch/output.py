@@ -76,7 +76,7 @@ class BatchOutput:
         return relay_slot(self._here, slot, self._width()), batch_rows.place(stage, slot), False
 
     def _width(self) -> int:
-        """How many slots the next stage has; after the last there is one way out."""
+        """The number of slots of the next stage; after the last there is one way out."""
         widths = self._plan.widths
         return widths[self._stage + 1] if self._stage + 1 < len(widths) else 1
 

@@ -72,7 +72,7 @@ def first_seq(link: int, sender: int) -> int:
 
 
 def keyed_rank(key: bytes) -> int:
-    """When rows with this key are worked off."""
+    """The rank by which rows with this key are worked off."""
     return KEYED | keys.encoded_hash(key) >> 3
 
 

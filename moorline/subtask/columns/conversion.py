@@ -74,7 +74,7 @@ def _check_nulls(batch: pa.RecordBatch, uid: str) -> None:
 
 
 def made_to(out: pa.RecordBatch, schema: pa.Schema, uid: str, method: str) -> pa.RecordBatch:
-    """What a user's function has made, with the columns that it was said to have, and no others."""
+    """The batch that a user's function has made, with the columns that it was said to have, and no others."""
     extra = [name for name in out.schema.names if name not in schema.names]
     if extra:
         advice = f"schema= does not name {extra[0]!r}: add it, or leave it out of what is returned."
@@ -96,7 +96,7 @@ def frame_of(batch: pa.RecordBatch, frames: str) -> Any:
 
 
 def batch_of(made: Any, uid: str, method: str) -> pa.RecordBatch:
-    """What a user's function has returned, as one batch. Raises :class:`InvalidOutput`."""
+    """The result of a user's function as one batch. Raises :class:`InvalidOutput`."""
     if isinstance(made, pa.RecordBatch):
         return made
     if isinstance(made, pa.Table):
@@ -116,7 +116,7 @@ def _joined(table: pa.Table) -> pa.RecordBatch:
 
 
 def mask_of(made: Any, rows: int, uid: str) -> pa.Array:
-    """What the function of a filter has returned, as a column of booleans. Null counts as false."""
+    """The result of the function of a filter, as a column of booleans. Null counts as false."""
     if hasattr(made, "to_arrow"):
         made = made.to_arrow()
     if isinstance(made, pa.ChunkedArray):

@@ -1,4 +1,4 @@
-"""Which operators keep their state in columns. The others go record by record, to the same results."""
+"""The operators that keep their state in columns. The others go record by record, to the same results."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def field_of(name: str) -> Callable[[Any], Any]:
 
 
 def assigned(records: Sequence[Any], assign: Any) -> Sequence[Any]:
-    """What a timestamp assigner, or the name of a column, says of each record."""
+    """The time of each record by a timestamp assigner, or by the name of a column."""
     if not isinstance(assign, str):
         return list(map(assign, records))
     if isinstance(records, ColumnBatch):

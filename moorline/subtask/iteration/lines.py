@@ -153,7 +153,7 @@ class FeedbackSender:
         self._lines: dict[SubtaskId, tuple[socket.socket, Line]] = {}
 
     def connect(self, addresses: dict[SubtaskId, Address]) -> None:
-        """Where the subtasks of the head listen."""
+        """Note the addresses at which the subtasks of the head listen."""
         self._addresses = addresses
         waiting, self._waiting = self._waiting, []
         for receiver, frame in waiting:

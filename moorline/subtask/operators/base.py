@@ -40,7 +40,7 @@ class Target(Protocol):
 
 @dataclass(frozen=True)
 class OperatorContext:
-    """Where an operator runs, and what it may ask there."""
+    """The place of an operator, and the questions that it may ask there."""
 
     operator: Operator
     subtask: int

@@ -1,4 +1,4 @@
-"""How many records a source is asked for at a time: as many as are worth a batch, and no more than memory allows.
+"""The number of records to ask a source for: as many as are worth a batch, and no more than memory allows.
 
 A batch is held in memory as a whole, and so is what the chain behind the source makes of it. So it is bounded in
 bytes: by those of the records that were read, looked at roughly, and by those that the subtask has packed for others

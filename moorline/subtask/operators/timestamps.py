@@ -1,4 +1,4 @@
-"""Where event time begins: timestamps for records, and watermarks that follow from them.
+"""The beginning of event time: timestamps for records, and watermarks that follow from them.
 
 At a source there is a generator per split, and the slowest split that is not idle counts; anywhere else there is one.
 Watermarks go out at most every ``interval``; all of it starts anew after a restart, because watermarks are not state.
@@ -18,7 +18,7 @@ from moorline.subtask.operators.base import ChainedOperator, OperatorContext, us
 
 
 class _Split:
-    """How far one split has come, and when it was last heard of."""
+    """The progress of one split, and when it was last heard of."""
 
     def __init__(self, generator: WatermarkGenerator, now_ms: int) -> None:
         self.generator, self.heard_ms = generator, now_ms
@@ -144,7 +144,7 @@ def _noted(error: InvalidArgument, record: Any) -> InvalidArgument:
 
 
 def _said(generator: WatermarkGenerator) -> int:
-    """How far a split has come, by its generator."""
+    """The progress of a split, by its generator."""
     try:
         time = generator.watermark()
         return MIN_TIME if time is None else to_ms(time)

@@ -275,7 +275,7 @@ def _operator(
 def _backend(
     operator: Operator, subtask: int, deployment: Deployment, moment: OperatorClock, own_groups: KeyGroupRange
 ) -> KeyedBackend:
-    """Where the keyed states of an operator live: on the heap or in RocksDB, and those with a store outside."""
+    """The backend of the keyed states of an operator: on the heap or in RocksDB, and those with a store outside."""
     config, graph, uid = deployment.state, deployment.plan.graph, operator.uid
     dropped: frozenset[str] = operator.options.get("drop_states", frozenset())
     if config.one_key and works_by_key_group(operator):
@@ -331,7 +331,7 @@ def _backend(
 
 
 def restore_store(deployment: Deployment, environment: Environment) -> BlobStore | None:
-    """Where the restored snapshot lies. What is read from it is counted."""
+    """The store of the restored snapshot. What is read from it is counted."""
     store = open_store(deployment.restore_location) if deployment.restore_location else environment.store
     return None if store is None else CountedStore(store, environment.reads)
 

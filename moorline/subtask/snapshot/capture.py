@@ -51,7 +51,7 @@ def stage_external(operators: list[ChainedOperator], checkpoint: int) -> None:
 
 
 def staged_for_driver(operators: list[ChainedOperator]) -> list[OperatorHandles]:
-    """What sinks have staged that the driver commits: it needs that also of a snapshot that goes nowhere."""
+    """The committables of sinks that the driver commits: it needs that also of a snapshot that goes nowhere."""
     handles = []
     for operator in operators:
         if isinstance(operator, SinkOperator) and operator.operator.function.commits_on_driver:

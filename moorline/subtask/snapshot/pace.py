@@ -36,7 +36,7 @@ class Pace:
         self._awaited = 0
 
     def await_one(self) -> None:
-        """A snapshot that somebody waits for is to be written: it and what is before it need not rest."""
+        """Note that a snapshot is waited for: it and those before it are written without rests."""
         self._awaited += 1
 
     def awaited_one_ended(self) -> None:

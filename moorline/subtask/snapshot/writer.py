@@ -186,7 +186,7 @@ class Writer:
                 yield from (write(table, is_increment) for table in new)
 
     def _fold(self, chain: list[FileHandle], new: list[tuple[pa.Table, bool]]) -> Iterator[pa.Table]:
-        """What a chain and what is new on top of it amount to, in tables of bounded size."""
+        """The sum of a chain and of what is new on top of it, in tables of bounded size."""
         for groups in self._pieces(chain, sum(t.num_rows for t, _ in new)):
             table = fold([*self._read(chain, groups), *((_cut(t, groups), i) for t, i in new)])
             self._slices.done(0)

@@ -174,7 +174,7 @@ def gathered(parts: WindowParts, records: Iterator[Any], timestamps: Iterable[An
 
 
 def _reading(contents: Reduced | Aggregated, scope: CurrentKey) -> Callable[[tuple[Any, Span]], Any]:
-    """How the contents of a window are read, before more is folded into them."""
+    """The function that reads the contents of a window, before more is folded into them."""
     state = contents.state
     if isinstance(state, HeapValueState):
         return state.table.entries.get  # what cannot change in place needs nothing more

@@ -1,4 +1,4 @@
-"""How long a window lives: which windows still take records, when one is cleaned up, and which records are late.
+"""The lifetime of a window: which windows still take records, when one is cleaned up, and which records are late.
 
 Clean-up time is the window's last moment, plus the allowed lateness in event time. A timer at or after it cleans up,
 and any other timer sees to it that there is one for clean-up time. So a job may be restored with another allowed
@@ -28,7 +28,7 @@ class Lifetimes:
         self._clock = clock
 
     def clean_up_time(self, span: Span) -> int:
-        """When everything that is kept of a window goes."""
+        """The time at which everything that is kept of a window goes."""
         time = span[1] - 1 + self.lateness_ms
         # A window that ends with time itself, as the global one does, is never cleaned up.
         return time if time < MAX_TIME - 1 else MAX_TIME

@@ -94,7 +94,7 @@ class WindowFunctionCall:
 
 
 def _calling(function: Any, scope: FunctionScope, uid: str) -> Callable[[Any, Window, Any], Iterable[Any] | None]:
-    """How the user's function is called with key, window and contents."""
+    """The call of the user's function with key, window and contents."""
     if isinstance(function, ProcessWindowFunction):
         made = many(function.process, uid, "process")
 

@@ -73,7 +73,7 @@ class SinkContract:
         return self.sent(sink).open(SinkContext(job, uid, subtask, parallelism, attempt, lineage=lineage))
 
     def prepare(self, writer: SinkWriter, checkpoint: int, lineage: str = LINEAGE) -> list[Staged]:
-        """What a writer stages for a checkpoint."""
+        """The committables that a writer stages for a checkpoint."""
         return [(lineage, checkpoint, committable) for committable in writer.prepare(checkpoint)]
 
     def commit(self, sink: Sink, staged: list[Staged], uid: str = UID) -> None:

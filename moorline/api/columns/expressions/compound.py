@@ -81,7 +81,7 @@ def _is_in(values: Any, among: pa.Array) -> Any:
 
 
 def _if_else(condition: Any, then: Any, otherwise: Any) -> Any:
-    """Where the condition is null it does not hold, as in SQL."""
+    """A choice by a condition; null does not hold, as in SQL."""
     return pc.if_else(pc.fill_null(condition, False), then, otherwise)
 
 
@@ -97,7 +97,7 @@ def _part(texts: Any, separator: str, number: int) -> Any:
 
 
 def _extract(texts: Any, pattern: str) -> Any:
-    """What the first named group of a regular expression matches; null without a match."""
+    """The match of the first named group of a regular expression; null without a match."""
     return pc.struct_field(pc.extract_regex(texts, pattern), [0])
 
 

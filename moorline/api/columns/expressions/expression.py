@@ -99,12 +99,12 @@ class Expression(Operators):
 
     @property
     def str(self) -> TextFunctions:
-        """What can be done with texts."""
+        """Functions of texts."""
         return TextFunctions(self)
 
     @property
     def dt(self) -> TimeFunctions:
-        """What can be done with moments."""
+        """Functions of moments."""
         return TimeFunctions(self)
 
 

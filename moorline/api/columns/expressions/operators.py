@@ -1,4 +1,4 @@
-"""What Python's operators mean between expressions. Whatever else stands beside one is taken for a constant."""
+"""The meaning of Python's operators between expressions. Whatever else stands beside one is taken for a constant."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class TextFunctions:
         return self._with("match_substring_regex", "matches", pattern, pattern=_pattern("matches", pattern))
 
     def extract(self, pattern: str) -> Expression:
-        """What the first group of a regular expression matches: ``extract("id=(?P<id>[0-9]+)")``. Groups have names."""
+        """The match of the first group of a regular expression: ``extract("id=(?P<id>[0-9]+)")``. Groups have names."""
         return self._with("extract", "extract", pattern, pattern=_pattern("extract", pattern))
 
     def replace(self, text: str, by: str) -> Expression:

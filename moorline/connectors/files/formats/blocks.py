@@ -28,7 +28,7 @@ class LineBlocks:
         return self._data[self._start() : self._ends[last]] if last >= self._used else b""
 
     def use(self, data: bytes) -> None:
-        """What :meth:`look` has returned is done with."""
+        """Release the bytes that :meth:`look` has returned."""
         start = self._start()
         self._used = int(np.searchsorted(self._ends, start + len(data))) + 1
         self._lines.use_raw(data)

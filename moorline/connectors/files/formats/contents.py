@@ -1,4 +1,4 @@
-"""What the files of a sink hold: their format, schema and compression, checked where the job is built.
+"""The contents of a sink's files: their format, schema and compression, checked where the job is built.
 
 format     compressions (the first is the default)        schema
 parquet    zstd, snappy, gzip, lz4, brotli, none          a pyarrow.Schema

@@ -113,7 +113,7 @@ class CsvRecords(LineRecords):
         return whole
 
     def _cause(self, row: list[str], width: int, content: bytes, start: int) -> str:
-        """Why a row that begins at byte ``start`` is broken; nothing if it is whole, or a blank line."""
+        """The cause why a row that begins at byte ``start`` is broken; nothing if it is whole, or a blank line."""
         if row and not self._whole and not all(map(is_utf8, row)):
             return not_utf8(content, start)
         if row and len(row) != width:

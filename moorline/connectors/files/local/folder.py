@@ -1,4 +1,4 @@
-"""Which files of a local disk are read: those of a folder and the folders below it, those that a glob matches, or one.
+"""Files of a local disk to read: those of a folder and the folders below it, those that a glob matches, or one.
 
 A split's id is the path below the folder, so the folder can be moved between a savepoint and the restart.
 """
@@ -27,7 +27,7 @@ class LocalFolder:
 
     @property
     def chosen(self) -> str:
-        """What is looked for, for people."""
+        """The search, in words for people."""
         return self.path if self.pattern == "*" else os.path.join(self.path, self.pattern)
 
     def listing(self) -> dict[str, str]:

@@ -209,7 +209,7 @@ def check_published(path: str, file: Committable, size: int | None) -> None:
 
 
 def names(folder: str) -> list[str]:
-    """What is in a folder, if there is one."""
+    """The names in a folder, if there is one."""
     try:
         return sorted(os.listdir(folder))
     except FileNotFoundError:

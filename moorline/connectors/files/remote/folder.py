@@ -1,4 +1,4 @@
-"""Which files of a remote place are read: all below a URL, those that a glob matches, or the one that is meant.
+"""Files of a remote place to read: all below a URL, those that a glob matches, or the one that is meant.
 
 A split's id is the path below the URL, or below the part of it that is no glob. A URL that names one file has one split
 with the id ``.``, which no path can be.
@@ -30,7 +30,7 @@ class RemoteFolder:
 
     @property
     def chosen(self) -> str:
-        """What is looked for, for people."""
+        """The search, in words for people."""
         return "/".join([self.location.url, *self.glob, *([] if self.pattern == "*" else [self.pattern])])
 
     def listing(self) -> dict[str, RemoteObject]:

@@ -45,7 +45,7 @@ class RemoteObject:
 
     @property
     def seen(self) -> list[int | str]:
-        """What a position says about it."""
+        """The part of a position that is about it."""
         return [self.size, self.version]
 
 

@@ -44,7 +44,7 @@ class ReadAhead:
         return self._begun.pop(object, None)
 
     def forget(self) -> None:
-        """What was fetched while the place was away is of no use."""
+        """Drop what was fetched while the place was away."""
         self._begun.clear()
 
     def close(self) -> None:

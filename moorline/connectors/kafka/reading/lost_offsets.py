@@ -18,7 +18,7 @@ _ANSWER_SECONDS = 5.0
 
 
 class LostOffsets:
-    """What becomes of a partition whose offset is gone, as the user wants it: ``fail``, ``earliest`` or ``latest``."""
+    """The treatment of a partition whose offset is gone, as the user wants it: ``fail``, ``earliest`` or ``latest``."""
 
     def __init__(self, cluster: KafkaCluster, ctx: SourceContext, isolation: str, wish: str) -> None:
         self._cluster, self._ctx, self._isolation, self._wish = cluster, ctx, isolation, wish

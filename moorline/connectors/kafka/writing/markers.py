@@ -1,4 +1,4 @@
-"""How far the commits of a Kafka sink have come: records of a compacted topic, written in the transactions of the data.
+"""The progress of the commits of a Kafka sink: records of a compacted topic, written in the transactions of the data.
 
     key      [job, uid of the sink, lineage, slot] as JSON
     value    the checkpoint whose messages were committed last, as JSON

@@ -95,7 +95,7 @@ class Batches:
             self._error = error
 
     def close(self) -> None:
-        """Nobody takes any more."""
+        """End the hand-over: the reader takes no more."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()

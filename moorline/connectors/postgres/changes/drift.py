@@ -1,4 +1,4 @@
-"""What a table and its publication are, and what has become of them since: nothing may leave out changes in silence.
+"""The changes of a table and its publication since they were last seen: nothing may leave out changes in silence.
 
 pgoutput sends what the publication has, under the name that a table has, and says nothing of what it leaves out. So
 everything that its silence could come from is noted in the position when a table is first read, by the numbers that
@@ -101,7 +101,7 @@ def reconcile(
 
 
 def _by_number(position: Position, tables: dict[str, LoggedTable]) -> Position:
-    """What is known of a table that has another name now goes with it.
+    """Keep what is known of a table under the name that it has now.
 
     Tables that are not read any more are forgotten. Their changes are passed over, so they are loaded anew should they
     come back.
@@ -144,7 +144,7 @@ def _look(connection: Connection, publication: str, oids: list[int]) -> dict[int
 def _broken(
     settings: ChangesSettings, name: str, table: LoggedTable, before: Seen | None, now: Look | None
 ) -> str | None:
-    """Why changes of a table may be missing; None if they are not."""
+    """The reason why changes of a table may be missing; None if they are not."""
     publication = settings.publication
     if before is not None and before.oid != table.oid:
         return f"{name} was dropped and made anew, or another table has taken its name"
@@ -195,7 +195,7 @@ def _notices(settings: ChangesSettings, name: str, before: Seen, now: Seen) -> d
 def differences(
     table: str, before: tuple[list[tuple[str, int]], Shape], now: tuple[list[tuple[str, int]], Shape]
 ) -> dict[str, str]:
-    """What is worth a notice of two descriptions of a table in the log, by kind."""
+    """The differences of two descriptions of a table in the log that are worth a notice, by kind."""
     (known, shape), (columns, new_shape) = before, now
     found = {}
     if known != columns or shape.modifiers != new_shape.modifiers:

@@ -63,7 +63,7 @@ class PageSnapshot:
 
 
 class Treatment(Enum):
-    """What becomes of the changes of a table, in one transaction."""
+    """The treatment of the changes of a table, in one transaction."""
 
     COMES_OUT = "comes out"
     PASSED_OVER = "passed over"
@@ -138,7 +138,7 @@ class FirstLoad:
         self.state = replace(self.state, unseen=[*self.state.unseen, xid])
 
     def treatment(self, table: str) -> Treatment:
-        """What becomes of a change of this table."""
+        """The treatment of a change of this table."""
         state = self.state
         if table == state.table:
             return Treatment.BY_KEY

@@ -52,7 +52,7 @@ _EPOCH_1970 = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class ChangesSettings:
-    """What a source of changes was asked for."""
+    """The settings of a source of changes."""
 
     database: Database
     tables: tuple[tuple[str, ...], ...]

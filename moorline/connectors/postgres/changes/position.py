@@ -54,7 +54,7 @@ class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What rows of a table look like in the log, beside names and types of columns."""
+    """The shape of a table's rows in the log, beside names and types of columns."""
 
     #: Which old rows are sent, and the columns that they are found by.
     identity: str

@@ -75,7 +75,7 @@ class LoggedTable:
 
     @property
     def sql_rows(self) -> sql.Composed:
-        """Where its rows are read from: those whose changes are in the log under its name, and no more."""
+        """The relation that its rows are read from: those whose changes are in the log under its name, and no more."""
         return sql.SQL("{}" if self.is_partitioned else "ONLY {}").format(self.sql_name)
 
 

@@ -33,7 +33,7 @@ SELECT set_config('DateStyle', 'ISO, YMD', false), set_config('TimeZone', 'UTC',
 
 @dataclass(frozen=True)
 class Rows:
-    """What is read: a table or a query, its columns, and its key."""
+    """The rows to be read: a table or a query, its columns, and its key."""
 
     #: Of a table.
     parts: tuple[str, ...]

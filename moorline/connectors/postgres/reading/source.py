@@ -38,7 +38,7 @@ WAIT_SECONDS = 0.002
 
 @dataclass(frozen=True)
 class SourceSettings:
-    """What a source was asked for."""
+    """The settings of a source."""
 
     database: Database
     parts: tuple[str, ...]
@@ -87,7 +87,7 @@ class PostgresSource(Source):
             raise settings.database.failure(settings.where, "read", error) from None
 
     def rows(self, connection: Connection) -> Rows:
-        """What is read; asked of the server if nothing was checked."""
+        """The rows to be read; asked of the server if nothing was checked."""
         if self._rows is None:
             self._rows = find_rows(connection, self.settings)
         return self._rows
@@ -167,7 +167,7 @@ class _Ranges(SplitEnumerator):
 
 @dataclass
 class _Range:
-    """What is left of a range."""
+    """The rest of a range."""
 
     after: Bound
     until: str

@@ -1,4 +1,4 @@
-"""What was staged becomes rows of a PostgreSQL table: one transaction with the marker, which says that it was done.
+"""Commits of staged rows to a PostgreSQL table: one transaction with the marker, which says that it was done.
 
     insert    COPY into the table
     delete    COPY the keys into a temporary table; DELETE … USING it

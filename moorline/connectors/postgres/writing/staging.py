@@ -26,7 +26,7 @@ from moorline.connectors.slot_markers import SlotStages, StagedSlot
 
 
 class Staged(StagedSlot, frozen=True, forbid_unknown_fields=True):
-    """What one subtask has staged for one checkpoint: a committable."""
+    """The rows that one subtask has staged for one checkpoint: a committable."""
 
     parts: list[Part]
 
@@ -37,7 +37,7 @@ def to_plain(value: msgspec.Struct) -> Any:
 
 @dataclass(slots=True)
 class _Row:
-    """What becomes of the row with one key."""
+    """The last change of the row with one key."""
 
     #: Is there to be none before the fields are written?
     is_deleted: bool

@@ -38,7 +38,7 @@ class Ledger:
         self._faults = 2
 
     def next_fault(self) -> str:
-        """How the commit that is just being made fails, if it does. Twice at most: a third time ends a job."""
+        """The fault of the commit that is just being made, if any. Twice at most: a third time ends a job."""
         fault = self._chance.choice(["before", "after", *[""] * 10])
         self._faults -= bool(fault)
         return fault if self._faults >= 0 else ""
