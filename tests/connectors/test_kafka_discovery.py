@@ -11,6 +11,7 @@ from source_readings import Readings
 
 import moorline as mo
 from moorline.errors import InvalidArgument, StorageError
+from moorline.state.types import plain
 
 
 def test_new_partitions_are_read_from_their_first_message(kafka_server: KafkaServer):
@@ -109,6 +110,22 @@ def test_a_topic_that_is_created_anew_is_another_one(kafka_server: KafkaServer, 
         caplog.clear()
         reading.look()
         assert caplog.text == "", "it is said once"
+
+
+def test_a_topic_with_fewer_partitions_is_another_one_also_where_topics_have_no_ids(kafka_server: KafkaServer, caplog):
+    topic = kafka_server.new_topic(1)
+    strict = mo.read_kafka(kafka_server.brokers, topic, format="text")
+    lenient = mo.read_kafka(kafka_server.brokers, topic, format="text", on_lost_offsets="earliest")
+    with Readings(strict) as reading:
+        snapshot = reading.snapshot()
+    # As a cluster without ids would have left it, when there were three.
+    snapshot["enumerated"] = plain.encode({**plain.decode(snapshot["enumerated"]), "topics": {topic: ["", 3]}})
+    with pytest.raises(StorageError, match=f"the topic {topic} has 1 partitions and had 3") as error:
+        Readings(strict, snapshot)
+    assert error.value.can_pass is False
+    with caplog.at_level(logging.WARNING, "moorline"), Readings(lenient, snapshot) as reading:
+        reading.look()
+        assert caplog.text.count("has 1 partitions and had 3") == 1
 
 
 def test_a_topic_that_is_gone_ends_the_job(kafka_server: KafkaServer):

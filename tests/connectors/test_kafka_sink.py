@@ -228,7 +228,7 @@ def test_a_zombie_in_the_middle_of_its_transaction_cannot_end_it(kafka_server):
 def test_a_marker_behind_the_open_transaction_of_another_slot_is_waited_for(kafka_server):
     """A reader of committed messages is not shown what lies behind it, and would take the commit for not made."""
     topic = kafka_server.new_topic()
-    markers = kafka_server.new_topic(1, exact=f"markers-{topic}")
+    markers = kafka_server.new_topic(1, exact=f"markers-{topic}", cleanup_policy="compact")
     sink = sink_for(kafka_server, topic)
     sink.check()
     commit(sink, staged(sink, 1, [1]))
@@ -307,6 +307,52 @@ def test_markers_that_are_gone_end_the_job_instead_of_a_second_write(kafka_serve
         commit(sink, committed[1])
     assert failed.value.can_pass is False
     assert numbers(kafka_server, topic) == [1]
+
+
+def test_markers_that_are_gone_are_noticed_also_by_the_next_attempt(kafka_server):
+    """What was committed before a crash is committed again: a topic that was made anew has no marker of it."""
+    topic = kafka_server.new_topic()
+    sink = sink_for(kafka_server, topic)
+    sink.check()
+    again = staged(sink, 1, [1])
+    commit(sink, again)
+    kafka_server.delete_topic(f"markers-{topic}")
+    successor = cloudpickle.loads(cloudpickle.dumps(sink))
+    successor.check()
+    with pytest.raises(StorageError, match="the topic was deleted or emptied") as failed:
+        commit(successor, again, attempt=2)
+    assert failed.value.can_pass is False
+    assert numbers(kafka_server, topic) == [1]
+    commit(sink_for(kafka_server, topic, on_missing_markers="ignore"), again, attempt=2)
+    assert numbers(kafka_server, topic) == [1, 1], "as was asked for"
+
+
+def test_markers_that_are_behind_what_an_earlier_attempt_knew_end_the_job(kafka_server):
+    """A cluster that was restored from a backup has the topic, and old markers."""
+    topic = kafka_server.new_topic()
+    sink = sink_for(kafka_server, topic)
+    sink.check()
+    writer = sink.open(context())
+    writer.write([1])
+    commit(sink, writer.prepare(1))
+    restored = tuple(writer.snapshot())
+    kafka_server.delete_topic(f"markers-{topic}")
+    sink = sink_for(kafka_server, topic)
+    sink.check()
+    with pytest.raises(StorageError, match=r"checkpoint 1 was committed, and its marker .* says nothing"):
+        commit(sink, staged(sink, 2, [2], attempt=2, restored=restored), attempt=2)
+    # Also if another slot goes on from it.
+    with pytest.raises(StorageError, match="checkpoint 1 was committed"):
+        commit(sink, staged(sink, 2, [2], attempt=2, subtask=1, restored=restored), attempt=2, subtask=1)
+    assert numbers(kafka_server, topic) == [1]
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_a_topic_for_markers_that_forgets_is_refused(kafka_server, policy):
+    topic = kafka_server.new_topic()
+    markers = kafka_server.new_topic(cleanup_policy=policy)
+    with pytest.raises(InvalidArgument, match=f"Its cleanup.policy is {policy}"):
+        sink_for(kafka_server, topic, marker_topic=markers).check()
 
 
 def test_a_message_that_is_too_large_for_the_broker_ends_the_job_in_its_words(kafka_server):

@@ -134,8 +134,7 @@ class TopicQueries:
                 if self._topics.pattern is None:
                     missing.append(name)
                 continue
-            identity = str(topic.topic_id)
-            found[name] = Topic("" if identity == _NO_ID else identity, len(topic.partitions))
+            found[name] = Topic(topic_id(topic), len(topic.partitions))
         if missing:
             raise _NotThere(missing)
         return found
@@ -158,6 +157,12 @@ class TopicQueries:
             return retry.call(attempt, is_transient, self._patience)
         except KafkaException as error:
             raise self._cluster.failure(operation, self._errors.latest or error) from None
+
+
+def topic_id(description: Any) -> str:
+    """The id of a topic, as the client describes it; empty in a cluster that gives none."""
+    identity = str(description.topic_id)
+    return "" if identity == _NO_ID else identity
 
 
 def known_offset(offset: int) -> int:

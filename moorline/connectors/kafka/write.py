@@ -30,6 +30,7 @@ def write_kafka(
     timestamp: Callable[[Any], int | datetime] | None = None,
     guarantee: Literal["exactly-once", "at-least-once"] = "exactly-once",
     marker_topic: str = "moorline-markers",
+    on_missing_markers: Literal["fail", "ignore"] = "fail",
     on_roll_back: Literal["fail", "repeat"] = "fail",
     patience: float = 60.0,
     options: Mapping[str, str | int | float | bool] | None = None,
@@ -44,7 +45,8 @@ def write_kafka(
 
     *Exactly once*: messages become visible to readers of committed messages with the checkpoint that covers them, in
     one transaction for each subtask, together with a marker in ``marker_topic``. *At least once*: messages are written
-    as they come, and again after a restart. ``on_roll_back``: what to do if the job has to go back past a damaged
+    as they come, and again after a restart. ``on_missing_markers``: if markers are behind what was committed, end the
+    job or go on, where messages may then come twice. ``on_roll_back``: what to do if the job has to go back past a damaged
     checkpoint whose messages are in Kafka.
 
     ``patience``: seconds for which the job waits for brokers that are away. ``options`` are those of librdkafka, with
@@ -59,6 +61,8 @@ def write_kafka(
         raise InvalidArgument("topic", topic, "Give the name of a topic, or a function from a record to one.")
     if guarantee not in _GUARANTEES:
         raise InvalidArgument("guarantee", guarantee, 'It is "exactly-once" or "at-least-once".')
+    if on_missing_markers not in ("fail", "ignore"):
+        raise InvalidArgument("on_missing_markers", on_missing_markers, 'It is "fail" or "ignore".')
     if on_roll_back not in ("fail", "repeat"):
         raise InvalidArgument("on_roll_back", on_roll_back, 'It is "fail" or "repeat".')
     chosen = {"value": value, "key": key, "partition": partition, "headers": headers, "timestamp": timestamp}
@@ -76,7 +80,8 @@ def write_kafka(
     value_format = format_for_writing(format)
     keys = None if key_format is None else format_for_writing(key_format, "key_format")
     maker = messages.MessageMaker(topic, value_format, value, key, keys, partition, headers, timestamp)
-    sink: Sink[Any] = kafka.KafkaSink(cluster, maker, _GUARANTEES[guarantee], marker_topic, on_roll_back, patience)
+    markers = _kafka("writing.markers").Markers(cluster, marker_topic, on_missing_markers)
+    sink: Sink[Any] = kafka.KafkaSink(cluster, maker, _GUARANTEES[guarantee], markers, on_roll_back, patience)
     return sink
 
 

@@ -39,8 +39,9 @@ class PartitionEnumerator(SplitEnumerator):
         self._on_lost_offsets, self.interval_ms = on_lost_offsets, interval_ms
         self._is_first = ctx.restored is None
         self._topics: dict[str, Topic] = {}
-        #: Topics of a pattern that were there before.
+        #: Topics of a pattern that were there before, and those that have lost partitions.
         self._gone: set[str] = set()
+        self._fewer: set[str] = set()
         if ctx.restored is not None:
             self._topics, had_end = _restored(ctx.restored)
             if had_end is not (end is not None):
@@ -96,6 +97,13 @@ class PartitionEnumerator(SplitEnumerator):
                 if before.id and now.id and now.id != before.id:
                     self._lost(
                         f"the topic {name} was deleted and created anew: offsets of the old one mean nothing in it"
+                    )
+                elif now.partitions < before.partitions and name not in self._fewer:
+                    # A cluster without ids: no topic loses partitions.
+                    self._fewer.add(name)
+                    self._lost(
+                        f"the topic {name} has {now.partitions} partitions and had {before.partitions}: it was deleted "
+                        "and created anew"
                     )
 
     def _lost(self, cause: str) -> None:

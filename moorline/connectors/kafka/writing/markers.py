@@ -10,17 +10,21 @@ broker forgets them, and a job that is restored from an older savepoint would wr
 
 from __future__ import annotations
 
+import logging
 import time
 import zlib
+from typing import Literal
 
 import msgspec
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from moorline.connectors import retry
 from moorline.connectors.kafka.client import KafkaCluster, is_transient, kafka_error
-from moorline.connectors.kafka.topics import known_offset
-from moorline.errors import StorageError
+from moorline.connectors.kafka.topics import known_offset, topic_id
+from moorline.errors import InvalidArgument, StorageError
+
+log = logging.getLogger("moorline")
 
 #: Slots share partitions. One that is being written to keeps readers of the others waiting for some milliseconds.
 PARTITIONS = 16
@@ -45,14 +49,53 @@ class Marker(msgspec.Struct, frozen=True):
 class Markers:
     """The topic with the markers of one cluster."""
 
-    def __init__(self, cluster: KafkaCluster, topic: str) -> None:
-        self._cluster, self.topic = cluster, topic
+    def __init__(self, cluster: KafkaCluster, topic: str, on_missing: Literal["fail", "ignore"] = "fail") -> None:
+        self._cluster, self.topic, self.on_missing = cluster, topic, on_missing
+        #: Of the topic, once it was looked at.
+        self.id = ""
         self._partitions = 0
 
-    def create(self, seconds: float) -> None:
-        """Make the topic, if there is none."""
-        if self.topic in self._cluster.metadata(seconds).topics:
+    def ensure(self, seconds: float) -> None:
+        """Make the topic, if there is none. Raises InvalidArgument if it is one that forgets."""
+        if self.topic not in self._cluster.metadata(seconds).topics:
+            self._create(seconds)
+        try:
+            # Just made, it may be unknown for a moment.
+            retry.call(lambda: self._look(seconds), _may_come, seconds)
+        except KafkaException as error:
+            raise self._cluster.failure(f"look at the topic {self.topic!r} for markers in", error) from None
+
+    def _look(self, seconds: float) -> None:
+        admin = AdminClient(self._cluster.settings({}))
+        self.id = self.identity(admin)
+        resource = ConfigResource(ResourceType.TOPIC, self.topic)
+        try:
+            found = admin.describe_configs([resource], request_timeout=seconds)[resource].result(seconds)
+        except KafkaException as error:
+            refused = kafka_error(error)
+            if refused is None or refused.code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise
+            log.warning(
+                "%s: the settings of topic %r may not be read. Its cleanup.policy has to be compact, or markers of "
+                "commits are forgotten and messages written twice",
+                *(self._cluster.address, self.topic),
+            )
             return
+        policy = found["cleanup.policy"].value
+        if policy != "compact":
+            advice = (
+                f"Its cleanup.policy is {policy}: {self._cluster.address} would forget markers, and messages of a "
+                "savepoint that is older would be written twice. Set cleanup.policy=compact, or name another topic."
+            )
+            raise InvalidArgument("marker_topic", self.topic, advice)
+
+    def identity(self, admin: AdminClient | None = None) -> str:
+        """The id of the topic, by which it is told from another one of its name; empty if the cluster gives none."""
+        admin = admin or AdminClient(self._cluster.settings({}))
+        answers = admin.describe_topics(TopicCollection([self.topic]), request_timeout=READ_SECONDS)
+        return topic_id(answers[self.topic].result(READ_SECONDS))
+
+    def _create(self, seconds: float) -> None:
         admin = AdminClient(self._cluster.settings({}))
         new = NewTopic(self.topic, PARTITIONS, -1, config=SETTINGS)
 
@@ -134,3 +177,8 @@ class Markers:
         except msgspec.MsgspecError as error:
             cause = f"a marker in {self.topic!r} is none of ours: {error}"
             raise StorageError(self._cluster.address, "commit to", cause, can_pass=False) from None
+
+
+def _may_come(error: Exception) -> bool:
+    found = kafka_error(error) if isinstance(error, KafkaException) else None
+    return is_transient(error) or (found is not None and found.code() == KafkaError.UNKNOWN_TOPIC_OR_PART)

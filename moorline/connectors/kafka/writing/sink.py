@@ -19,6 +19,7 @@ from moorline.connectors.kafka.writing.markers import Markers
 from moorline.connectors.kafka.writing.messages import MessageMaker
 from moorline.connectors.kafka.writing.staging import StagedMessages, Staging
 from moorline.connectors.kafka.writing.transactions import CALL_SECONDS, QUEUE, KafkaCommitter, Outbox
+from moorline.connectors.slot_markers import SlotStages
 from moorline.errors import InvalidArgument
 from moorline.model.spelling import did_you_mean
 
@@ -41,12 +42,11 @@ class KafkaSink(Sink):
         cluster: KafkaCluster,
         maker: MessageMaker,
         guarantee: DeliveryGuarantee,
-        marker_topic: str,
+        markers: Markers,
         on_roll_back: Literal["fail", "repeat"],
         patience: float,
     ) -> None:
-        self.cluster, self.maker, self.guarantee = cluster, maker, guarantee
-        self.markers = Markers(cluster, marker_topic)
+        self.cluster, self.maker, self.guarantee, self.markers = cluster, maker, guarantee, markers
         self.patience = patience
         self.on_roll_back = on_roll_back if self.is_exact else "repeat"
 
@@ -65,7 +65,7 @@ class KafkaSink(Sink):
         if isinstance(topic, str):
             self._check_topic(topic)
         if self.is_exact:
-            self.markers.create(self.patience)
+            self.markers.ensure(self.patience)
             self._try_a_transaction()
 
     def _check_topic(self, topic: str) -> None:
@@ -90,7 +90,7 @@ class KafkaSink(Sink):
 
     def open(self, ctx: SinkContext) -> SinkWriter:
         """A writer that stages messages, or writes them."""
-        return _StagingWriter(self.maker, ctx) if self.is_exact else _DirectWriter(self, ctx)
+        return _StagingWriter(self.maker, self.markers.id, ctx) if self.is_exact else _DirectWriter(self, ctx)
 
     def open_subtask_committer(self, ctx: SinkContext) -> SinkCommitter:
         """The committer, with a transactional client for each slot that it commits for."""
@@ -98,10 +98,11 @@ class KafkaSink(Sink):
 
 
 class _StagingWriter(SinkWriter):
-    def __init__(self, maker: MessageMaker, ctx: SinkContext) -> None:
-        self._make, self._ctx = maker.make, ctx
+    def __init__(self, maker: MessageMaker, markers: str, ctx: SinkContext) -> None:
+        self._make, self._markers, self._ctx = maker.make, markers, ctx
         self._staging = Staging()
         self._previous = 0
+        self._slots = SlotStages(ctx)
 
     def write(self, records: list[Any]) -> None:
         for topic, messages, content in self._make(records):
@@ -112,8 +113,13 @@ class _StagingWriter(SinkWriter):
         if not chunks:
             return []
         ctx, previous, self._previous = self._ctx, self._previous, checkpoint
-        staged = StagedMessages(ctx.lineage, ctx.attempt, ctx.subtask, checkpoint, previous, chunks)
+        *_, known = self._slots.stage(checkpoint)
+        place = ctx.lineage, ctx.attempt, ctx.subtask, checkpoint
+        staged = StagedMessages(*place, previous, chunks, self._markers, [] if previous else known)
         return [msgspec.to_builtins(staged, builtin_types=(bytes,))]
+
+    def snapshot(self) -> list[Any]:
+        return self._slots.snapshot()
 
 
 class _DirectWriter(SinkWriter):

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from moorline.connectors.slot_markers import Known
 from moorline.errors import SnapshotCorrupt
 
 #: Content that is collected before it becomes a chunk.
@@ -39,6 +40,10 @@ class StagedMessages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: The last checkpoint before it for which the slot had messages in this attempt; 0: none.
     previous: int
     chunks: list[tuple[int, bytes]]
+    #: The id of the topic with the markers at the start of the job; empty: the cluster gives none.
+    markers: str = ""
+    #: Slots of an earlier attempt, which must have been committed so far before.
+    known: list[Known] = []
 
     @classmethod
     def of(cls, committable: Any) -> StagedMessages:

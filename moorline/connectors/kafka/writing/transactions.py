@@ -130,8 +130,7 @@ class Slot:
         due = [s for s in staged if s.checkpoint > self._reached]
         if not due:
             return
-        if self._reached < due[0].previous:
-            raise self._forgotten(due[0])
+        self._check_markers(due[0])
         self._producer.begin_transaction()
         outbox = Outbox(self._producer)
         for part in due:
@@ -148,11 +147,27 @@ class Slot:
         with contextlib.suppress(KafkaException):
             self._producer.purge()
 
-    def _forgotten(self, staged: StagedMessages) -> StorageError:
+    def _check_markers(self, staged: StagedMessages) -> None:
+        """Refuse to commit where markers are behind what was committed: it would be done twice."""
+        if self._markers.on_missing == "ignore":
+            return
+        if self._reached < staged.previous:
+            raise self._forgotten(staged, staged.previous, self._reached)
+        if not self._reached and staged.markers and self._markers.identity() not in ("", staged.markers):
+            raise self._forgotten(staged, staged.previous, self._reached)
+        for known in staged.known:
+            marker = Marker(known.job, self._marker.uid, known.lineage, known.slot)
+            reached = self._reached if marker == self._marker else self._markers.read(marker)
+            if reached < known.checkpoint:
+                raise self._forgotten(staged, known.checkpoint, reached)
+
+    def _forgotten(self, staged: StagedMessages, committed: int, found: int) -> StorageError:
+        before = f"checkpoint {committed} was committed" if committed else "checkpoints may have been committed before"
         cause = (
-            f"checkpoint {staged.previous} was committed, and its marker in topic {self._markers.topic!r} says "
-            f"{self._reached or 'nothing'}: the topic was deleted, or the cluster was restored from a backup. "
-            "Whether messages are there cannot be told"
+            f"{before}, and its marker in topic {self._markers.topic!r} says {found or 'nothing'}: the topic was "
+            "deleted or emptied, or it is another cluster, or one that was restored from a backup. Whether messages are "
+            "there cannot be told. Nothing was written. Begin anew; or, if they may come twice, go on with "
+            "on_missing_markers='ignore'"
         )
         return StorageError(self._cluster.address, f"commit checkpoint {staged.checkpoint} to", cause, can_pass=False)
 
