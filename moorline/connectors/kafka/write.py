@@ -46,8 +46,8 @@ def write_kafka(
     *Exactly once*: messages become visible to readers of committed messages with the checkpoint that covers them, in
     one transaction for each subtask, together with a marker in ``marker_topic``. *At least once*: messages are written
     as they come, and again after a restart. ``on_missing_markers``: if markers are behind what was committed, end the
-    job or go on, where messages may then come twice. ``on_roll_back``: what to do if the job has to go back past a damaged
-    checkpoint whose messages are in Kafka.
+    job or go on, where messages may then come twice. ``on_roll_back``: what to do if the job has to go back past a
+    damaged checkpoint whose messages are in Kafka.
 
     ``patience``: seconds for which the job waits for brokers that are away. ``options`` are those of librdkafka, with
     or without ``kafka.`` in front.

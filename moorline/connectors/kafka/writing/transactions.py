@@ -165,8 +165,8 @@ class Slot:
         before = f"checkpoint {committed} was committed" if committed else "checkpoints may have been committed before"
         cause = (
             f"{before}, and its marker in topic {self._markers.topic!r} says {found or 'nothing'}: the topic was "
-            "deleted or emptied, or it is another cluster, or one that was restored from a backup. Whether messages are "
-            "there cannot be told. Nothing was written. Begin anew; or, if they may come twice, go on with "
+            "deleted or emptied, or it is another cluster, or one that was restored from a backup. Whether messages "
+            "are there cannot be told. Nothing was written. Begin anew; or, if they may come twice, go on with "
             "on_missing_markers='ignore'"
         )
         return StorageError(self._cluster.address, f"commit checkpoint {staged.checkpoint} to", cause, can_pass=False)
