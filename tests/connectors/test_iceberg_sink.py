@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import logging
 import multiprocessing
 import os
 import uuid
@@ -447,6 +448,30 @@ def test_names_from_a_snapshot_do_not_reach_out_of_the_table(tmp_path):
             committer(sink).commit(LINE, 1, [strange])
         assert caught.value.can_pass is False
     assert rows(tmp_path) == []
+
+
+def test_files_that_were_staged_for_a_table_that_was_made_anew_do_not_become_part_of_it(tmp_path):
+    """Columns have numbers, which mean others in another table."""
+    sink = made(tmp_path)
+    staged = stage(sink, [{"number": 1, "text": "x"}])
+    load_catalog("default", **options(tmp_path)).drop_table("shop.numbers")
+    made(tmp_path)
+    with pytest.raises(StorageError, match="the table was removed and made anew") as caught:
+        committer(sink).commit(LINE, 1, staged)
+    assert caught.value.can_pass is False
+    assert rows(tmp_path) == []
+
+
+def test_values_of_a_column_that_was_dropped_are_told(tmp_path, caplog):
+    sink = made(tmp_path)
+    staged = stage(sink, [{"number": 1, "text": "x"}])
+    with table_of(tmp_path).update_schema() as update:
+        update.delete_column("text")
+        update.add_column("more", IntegerType())
+    with caplog.at_level(logging.WARNING, "moorline"):
+        committer(sink).commit(LINE, 1, staged)
+    assert "columns were dropped, and their values in files that are committed now cannot be read: text" in caplog.text
+    assert rows(tmp_path) == [{"number": 1, "more": None}]
 
 
 def test_a_staged_file_that_is_gone_does_not_become_part_of_the_table(tmp_path):

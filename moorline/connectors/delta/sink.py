@@ -8,6 +8,7 @@ them.
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Iterator
@@ -23,12 +24,15 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 from moorline.api.sinks import CommitterContext, GlobalCommitter, Sink, SinkContext, SinkWriter
 from moorline.connectors import retry
 from moorline.connectors.delta import statistics
+from moorline.connectors.delta.features import unwritable
 from moorline.connectors.delta.partitions import partition_text
 from moorline.connectors.delta.table import TableLocation, arrow_schema, check_against, unreachable
 from moorline.connectors.row_tables import RowTables
 from moorline.connectors.tables.staging import mark_name, refusal, shown_in_history, sink_tag, staged_file
 from moorline.connectors.tables.writer import TableWriter, split_by
 from moorline.errors import InvalidArgument, StorageError
+
+log = logging.getLogger("moorline")
 
 #: The folder of a partition without a value, as other writers call it.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -42,6 +46,9 @@ class _Committable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partition: dict[str, str | None]
     modified_ms: int
     stats: str
+    #: The table's id, and name and type of each column of the file; empty in snapshots of earlier versions.
+    table: str = ""
+    columns: list[tuple[str, str]] = []
 
 
 class DeltaSink(Sink):
@@ -71,6 +78,9 @@ class DeltaSink(Sink):
                 table = self.location.open()
         except (deltalake.exceptions.DeltaError, OSError) as error:
             raise unreachable(self.location.uri, "open the table", error) from error
+        cause = unwritable(table)
+        if cause is not None:
+            raise InvalidArgument("table", self.location.uri, f"It cannot be written to: {cause}.")
         check_against(table, self.location.uri, self.schema, self.partition_by)
 
     def open(self, ctx: SinkContext) -> SinkWriter:
@@ -139,8 +149,33 @@ class _DeltaCommitter(GlobalCommitter):
         reached = table.transaction_version(mark)
         if reached is not None and reached >= checkpoint:
             return
+        self._check_table(table, checkpoint, files)
         added = [AddAction(f.path, f.size, f.partition, f.modified_ms, True, f.stats) for f in files]
         _append(table, added, {mark: checkpoint}, shown_in_history(ctx.job, ctx.uid, checkpoint))
+
+    def _check_table(self, table: DeltaTable, checkpoint: int, files: list[_Committable]) -> None:
+        """Refuse files that were staged for a table that is another one now: its readers would not find their rows."""
+        id, partitions = table.metadata().id, set(table.metadata().partition_columns)
+        there = {field.name: str(field.type) for field in arrow_schema(table)}
+        cause, gone = unwritable(table), set()
+        for file in files:
+            if file.table and file.table != id:
+                cause = "the table was removed and made anew since files for this checkpoint were staged"
+            elif set(file.partition) != partitions:
+                cause = (
+                    f"{file.path} was staged when the table was partitioned by {', '.join(file.partition) or 'nothing'}"
+                )
+            for name, type in file.columns:
+                if there.get(name, type) != type:
+                    cause = f"column {name} is {there[name]} now, and {type} in files that were staged before"
+            gone |= {name for name, _ in file.columns if name not in there}
+        if cause is not None:
+            raise StorageError(self._sink.location.uri, f"commit checkpoint {checkpoint} to", cause, can_pass=False)
+        if gone:
+            log.warning(
+                "%s: it has no column %s any more: its values in checkpoint %d cannot be read",
+                *(self._sink.location.uri, ", ".join(sorted(gone)), checkpoint),
+            )
 
     def _checked(self, committable: Any, lineage: str, checkpoint: int) -> _Committable:
         try:
@@ -190,7 +225,7 @@ class _DeltaWriter(TableWriter):
         schema = arrow_schema(table)
         if sink.schema is not None:
             schema = pa.schema([schema.field(name) for name in sink.schema.names])
-        self._partition_by = list(table.metadata().partition_columns)
+        self._partition_by, self._id = list(table.metadata().partition_columns), table.metadata().id
         in_files = pa.schema([field for field in schema if field.name not in self._partition_by])
         super().__init__(ctx, sink.location, RowTables(sink.location.uri, schema, "write_delta"), in_files)
 
@@ -203,7 +238,9 @@ class _DeltaWriter(TableWriter):
 
     def committable(self, partition: Any, path: str, size: int, metadata: pq.FileMetaData) -> dict[str, Any]:
         now_ms, stats = int(time.time() * 1000), statistics.of_file(metadata)
-        file: dict[str, Any] = msgspec.to_builtins(_Committable(path, size, self._texts(partition), now_ms, stats))
+        columns = [(field.name, str(field.type)) for field in self._in_files]
+        staged = _Committable(path, size, self._texts(partition), now_ms, stats, self._id, columns)
+        file: dict[str, Any] = msgspec.to_builtins(staged)
         return file
 
     def _texts(self, partition: Any) -> dict[str, str | None]:

@@ -4,24 +4,31 @@ A data file is a split. The driver finds them in the table's log; a reader reads
 that it has read. The enumerator's state is the version up to which the log was read:
 
     position of a file    rows that were read, and the values of its partition
-    enumerator            the last version whose files were handed out
+    enumerator            the last version whose files were handed out, the table's id, and its columns
+
+A table that was removed and made anew has another id. Versions of the one mean nothing in the other.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
 import deltalake.exceptions
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from moorline.api.sources import EnumeratorContext, Positions, Source, SourceContext, SourceReader, SplitEnumerator
 from moorline.connectors import retry
+from moorline.connectors.delta.features import unreadable
 from moorline.connectors.delta.log import DataFile, files_of, read_version
 from moorline.connectors.delta.partitions import partition_value
 from moorline.connectors.delta.table import TableLocation, arrow_schema, unreachable
 from moorline.errors import InvalidArgument, SnapshotCorrupt, StorageError
+
+log = logging.getLogger("moorline")
 
 #: Rows that are decoded at a time.
 BATCH_ROWS = 8192
@@ -52,9 +59,13 @@ class DeltaSource(Source):
     def check(self) -> None:
         """Is there such a table, and has it the columns?"""
         try:
-            schema = arrow_schema(self.location.open())
+            table = self.location.open()
+            schema = arrow_schema(table)
         except (deltalake.exceptions.DeltaError, OSError) as error:
             raise unreachable(self.location.uri, "open the table", error) from error
+        cause = unreadable(table)
+        if cause is not None:
+            raise InvalidArgument("table", self.location.uri, f"It cannot be read: {cause}.")
         unknown = [column for column in self.columns or () if column not in schema.names]
         if unknown:
             advice = f"The table {self.location.uri} has the columns {', '.join(schema.names)}."
@@ -69,35 +80,60 @@ class DeltaSource(Source):
         return _Versions(self, ctx)
 
 
+class _Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is known of a table whose files were handed out."""
+
+    version: int
+    id: str
+    #: Name and type of each column.
+    columns: list[tuple[str, str]]
+
+
 class _Versions(SplitEnumerator):
     def __init__(self, source: DeltaSource, ctx: EnumeratorContext) -> None:
         self._source, self._location = source, source.location
         self.interval_ms = source.interval_ms
-        self._version: int | None = ctx.restored
-        if self._version is not None and not isinstance(self._version, int):
-            raise SnapshotCorrupt("the manifest", f"{self._version!r:.80} is not the version of a table")
+        self._known = _restored(ctx.restored)
 
     def discover(self) -> Positions | None:
-        if self._version is not None and not self._source.follow:
+        if self._known is not None and not self._source.follow:
             return None
         try:
             return retry.call(self._look, _can_pass, self._source.patience)
         except (deltalake.exceptions.DeltaError, OSError) as error:
             raise unreachable(self._location.uri, "read the log of", error) from error
 
-    def snapshot(self) -> int | None:
-        return self._version
+    def snapshot(self) -> Any:
+        return None if self._known is None else msgspec.to_builtins(self._known)
 
     def _look(self) -> Positions:
         table = self._location.open()
-        newest = table.version()
-        if self._version is None:
+        columns = [(field.name, str(field.type)) for field in arrow_schema(table)]
+        now = _Known(table.version(), table.metadata().id, columns)
+        cause = unreadable(table)
+        if cause is not None:
+            raise StorageError(self._location.uri, "read the table", cause, can_pass=False)
+        if self._known is None:
             files = [] if self._source.start == "latest" else files_of(table)
         else:
-            files = [file for n in range(self._version + 1, newest + 1) for file in self._added(n)]
+            self._compare(self._known, now)
+            files = [file for n in range(self._known.version + 1, now.version + 1) for file in self._added(n)]
         # Whole or not at all: an error on the way leaves the version as it was.
-        self._version = newest
+        self._known = now
         return {file.path: [0, file.partition] for file in files}
+
+    def _compare(self, before: _Known, now: _Known) -> None:
+        """Refuse another table in the place of the one that was read."""
+        cause = None
+        if before.id and before.id != now.id:
+            cause = "it was removed and made anew: what is in it cannot be told from what was read"
+        elif now.version < before.version:
+            cause = f"its newest version is {now.version}, and version {before.version} was read: it has gone back"
+        if cause is not None:
+            raise StorageError(self._location.uri, "follow the table", f"{cause}. Begin anew", can_pass=False)
+        if before.columns and before.columns != now.columns:
+            was, has = (", ".join(f"{name} {type}" for name, type in k.columns) for k in (before, now))
+            log.warning("%s: the columns have changed: they were (%s) and are (%s)", self._location.uri, was, has)
 
     def _added(self, number: int) -> list[DataFile]:
         version = read_version(self._location, number)
@@ -108,6 +144,16 @@ class _Versions(SplitEnumerator):
             )
             raise StorageError(self._location.uri, "follow the table", cause, can_pass=False)
         return version.added
+
+
+def _restored(state: Any) -> _Known | None:
+    if state is None or isinstance(state, int):
+        # A number alone is what earlier snapshots have.
+        return None if state is None else _Known(state, "", [])
+    try:
+        return msgspec.convert(state, _Known)
+    except msgspec.ValidationError as error:
+        raise SnapshotCorrupt("the manifest", f"{state!r:.80} is not what is known of a table: {error}") from None
 
 
 def _can_pass(error: Exception) -> bool:
@@ -161,6 +207,10 @@ class _DeltaReader(SourceReader):
         """The rows of a file from one on, some at a time."""
         schema = arrow_schema(self._location.open())
         wanted = self._source.columns or schema.names
+        gone = [name for name in wanted if name not in schema.names]
+        if gone:
+            cause = f"it has no column {', '.join(gone)} any more. Name others with columns="
+            raise StorageError(self._location.uri, "read the table", cause, can_pass=False)
         fixed = {n: partition_value(t, schema.field(n).type) for n, t in partition.items() if n in wanted}
         try:
             with self._location.open_file(path) as file:

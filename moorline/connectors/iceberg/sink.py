@@ -12,6 +12,7 @@ commit on top of the other's instead, and add the files twice: here it is kept f
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -47,6 +48,8 @@ from moorline.connectors.tables.writer import TableWriter
 from moorline.errors import InvalidArgument, MoorlineError, StorageError
 from moorline.failpoints import failpoint
 
+log = logging.getLogger("moorline")
+
 __all__ = ["IcebergSink", "TableAddress", "parse_partition"]
 
 
@@ -65,6 +68,9 @@ class _Committable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lower_bounds: list[tuple[int, bytes]]
     upper_bounds: list[tuple[int, bytes]]
     split_offsets: list[int]
+    #: The table's id, and id and name of each of its columns; empty in snapshots of earlier versions.
+    table: str = ""
+    columns: list[tuple[int, str]] = []
 
 
 class IcebergSink(Sink):
@@ -223,6 +229,10 @@ class _IcebergCommitter(GlobalCommitter):
 
     def _data_files(self, table: Table, files: list[_Committable]) -> list[DataFile]:
         area, spec, schema = TableFiles(table), table.spec(), table.schema()
+        if any(file.table not in ("", str(table.metadata.table_uuid)) for file in files):
+            cause = "the table was removed and made anew since files for this checkpoint were staged"
+            raise StorageError(str(self._sink.address), "commit to", cause, can_pass=False)
+        self._tell_dropped_columns(table, files)
         other = [file.path for file in files if file.spec != spec.spec_id]
         if other:
             cause = (
@@ -262,6 +272,13 @@ class _IcebergCommitter(GlobalCommitter):
             )
             for file, partition in zip(files, partitions)
         ]
+
+    def _tell_dropped_columns(self, table: Table, files: list[_Committable]) -> None:
+        written = {id: name for file in files for id, name in file.columns}
+        gone = sorted(name for id, name in written.items() if table.schema().find_column_name(id) is None)
+        if gone:
+            text = "%s: columns were dropped, and their values in files that are committed now cannot be read: %s"
+            log.warning(text, self._sink.address, ", ".join(gone))
 
     def _checked(self, committable: Any, checkpoint: int) -> _Committable:
         try:
@@ -335,6 +352,8 @@ class _IcebergWriter(TableWriter):
             lower_bounds=pairs("lower_bounds"),
             upper_bounds=pairs("upper_bounds"),
             split_offsets=found["split_offsets"] or [],
+            table=str(self._table.metadata.table_uuid),
+            columns=[(field.field_id, field.name) for field in schema.fields],
         )
         plain: dict[str, Any] = msgspec.to_builtins(file, builtin_types=(bytes,))
         return plain
