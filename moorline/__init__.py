@@ -152,7 +152,7 @@ if TYPE_CHECKING:
     from moorline.http.otel_metrics import MetricsListener
     from moorline.snapshots.checking import fsck, sweep
     from moorline.snapshots.explanation.explain import explain_snapshot
-    from moorline.snapshots.explanation.report import Explanation, Growth, KeySize, OperatorSize, StateSize
+    from moorline.snapshots.explanation.report import Explanation, Growth, KeyRate, KeySize, OperatorSize, StateSize
     from moorline.snapshots.lookup import query_snapshot
     from moorline.snapshots.planning import plan
     from moorline.snapshots.tables.diff import diff_snapshots
@@ -183,6 +183,7 @@ _AT_FIRST_USE = {
     "explain_snapshot": "moorline.snapshots.explanation.explain",
     "Explanation": "moorline.snapshots.explanation.report",
     "Growth": "moorline.snapshots.explanation.report",
+    "KeyRate": "moorline.snapshots.explanation.report",
     "KeySize": "moorline.snapshots.explanation.report",
     "OperatorSize": "moorline.snapshots.explanation.report",
     "StateSize": "moorline.snapshots.explanation.report",
@@ -282,6 +283,7 @@ __all__ = [
     "JobStatus",
     "JoinFunction",
     "KafkaRecord",
+    "KeyRate",
     "KeySize",
     "KeyedBatchFunction",
     "KeyedBroadcastProcessFunction",

@@ -56,7 +56,7 @@ GROUPS = {
         remove_listener MetricsListener TracingListener""",
     "Modules": "connectors snapshots client",
     "Snapshots": """read_snapshot register diff_snapshots SnapshotWriter query_snapshot explain_snapshot Explanation
-        OperatorSize StateSize KeySize Growth fsck sweep give_up""",
+        OperatorSize StateSize KeySize KeyRate Growth fsck sweep give_up""",
 }
 #: Modules whose names are all public.
 MODULES = {

@@ -30,6 +30,8 @@ def show_explanation(found: dict[str, Any]) -> None:
     show_table(headers, rows, numbers=headers[1:])
     click.echo()
     show_table(_STATE, [_state_row(state) for state in found["states"]], numbers=_STATE[3:])
+    for operator in operators:
+        _show_hottest(operator)
     for state in found["states"]:
         _show_state(state)
 
@@ -43,6 +45,21 @@ def _state_row(state: dict[str, Any]) -> tuple[str, ...]:
     return state["uid"], state["state"] or state["table"], state["kind"], *counts, stored, written, grown, expired
 
 
+def _show_hottest(operator: dict[str, Any]) -> None:
+    if not operator.get("hottest"):  # of a snapshot they are not known
+        return
+    click.echo()
+    click.echo(printable(f"{operator['uid']}: the keys that get the most records now, as a sample shows"))
+    for key in operator["hottest"]:
+        rate = f"{key['records_per_second']:,.0f} records/s"
+        click.echo(printable(f"  {_key(key)}  {100 * key['share']:.1f} %, {rate}"))
+
+
+def _key(of: dict[str, Any]) -> str:
+    shown = json.dumps(of["key"], ensure_ascii=False)
+    return shown if len(shown) <= _SHOWN_KEY else shown[:_SHOWN_KEY] + "..."
+
+
 def _show_state(state: dict[str, Any]) -> None:
     if not state["largest"]:
         return
@@ -51,9 +68,9 @@ def _show_state(state: dict[str, Any]) -> None:
     total = max(1, state["bytes"])
     for key in state["largest"]:
         share = 100 * key["bytes"] / total
-        shown = json.dumps(key["key"], ensure_ascii=False)
-        shown = shown if len(shown) <= _SHOWN_KEY else shown[:_SHOWN_KEY] + "..."
-        line = f"  {shown}  {size(key['bytes'])} ({share:.1f} %) in {key['rows']:,} rows, key group {key['key_group']}"
+        line = (
+            f"  {_key(key)}  {size(key['bytes'])} ({share:.1f} %) in {key['rows']:,} rows, key group {key['key_group']}"
+        )
         click.echo(printable(line))
     groups = state["key_groups"]
     largest = max(groups, key=lambda group: group["bytes"])

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from moorline.http import wire
-from moorline.snapshots.explanation.report import Explanation, KeySize
+from moorline.snapshots.explanation.report import Explanation, KeyRate, KeySize
 
 
 def explanation_to_json(explanation: Explanation) -> dict[str, Any]:
@@ -18,14 +18,22 @@ def explanation_to_json(explanation: Explanation) -> dict[str, Any]:
     """
     content = asdict(explanation)
     for fields, state in zip(content["states"], explanation.states):
-        fields["largest"] = [_key(key) for key in state.largest]
+        fields["largest"] = [
+            {"key": _key(key), "key_group": key.key_group, "rows": key.rows, "bytes": key.bytes}
+            for key in state.largest
+        ]
+    for fields, operator in zip(content["operators"], explanation.operators):
+        fields["hottest"] = [
+            {"key": _key(key), "share": key.share, "records_per_second": key.records_per_second}
+            for key in operator.hottest
+        ]
     return content
 
 
-def _key(size: KeySize) -> dict[str, Any]:
-    key = wire.encoded_key_to_json(size.encoded)
-    # As people write it, if that is the same key again. A snapshot may say anything, so it may be no key at all.
+def _key(of: KeySize | KeyRate) -> Any:
+    """As people write it, if that is the same key again. A snapshot may say anything, so it may be no key at all."""
     with suppress(ValueError, TypeError, OverflowError, RecursionError):
-        readable = wire.to_json(size.key)
-        key = readable if wire.key_from_json(readable) == size.encoded else key
-    return {"key": key, "key_group": size.key_group, "rows": size.rows, "bytes": size.bytes}
+        readable = wire.to_json(of.key)
+        if wire.key_from_json(readable) == of.encoded:
+            return readable
+    return wire.encoded_key_to_json(of.encoded)

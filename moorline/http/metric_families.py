@@ -88,6 +88,12 @@ FAMILIES: dict[str, Family] = {
     "operator_rocksdb_slows_writes": Family(
         "gauge", "operator", "1 while RocksDB holds writes back because compaction is behind: the disk is too slow."
     ),
+    "operator_keyed_records_per_second": Family(
+        "gauge", "operator", "Records with a key per second, over the last half minute to minute."
+    ),
+    "operator_hottest_key_records_per_second": Family(
+        "gauge", "operator", "Those of them that its most frequent key gets, as a sample shows. 0: none stands out."
+    ),
     "operator_outage": Family("gauge", "operator", "1 while the system outside does not answer."),
     "samples_dropped": Family("gauge", "job", "Samples that were left out because there were too many."),
 }

@@ -133,6 +133,10 @@ class _Page(Collector):
         for operator in subtask["operators"]:
             place = {"operator": operator["uid"], "subtask": str(subtask["index"])}
             self._add_figures(_OF_OPERATOR, operator, place)
+            if operator["keyed_per_second"]:
+                self._add("operator_keyed_records_per_second", operator["keyed_per_second"], **place)
+                hottest = max((hot["records_per_second"] for hot in operator["hot_keys"]), default=0.0)
+                self._add("operator_hottest_key_records_per_second", hottest, **place)
             self._add("operator_outage", int(bool(operator["outage"])), **place)
             for state, keys in operator["states"].items():
                 self._add("operator_state_keys", keys, state=state, **place)

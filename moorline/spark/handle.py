@@ -15,7 +15,7 @@ from moorline.driver.attempts.progress import progress_of
 from moorline.driver.checkpoints.stats import CheckpointStats
 from moorline.driver.loop import DriverLoop
 from moorline.driver.observation.report import figures_of
-from moorline.driver.queries.explained import explain_newest
+from moorline.driver.queries.explained import explain_newest, with_hottest
 from moorline.driver.queries.service import QueryService
 from moorline.driver.requests import SnapshotRequest
 from moorline.driver.supervision import Supervision
@@ -201,11 +201,14 @@ class Handle:
     ) -> Explanation:
         """Explain why the state is as large as it is, from the newest checkpoint: as :func:`explain_snapshot` does.
 
+        Which keys get the most records now is added, from a sample of the running job: ``operators[0].hottest``.
+
         How long states live is known from the classes of the job's functions; ``ttl`` counts for the others. In event
         time, now is when the state was last touched. What is read is storage alone: the job goes on.
         """
         length = milliseconds(ttl, "ttl") if ttl is not None else None
-        return explain_newest(self._job.graph(self._parallelism), self._location, uid, top, length, growth)
+        found = explain_newest(self._job.graph(self._parallelism), self._location, uid, top, length, growth)
+        return with_hottest(found, self.metrics["operators"])
 
     @checks_options()
     @overload

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 
+from moorline.model import keys
+from moorline.model.keys.sample import KeySample
 from moorline.model.times import MAX_TIME, MIN_TIME
-from moorline.model.wire.figures import OperatorFigures
+from moorline.model.wire.figures import HotKey, OperatorFigures
 from moorline.model.wire.messages import Progress
 from moorline.state.backend import StateFigures
 from moorline.subtask.environment import Environment
@@ -21,6 +23,8 @@ from moorline.subtask.time_accounting import TimeAccounting
 COUNT_MS = 500
 #: Counting that takes long rests so many times as long: it is for people, and never more than a hundredth of the work.
 COUNT_REST = 100
+#: A key that is longer is not sent to the driver twice a second.
+LONGEST_HOT_KEY = 1_000
 
 
 class Meter:
@@ -39,6 +43,7 @@ class Meter:
         #: By uid. Replaced as a whole: another thread reads it.
         self._state: dict[str, StateFigures] = {}
         self._behind: dict[str, dict[str, int]] = {}
+        self._hot: dict[str, tuple[float, list[HotKey]]] = {}
         self._count_at_ms = -math.inf
 
     def count_state(self) -> None:
@@ -46,6 +51,11 @@ class Meter:
         if (began := self._env.now_ms()) >= self._count_at_ms:
             self._state = {o.operator.uid: o.backend.figures() for o in self._operators if o.backend is not None}
             self._behind = {o.operator.uid: behind for o in self._operators if (behind := o.records_behind())}
+            self._hot = {
+                o.operator.uid: _hot_keys(o.backend.identities.sample, began)
+                for o in self._operators
+                if o.backend is not None
+            }
             for operator in self._operators:
                 operator.metrics.look(began)
             ended = self._env.now_ms()
@@ -54,9 +64,15 @@ class Meter:
     def progress(self) -> Progress:
         """The progress of the subtask. Called from another thread, so it looks at numbers only."""
         busy, back_pressured, idle = self._times.totals()
-        operators, counted, behind = list(self._operators), self._state, self._behind
+        operators, counted, behind, hot = list(self._operators), self._state, self._behind, self._hot
         figures = [
-            _figures(o, counted.get(o.operator.uid, StateFigures()), behind.get(o.operator.uid, {})) for o in operators
+            _figures(
+                o,
+                counted.get(o.operator.uid, StateFigures()),
+                behind.get(o.operator.uid, {}),
+                hot.get(o.operator.uid, (0.0, [])),
+            )
+            for o in operators
         ]
         # Records that a sink at the end of the chain has written are out as well.
         written = sum(o.records_in for o in operators if o.operator.is_sink)
@@ -84,8 +100,16 @@ class Meter:
         return (times.turns if times.is_busy else object()), reads.count, reads.bytes
 
 
-def _figures(chained: ChainedOperator, state: StateFigures, behind: dict[str, int]) -> OperatorFigures:
-    """The figures of one operator. ``state`` and ``behind`` (records by split): as they were counted last."""
+def _hot_keys(sample: KeySample, now_ms: float) -> tuple[float, list[HotKey]]:
+    sample.look(now_ms)
+    encoded = [(keys.encode(hot.key), hot.share) for hot in sample.hottest]
+    return sample.per_second, [HotKey(key=k, share=share) for k, share in encoded if len(k) <= LONGEST_HOT_KEY]
+
+
+def _figures(
+    chained: ChainedOperator, state: StateFigures, behind: dict[str, int], hot: tuple[float, list[HotKey]]
+) -> OperatorFigures:
+    """The figures of one operator. ``state``, ``behind`` (records by split) and ``hot``: as they were counted last."""
     watermark = chained.watermark_out
     return OperatorFigures(
         uid=chained.operator.uid,
@@ -100,4 +124,6 @@ def _figures(chained: ChainedOperator, state: StateFigures, behind: dict[str, in
         backend=state.sizes,
         splits={split: {"records_behind": count} for split, count in behind.items()},
         metrics=chained.metrics.report(),
+        keyed_per_second=hot[0],
+        hot_keys=hot[1],
     )

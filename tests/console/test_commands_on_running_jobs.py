@@ -44,6 +44,7 @@ class Job:
         state |= {"expired": {"rows": 1, "bytes": 100, "undated": 1, "now_ms": 5}, "largest": [key][:top]}
         state |= {"key_groups": [{"key_group": 3, "rows": 1, "bytes": 900}, {"key_group": 4, "rows": 1, "bytes": 100}]}
         operator = {"uid": "count", "parallelism": 2, "rows": 2, "bytes": 1000, "stored": 400}
+        operator |= {"hottest": [{"key": "eve\x1b[2J", "share": 0.25, "records_per_second": 1_200.0}]}
         head = {"job": "orders", "checkpoint": 9, "created_ms": 0, "stored": 400}
         head |= {"since": 8, "since_ms": 0, "since_stored": 424}
         return head | {"operators": [operator], "states": [state]}
@@ -81,6 +82,7 @@ def test_inspect_without_a_path_has_the_job_explain_its_newest_checkpoint(runnin
     assert "checkpoint 9" in text and "-24 B since checkpoint 8" in text
     assert "ada" in text and "\x1b" not in text, "a key is shown as text, whatever it holds"
     assert "a time to live would remove 1 rows" in text
+    assert 'eve\\u001b[2J"  25.0 %, 1,200 records/s' in text
     told = json.loads(shown(call("inspect", *running, "--uid", "count", "--top", "0", "--json")))
     assert (told["states"][0]["uid"], told["states"][0]["largest"]) == ("count", [])
 

@@ -9,14 +9,17 @@ from driver_worlds import FailingStore, World
 
 import moorline as mo
 from moorline.driver.observation.checkpoints import KEPT_IN_DETAIL
-from moorline.driver.observation.report import figures_of
+from moorline.driver.observation.report import figures_of, publish_progress
+from moorline.driver.queries.explained import with_hottest
 from moorline.driver.requests import SnapshotRequest
 from moorline.errors import FailureReason
+from moorline.http.explained import explanation_to_json
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import OperatorHandles, RowsHandle, SnapshotFile
 from moorline.model.type_tree.tree import PLAIN
-from moorline.model.wire.figures import OperatorFigures, UserMetric
+from moorline.model.wire.figures import HotKey, OperatorFigures, UserMetric
 from moorline.model.wire.messages import Acknowledged, Declined, Failed, Progress, Running
+from moorline.protocol.supervision.lifecycle import JobStatus
 from moorline.storage.stores.memory import MemoryStore
 
 FIRST = SubtaskId(0, 0)
@@ -81,6 +84,38 @@ def test_figures_of_an_operator_are_those_of_its_subtasks_together():
     assert (count["watermark"], count["watermark_lag_ms"]) == (4_000, world.now_ms - 4_000)
     assert count["event_time_lag_ms"] == world.now_ms - 4_100
     assert (count["metrics"]["errors"]["kind"], count["metrics"]["errors"]["value"]) == ("counter", 8.0)
+
+
+def test_the_hottest_keys_of_an_operator_are_the_hottest_of_its_subtasks():
+    world = running()
+    for index, (key, per_second) in enumerate([(b"sada", 900.0), (b"sbob", 100.0)]):
+        keys = [HotKey(key=key, share=0.5), HotKey(key=b"s" + b"x" * 300, share=0.1)]
+        operator = OperatorFigures(uid="count", keyed_per_second=per_second, hot_keys=keys)
+        world.report(SubtaskId(1, index), Progress(records_in=0, records_out=0, operators=[operator]))
+    made = figures(world)
+    count = made["operators"]["count"]
+    hottest = [(hot["key"][:5], hot["records_per_second"], hot["share"]) for hot in count["hot_keys"]]
+    assert count["keyed_per_second"] == 1_000.0
+    assert hottest == [("'ada'", 450.0, 0.45), ("'xxxx", 90.0, 0.09), ("'bob'", 50.0, 0.05), ("'xxxx", 10.0, 0.01)]
+    of_subtask = made["vertices"][1]["subtasks"][1]["operators"][0]["hot_keys"]
+    assert (of_subtask[0]["share"], len(of_subtask[1]["key"])) == (0.5, 200)
+    # Events go to files and logs: what is data of users stays out of them.
+    publish_progress(world.supervision.observation, world.supervision.last_attempt, JobStatus.RUNNING)
+    event = world.supervision.observation.progress[-1]
+    assert "ada" not in event.json and event["operators"]["count"]["keyed_per_second"] == 1_000.0
+
+
+def test_an_explanation_names_the_keys_that_are_hot_now():
+    world = running()
+    operator = OperatorFigures(uid="count", keyed_per_second=10.0, hot_keys=[HotKey(key=b"sada", share=0.5)])
+    world.report(SubtaskId(1, 0), Progress(records_in=0, records_out=0, operators=[operator]))
+    sizes = tuple(mo.OperatorSize(uid, uid, 2, 1, 1, 1) for uid in ("count", "gone"))
+    found = with_hottest(mo.Explanation("job", 1, "memory://", 0, 1, sizes, ()), figures(world)["operators"])
+    assert found.operators[0].hottest == (mo.KeyRate("ada", b"sada", 0.5, 5.0),)
+    assert found.operators[1].hottest == ()
+    assert explanation_to_json(found)["operators"][0]["hottest"] == [
+        {"key": "ada", "share": 0.5, "records_per_second": 5.0}
+    ]
 
 
 def test_a_watermark_of_nought_is_one():

@@ -16,7 +16,7 @@ from moorline.http import prometheus
 from moorline.http.metric_families import FAMILIES
 from moorline.http.prometheus import prometheus_text
 from moorline.model.ids import SubtaskId
-from moorline.model.wire.figures import OperatorFigures, ProcessFigures, UserMetric
+from moorline.model.wire.figures import HotKey, OperatorFigures, ProcessFigures, UserMetric
 from moorline.model.wire.messages import Progress
 from moorline.storage.stores.memory import MemoryStore
 
@@ -75,6 +75,8 @@ def everything(world: World) -> None:
         timers=5,
         backend=dict.fromkeys(("memory_bytes", "disk_bytes", "rows", "rows_read", "rows_written", "slows_writes"), 11),
         splits={"p-0": {"records_behind": 42}},
+        keyed_per_second=500.0,
+        hot_keys=[HotKey(key=b"sada", share=0.5)],
     )
     world.pass_time(1_000)
     world.triggered()
@@ -103,8 +105,21 @@ def test_values_are_in_seconds_and_bytes_with_operator_and_subtask():
     assert read["operator_late_records_total", "count", "1"] == 3.0
     assert read["operator_counter_total", "lost_records", "count", "1"] == 4.0
     assert read["operator_outage", "count", "1"] == 1.0
+    assert not any(name.startswith("operator_keyed") for name, *_ in read), "not without a key"
     assert (read["job_status", "running"], read["job_status", "failed"]) == (1.0, 0.0)
     assert (read["job_subtasks",], read["job_subtasks_running",]) == (4.0, 4.0)
+
+
+def test_the_hottest_key_is_a_figure_and_its_name_is_not_there():
+    world = running()
+    keys = [HotKey(key=b"sada", share=0.5), HotKey(key=b"sbob", share=0.1)]
+    report(world, SubtaskId(1, 1), "count", keyed_per_second=500.0, hot_keys=keys)
+    report(world, SubtaskId(1, 0), "count", keyed_per_second=400.0)
+    read = samples(text_of(world))
+    assert read["operator_hottest_key_records_per_second", "count", "1"] == 250.0
+    assert read["operator_hottest_key_records_per_second", "count", "0"] == 0.0
+    assert read["operator_keyed_records_per_second", "count", "1"] == 500.0
+    assert "ada" not in text_of(world)
 
 
 def test_a_job_that_has_not_begun_has_a_page():

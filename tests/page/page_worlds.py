@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import moorline
 from moorline.errors import QueryFailed, SnapshotNotFound
 from moorline.http.server import ConsoleServer
 from moorline.model import keys
@@ -55,6 +56,9 @@ class PageJob:
         self.metrics_asked = 0
         #: How far watermarks are ahead of the clock.
         self.ahead_ms = 0
+        #: An operator, and those of its keys that get the most records, with their share.
+        self.hot_uid = "score"
+        self.hot_keys: list[tuple[Any, float]] = [("ada", 0.2912), ("grace", 0.0431), (7, 0.0388)]
         #: Checkpoints that are in storage.
         self.stored: tuple[int, ...] = (59, 60, 61)
 
@@ -91,7 +95,7 @@ class PageJob:
             "restarts": {"strategy": "ExponentialDelay", "initial": "1s", "maximum": "1min"},
             "checkpoints": {"location": SAVEPOINTS[0], "interval": "10s", "retained": "3", "mode": "exactly_once"},
         }
-        served = {"kind": "job", "job": self.job, "version": "0.0", "spark_ui": "http://127.0.0.1:4040"}
+        served = {"kind": "job", "job": self.job, "version": moorline.__version__, "spark_ui": "http://127.0.0.1:4040"}
         return {**served, "has_storage": True, "savepoints": SAVEPOINTS, "graph": graph, "configuration": configuration}
 
     def _links(self) -> list[dict[str, Any]]:
@@ -116,7 +120,9 @@ class PageJob:
                 summed = ("records_in", "records_in_per_second", "records_out_per_second", "keys", "timers")
                 sums = {name: sum(p[name] for p in parts) for name in (*summed, "late_records")}
                 lag = {"watermark": parts[0]["watermark"], "watermark_lag_ms": parts[0]["watermark_lag_ms"]}
-                operators[chained["uid"]] = {**sums, **lag, "records_behind": None, "outage": "", "metrics": {}}
+                more: dict[str, Any] = {"records_behind": None, "outage": "", "metrics": {}}
+                hot = [{**k, "key": repr(k["key"])} for k in self._hottest()] if chained["uid"] == self.hot_uid else []
+                operators[chained["uid"]] = {**sums, **lag, **more, "hot_keys": hot}
         checkpoints = {
             "completed": 61,
             "failed": {"EXPIRED": 1},
@@ -127,6 +133,9 @@ class PageJob:
         head = {"job": self.job, "status": self.status, "attempt": self.attempt, "time_ms": self.now_ms}
         counts = {"uptime_ms": 4_321_000, "attempts": 2, "failures": 1}
         return {**head, **counts, "vertices": vertices, "operators": operators, "checkpoints": checkpoints, "links": []}
+
+    def _hottest(self) -> list[dict[str, Any]]:
+        return [{"key": k, "share": s, "records_per_second": s * 18_388.0} for k, s in self.hot_keys]
 
     def _vertex(self, number: int, chain: Any, busy: float, held: float, rate: float) -> dict[str, Any]:
         subtasks = [self._subtask(number, n, chain, busy, held, rate) for n in range(self.parallelism)]
@@ -328,7 +337,7 @@ class PageJob:
         return {
             **head,
             "states": states,
-            "operators": [],
+            "operators": [{"uid": self.hot_uid, "hottest": self._hottest()}],
             "since": 60,
             "since_ms": self.now_ms - 10_000,
             "since_stored": 6,

@@ -75,7 +75,9 @@ def test_subtasks_show_skew(open_page, shown, picture):
     page.get_by_role("heading", name="Spread").wait_for()
     assert re.search(r"#/subtasks/2$", page.url)
     assert page.locator(".spread rect").count() == 4
-    assert page.locator(".spread rect.above").count() == 1
+    assert page.locator(".spread rect.hot").count() == 1
+    hottest = page.get_by_role("region", name="Hottest keys").locator("tbody tr").first.inner_text()
+    assert "'ada'" in hottest and "29 %" in hottest
     page.get_by_role("button", name="records", exact=True).click()
     first = page.get_by_role("region", name="Subtasks").locator("tbody tr").first
     assert first.locator("td").first.inner_text() == "1"
@@ -133,6 +135,9 @@ def test_state_is_explored_and_a_key_looked_up(open_page, shown, picture):
     assert answer.inner_text() == "{'count': 3, 'last': (1.5, 'Ada')}"
     assert served.job.done == [("query", "score", "total", ("grace", 2), "live")]
     picture(page, "page-state", full_page=True)
+    page.get_by_role("region", name="Hottest keys").get_by_role("button", name="Look up").first.click()
+    page.locator(".answer .soft", has_text="score.total['ada']").wait_for()
+    assert served.job.done.pop() == ("query", "score", "total", "ada", "live")
     page.get_by_label("Key", exact=True).fill("7")
     page.get_by_label("Of").select_option("checkpoint")
     page.get_by_label("Key", exact=True).press("Enter")

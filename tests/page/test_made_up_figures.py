@@ -20,9 +20,18 @@ from moorline.http.explained import explanation_to_json
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import OperatorHandles, RowsHandle
 from moorline.model.type_tree.tree import PLAIN
-from moorline.model.wire.figures import OperatorFigures, ProcessFigures, UserMetric
+from moorline.model.wire.figures import HotKey, OperatorFigures, ProcessFigures, UserMetric
 from moorline.model.wire.messages import Acknowledged, Progress
-from moorline.snapshots.explanation.report import Expired, Explanation, GroupSize, Growth, KeySize, StateSize
+from moorline.snapshots.explanation.report import (
+    Expired,
+    Explanation,
+    GroupSize,
+    Growth,
+    KeyRate,
+    KeySize,
+    OperatorSize,
+    StateSize,
+)
 from moorline.storage.stores.local import LocalStore
 from moorline.storage.stores.memory import MemoryStore
 
@@ -75,6 +84,8 @@ def progress(world: World, subtask: SubtaskId, metric: UserMetric, second: int) 
             backend={"memory_bytes": 1},
             splits={"0": {"records_behind": 1}},
             metrics={"errors": metric},
+            keyed_per_second=9.0,
+            hot_keys=[HotKey(key=b"sada", share=0.5)],
         )
         for uid in world.deployment.plan.vertices[subtask.vertex].operators
     ]
@@ -157,8 +168,10 @@ def test_the_made_up_job_has_no_field_that_a_real_one_has_not(answer):
 def explained() -> dict[str, Any]:
     parts = {"key_groups": (GroupSize(3, 1, 1),), "largest": (KeySize("ada", b"sada", 3, 1, 1),)}
     more = {"expired": Expired(1, 1, 0, 0), "growth": Growth(1, 1, 1)}
+    hottest = (KeyRate("ada", b"sada", 0.5, 4.0),)
+    operator = OperatorSize("count", "Count", 1, 1, 1, 1, hottest)
     state = StateSize("count", "seen", "keyed", "value", "int", 1, 1, **parts, **more)
-    return explanation_to_json(Explanation("small", 2, "memory://small", 0, 1, (), (state,), 1, 0, 1))
+    return explanation_to_json(Explanation("small", 2, "memory://small", 0, 1, (operator,), (state,), 1, 0, 1))
 
 
 def test_the_made_up_snapshots_have_no_field_that_real_ones_have_not(tmp_path):

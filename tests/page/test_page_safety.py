@@ -47,6 +47,7 @@ def hostile_job() -> PageJob:
     job = PageJob(vertices=vertices, job=HOSTILE)
     job.error = job.traceback = job.failure = job.detail = HOSTILE
     job.value = {HOSTILE: [HOSTILE, {"tuple": HOSTILE}]}
+    job.hot_uid, job.hot_keys = HOSTILE, [(HOSTILE, 0.5)]
     return job
 
 

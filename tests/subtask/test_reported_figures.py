@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from subtask_worlds import World
+
 import moorline as mo
 from moorline.api.sources import SourceContext, SourceReader
 from moorline.model.ids import Attempt, SubtaskId
@@ -98,3 +101,47 @@ def test_a_source_that_cannot_say_it_goes_on():
     assert running.figures()["in"].splits == {}
     said = [r.text for r in running.reports if isinstance(r, Noticed)]
     assert said and "ZeroDivisionError" in said[0]
+
+
+class Seen(mo.KeyedProcessFunction):
+    seen = mo.ValueState(int, default=0)
+
+    def process_element(self, value, ctx):
+        self.seen.update(self.seen.value() + 1)
+        return ()
+
+
+def by_process(numbers: mo.Stream) -> mo.Stream:
+    return numbers.key_by(lambda r: r["user"]).process(Seen(), uid="keyed")
+
+
+def by_map(numbers: mo.Stream) -> mo.Stream:
+    return numbers.key_by(lambda r: r["user"]).map(lambda r: r, uid="keyed")
+
+
+def by_windows(numbers: mo.Stream) -> mo.Stream:
+    windows = numbers.key_by(lambda r: r["user"]).window(mo.TumblingEventTimeWindows("1h"))
+    return windows.reduce(lambda a, b: a, uid="keyed")
+
+
+def by_columns(numbers: mo.Stream) -> mo.Stream:
+    rows = numbers.with_schema("user string")
+    return rows.key_by("user").aggregate(n=mo.count(), uid="keyed").map(lambda row: row, uid="rows")
+
+
+@pytest.mark.parametrize("step", [by_process, by_map, by_windows, by_columns])
+def test_keys_that_get_most_records_are_reported_by_every_kind_of_keyed_operator(step):
+    job = mo.Job("hot")
+    step(job.source(mo.from_items([1]), uid="in")).sink(mo.discard(), uid="out")
+    world = World(job, "keyed").start()
+    (keyed,) = (o for o in world.subtask._operators if o.operator.uid == "keyed")
+    records = [{"user": "bob" if n % 4 == 0 else "ada"} for n in range(400)]
+    world.subtask.tick()
+    for _ in range(6):
+        keyed.process(list(records), [1] * len(records))
+        world.clock.advance("500ms")
+        world.subtask.tick()
+    (figures,) = (f for f in world.subtask.progress().operators if f.uid == "keyed")
+    assert [hot.key for hot in figures.hot_keys] == [b"sada", b"sbob"]
+    assert figures.hot_keys[0].share == pytest.approx(0.75, abs=0.1)
+    assert figures.keyed_per_second == 800.0

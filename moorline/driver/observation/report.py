@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from moorline.driver.attempts.running import RunningAttempt
+from moorline.driver.observation.hot_keys import hot_key, hottest
 from moorline.driver.observation.observation import Observation
 from moorline.driver.observation.rates import Window
 from moorline.model.graph import Plan, Vertex
@@ -66,7 +67,8 @@ def _sums(figures: Mapping[str, Any]) -> dict[str, Any]:
     roots = {vertex["operators"][0]["uid"]: vertex for vertex in figures["vertices"]}
     targets = {link["target"] for link in figures["links"]}
     sources = [vertex for vertex in roots.values() if vertex["id"] not in targets]
-    operators = dict(figures["operators"])
+    # Without keys: they are data, and events go to files and logs.
+    operators = {u: {n: f for n, f in of.items() if n != "hot_keys"} for u, of in figures["operators"].items()}
     for uid, vertex in roots.items():
         shares = {name: vertex[name] for name in ("busy", "back_pressured", "idle", "most_busy")}
         operators[uid] = {**operators.get(uid, {}), **shares}
@@ -170,6 +172,8 @@ def _operator(figures: OperatorFigures, window: Window, report: Progress, wall_m
         "counters": report.counters.get(figures.uid, {}),
         "outage": report.outages.get(figures.uid, ""),
         "metrics": figures.metrics,
+        "keyed_per_second": figures.keyed_per_second,
+        "hot_keys": [hot_key(hot.key, hot.share, figures.keyed_per_second) for hot in figures.hot_keys],
     }
 
 
@@ -186,8 +190,9 @@ def _operators(vertices: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
             for figures in subtask["operators"]:
                 _add(operators.setdefault(figures["uid"], _nothing(vertex["id"])), figures)
     for sums in operators.values():
-        for name in ("records_in_per_second", "records_out_per_second"):
+        for name in ("records_in_per_second", "records_out_per_second", "keyed_per_second"):
             sums[name] = round(sums[name], 1)
+        sums["hot_keys"] = hottest(sums["hot_keys"], sums["keyed_per_second"])
     return operators
 
 
@@ -204,12 +209,15 @@ def _nothing(vertex: int) -> dict[str, Any]:
         "records_behind": None,
         "outage": "",
         "metrics": {},
+        "keyed_per_second": 0.0,
+        "hot_keys": [],
     }
 
 
 def _add(sums: dict[str, Any], figures: dict[str, Any]) -> None:
-    for name in (*_SUMMED, "records_in_per_second", "records_out_per_second"):
+    for name in (*_SUMMED, "records_in_per_second", "records_out_per_second", "keyed_per_second"):
         sums[name] += figures[name]
+    sums["hot_keys"] += figures["hot_keys"]
     for name in _SUMMED_BY_NAME:
         for key, count in figures[name].items():
             sums[name][key] = sums[name].get(key, 0) + count

@@ -6,11 +6,17 @@ The job knows what a snapshot does not say: how long its states live. ``spark/ha
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 from moorline.api.state.states import declared_states
 from moorline.errors import InvalidArgument, SnapshotCorrupt, SnapshotNotFound
+from moorline.model import keys
 from moorline.model.graph import Graph
 from moorline.snapshots.explanation.explain import Lives, explain
-from moorline.snapshots.explanation.report import Explanation
+from moorline.snapshots.explanation.report import Explanation, KeyRate
 from moorline.snapshots.folders import newest
 from moorline.storage.stores.open import open_store
 
@@ -34,6 +40,22 @@ def explain_newest(
             if manifest.checkpoint in read:
                 raise
             read.add(manifest.checkpoint)
+
+
+def with_hottest(explanation: Explanation, operators: Mapping[str, Mapping[str, Any]]) -> Explanation:
+    """An explanation with the keys that get the most records now. ``operators``: figures of the job, by uid."""
+    return replace(
+        explanation,
+        operators=tuple(
+            replace(of, hottest=tuple(map(_key_rate, operators.get(of.uid, {}).get("hot_keys", ()))))
+            for of in explanation.operators
+        ),
+    )
+
+
+def _key_rate(hot: Mapping[str, Any]) -> KeyRate:
+    encoded = base64.b64decode(hot["encoded"])
+    return KeyRate(keys.decode_identity(encoded), encoded, hot["share"], hot["records_per_second"])
 
 
 def declared_lives(graph: Graph) -> Lives:

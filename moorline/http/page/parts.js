@@ -1,7 +1,7 @@
 // Small parts that all views are made of. Whatever comes from a job is put in as text, never as markup.
 
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
-import { printable, share } from "./format.js";
+import { printable, rate, share } from "./format.js";
 
 /** A name that a user has chosen: isolated, so that its direction does not spread. */
 export function Name({ of, mono }) {
@@ -53,6 +53,21 @@ export function Card({ title, aside, children, flush }) {
     ${children}
   </section>`;
 }
+
+/** The keys that get the most records: {uid, key, shown, share, records_per_second}. `ask`: look one up. */
+export function HotKeys({ rows, ask }) {
+  const columns = [
+    { title: "operator", get: (k) => k.uid, show: (k) => html`<${Name} of=${k.uid} />` },
+    { title: "key", get: (k) => k.shown, show: (k) => html`<${Name} of=${k.shown} mono=${true} />` },
+    { title: "records", num: true, get: (k) => k.records_per_second, show: (k) => rate(k.records_per_second) },
+    { title: "share", num: true, get: (k) => k.share, show: (k) => percent(k.share) },
+    { title: " ", show: (k) => html`<span class="share"><i style=${{ width: `${k.share * 100}%` }}></i></span>` },
+    { title: "", show: (k) => html`<button type="button" class="quiet" onClick=${() => ask(k)}>Look up</button>` },
+  ].filter((c) => ask || c.title);
+  return html`<${Table} label="Hottest keys" columns=${columns} rows=${rows} keyOf=${(k) => `${k.uid}\n${k.shown}`} first=${2} />`;
+}
+
+const percent = (share) => `${(share * 100).toFixed(share < 0.1 ? 1 : 0)} %`;
 
 const PAGE = 100;
 

@@ -34,6 +34,7 @@ from moorline.errors import KeyClassesClash, KeyClassUnknown, KeysChanged
 from moorline.model import keys
 from moorline.model.keys import ClassKey, Encoded
 from moorline.model.keys.kinds import ANY, MOST_KINDS, clash, fits, kind_of, kinds_of_type
+from moorline.model.keys.sample import KeySample
 from moorline.model.value_kinds import NATIVE_TYPES, TYPES
 
 #: Keys of exactly these types stand for themselves, whatever others there are.
@@ -114,6 +115,8 @@ class KeyIdentities:
         #: Of which kinds the first key must be: those of restored state and the declared ones. None: of any.
         self._expected: list[str] | None = None
         self._key_type, self._seen = key_type, set[type]()
+        #: Which of the keys get the most records.
+        self.sample = KeySample()
 
     def expect(self, kinds: Collection[str]) -> None:
         """Take note of restored state under keys of these kinds. Empty: they are not known."""

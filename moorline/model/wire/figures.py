@@ -46,6 +46,15 @@ class UserMetric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
 
+class HotKey(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the keys that get the most records in one subtask, as a sample shows."""
+
+    #: Encoded.
+    key: bytes
+    #: The share of the records of this operator in this subtask.
+    share: float
+
+
 class OperatorFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One operator in one subtask."""
 
@@ -70,6 +79,9 @@ class OperatorFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     splits: dict[str, dict[str, int]] = {}
     #: Users' own, by name.
     metrics: dict[str, UserMetric] = {}
+    #: Of the last half minute to minute: records with a key per second, and the keys that get most of them.
+    keyed_per_second: float = 0.0
+    hot_keys: list[HotKey] = []
 
 
 class ProcessFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

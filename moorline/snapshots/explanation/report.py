@@ -94,6 +94,23 @@ class StateSize:
 
 @checks_options()
 @dataclass(frozen=True)
+class KeyRate:
+    """One of the keys that get the most records of an operator now, as a sample shows.
+
+    >>> KeyRate("ada", b"sada", share=0.25, records_per_second=500.0).key
+    'ada'
+    """
+
+    #: The key; what stands for it, if only the job knows its class.
+    key: Any
+    encoded: bytes
+    #: Of all records with a key that the operator gets.
+    share: float
+    records_per_second: float
+
+
+@checks_options()
+@dataclass(frozen=True)
 class OperatorSize:
     """One operator: all of its states together.
 
@@ -108,6 +125,8 @@ class OperatorSize:
     bytes: int
     #: The bytes of all its files.
     stored: int
+    #: The keys that get the most records, of a job that runs; a snapshot does not know them.
+    hottest: tuple[KeyRate, ...] = ()
 
 
 @checks_options()

@@ -22,6 +22,14 @@ def keys_of(
     batch: pa.RecordBatch, names: tuple[str, ...], uid: str, identities: KeyIdentities
 ) -> tuple[Keys, Slots | None]:
     """The keys of a batch, and which of them each row has. None: ints, one for each row."""
+    found, places = _keys_of(batch, names, uid, identities)
+    identities.sample.see(found, places)
+    return found, places
+
+
+def _keys_of(
+    batch: pa.RecordBatch, names: tuple[str, ...], uid: str, identities: KeyIdentities
+) -> tuple[Keys, Slots | None]:
     columns = key_parts(batch, names)
     for name, column in zip(names, columns, strict=True):
         if column.null_count and len(names) == 1:

@@ -72,6 +72,7 @@ class FunctionOperator(ChainedOperator):
             keys = self.backend.identities.of_batch(list(map(key_of, iterator)))
         except Exception as error:  # the user's code
             raise self.failure(error, records, iterator) from error
+        self.backend.identities.sample.see(keys)
         self.backend.prefetch(keys)
         return keys
 

@@ -38,7 +38,7 @@ function Bars({ rows, chosen, go }) {
   const width = 1000 / Math.max(rows.length, 30);
   return html`<svg class="spread bars" viewBox="0 0 1000 70" preserveAspectRatio="none" role="img" aria-label=${`Durations of the last ${rows.length} checkpoints, at most ${duration(most)}`}>
       ${rows.map((c, n) => html`<rect key=${`${c.attempt}-${c.checkpoint}`} x=${n * width + 1} width=${Math.max(1, width - 2)} y=${70 - tall(c)}
-        height=${tall(c)} class=${`${c.status === "failed" ? "above" : ""}${String(c.checkpoint) === chosen ? " chosen" : ""}`}
+        height=${tall(c)} class=${`${c.status === "failed" ? "failed" : ""}${String(c.checkpoint) === chosen ? " chosen" : ""}`}
         onClick=${() => go(`checkpoints/${c.checkpoint}`)}><title>no. ${c.checkpoint}, ${c.status}: ${duration(c.duration_ms)}</title></rect>`)}
     </svg><p class="scale"><span>no. ${rows[0].checkpoint}</span><span>the longest complete one took ${duration(most)}</span><span>no. ${rows[rows.length - 1].checkpoint}</span></p>`;
 }

@@ -48,7 +48,7 @@ function All({ jobs, savepoints }) {
     </dl>
     ${[...jobs, ...savepoints].filter((s) => s.note).map((s) => html`<p key=${s.folder || s.place} class="trouble">${printable(s.note)}</p>`)}
     <${Card} title="Jobs" flush=${true}>${jobs.length ? html`<${Table} label="Jobs" columns=${columns} rows=${jobs} keyOf=${(j) => j.folder} />` : html`<${Empty}>No job has checkpoints here.<//>`}<//>
-    ${savepoints.length ? html`<${SnapshotList} ask=${ASK} named=${named} rows=${savepoints.map((s) => ({ ...s, name: s.place, kind: "savepoint" }))} />` : null}`;
+    ${savepoints.length ? html`<${SnapshotList} ask=${ASK} named=${named} rows=${savepoints.map((s) => ({ ...s, name: s.place, kind: "savepoint" })).sort((a, b) => b.created_ms - a.created_ms)} />` : null}`;
 }
 
 function Job({ job }) {

@@ -14,7 +14,7 @@ export function Snapshots({ page }) {
   const rows = [
     ...(stored.data?.checkpoints || []).map((c) => ({ ...c, name: c.checkpoint, kind: "checkpoint" })).reverse(),
     ...taken.map((c) => ({ name: c.savepoint, kind: "savepoint", checkpoint: c.checkpoint, attempt: c.attempt, created_ms: c.started_ms + c.duration_ms, bytes: c.size })),
-  ];
+  ].sort((a, b) => b.created_ms - a.created_ms);
   return html`
     ${page.has_storage ? html`<${Trouble} error=${stored.error} />` : html`<${Empty}>The job takes no checkpoints: it was started without checkpoints=.<//>`}
     ${(stored.data?.damaged || []).map((d) => html`<p key=${d} class="trouble">${printable(d)}</p>`)}

@@ -3,13 +3,13 @@
 import { html, useEffect, useState } from "../vendor/htm-preact.js";
 import { useAsked } from "../data.js";
 import { bytes, count, duration, printable, time, value } from "../format.js";
-import { Card, Empty, Name, Stat, Table, Trouble } from "../parts.js";
+import { Card, Empty, HotKeys, Name, Stat, Table, Trouble } from "../parts.js";
 
 const MINUTES_5 = 300000;
 
 const grown = (amount) => `${amount > 0 ? "+" : ""}${bytes(amount)}`;
 
-export function State({ page, argument }) {
+export function State({ page }) {
   const [found, explain] = useAsked();
   const [chosen, setChosen] = useState(null);
   const [wanted, setWanted] = useState(null);
@@ -17,7 +17,12 @@ export function State({ page, argument }) {
   useEffect(() => {
     if (page.has_storage) look();
   }, []);
+  const lookUp = (uid, state, key) => {
+    setWanted({ uid, state, key });
+    scrollTo(0, 0);
+  };
   const data = found.data;
+  const hot = (data?.operators || []).flatMap((o) => o.hottest.map((k) => ({ uid: o.uid, shown: value(k.key), ...k })));
   const id = (s) => `${s.uid}\n${s.state}\n${s.table}`;
   const state = data?.states.find((s) => id(s) === chosen);
   return html`
@@ -34,7 +39,9 @@ export function State({ page, argument }) {
       </dl>
       <${Card} title="States" flush=${true} aside=${html`<button type="button" class="quiet" disabled=${found.busy} onClick=${look}>${found.busy ? "Reading …" : "Read again"}</button>`}>
         <${States} rows=${data.states} keyOf=${id} chosen=${chosen} onRow=${(s) => setChosen(chosen === id(s) ? null : id(s))} /><//>
-      ${state ? html`<${OneState} state=${state} groups=${page.graph.max_parallelism} ask=${(key) => { setWanted({ uid: state.uid, state: state.state, key }); scrollTo(0, 0); }} />` : null}` : null}`;
+      ${hot.length ? html`<${Card} title="Hottest keys" flush=${true} aside=${html`<small class="soft">about, from a sample of the last minute’s records</small>`}>
+        <${HotKeys} rows=${hot} ask=${(k) => lookUp(k.uid, page.graph.operators[k.uid]?.states[0]?.name || "", k.key)} /><//>` : null}
+      ${state ? html`<${OneState} state=${state} groups=${page.graph.max_parallelism} ask=${(key) => lookUp(state.uid, state.state, key)} />` : null}` : null}`;
 }
 
 function States({ rows, keyOf, chosen, onRow }) {

@@ -3,7 +3,7 @@
 import { html, useState } from "../vendor/htm-preact.js";
 import { bytes, count, duration, printable, rate, share, time } from "../format.js";
 import { mood, skew } from "../graph.js";
-import { Card, Empty, Meter, Name, Stat, Table } from "../parts.js";
+import { Card, Empty, HotKeys, Meter, Name, Stat, Table } from "../parts.js";
 
 const FIGURES = {
   records_in_per_second: { title: "records in", show: rate },
@@ -20,6 +20,7 @@ export function Subtasks({ page, metrics, argument, go }) {
   const vertex = vertices.find((v) => String(v.id) === argument) || vertices[0];
   if (!vertex) return html`<${Empty}>No attempt has run yet.<//>`;
   const uneven = skew(vertex.subtasks);
+  const hot = vertex.operators.flatMap(({ uid }) => (metrics.operators[uid]?.hot_keys || []).slice(0, 5).map((k) => ({ uid, shown: k.key, ...k })));
   const slowest = vertex.subtasks.reduce((a, s) => (a.busy >= s.busy ? a : s), vertex.subtasks[0]);
   return html`
     <nav class="chips" aria-label="Steps">
@@ -38,6 +39,7 @@ export function Subtasks({ page, metrics, argument, go }) {
       ${Object.entries(FIGURES).map(([id, f]) => html`<option key=${id} value=${id}>${f.title}</option>`)}</select></label>`}>
       <${Spread} subtasks=${vertex.subtasks} figure=${figure} />
     <//>
+    ${hot.length ? html`<${Card} title="Hottest keys" flush=${true} aside=${html`<small class="soft">about, from a sample of the last minute’s records</small>`}><${HotKeys} rows=${hot} /><//>` : null}
     <${Card} title="Subtasks" flush=${true}><${Rows} vertex=${vertex} /><//>
     <${Operators} vertex=${vertex} />`;
 }
@@ -53,7 +55,7 @@ function Spread({ subtasks, figure }) {
   return html`<svg class="spread" viewBox="0 0 1000 120" preserveAspectRatio="none" role="img"
       aria-label=${`${title}: from ${show(Math.min(...values))} to ${show(Math.max(...values))}, on average ${show(mean)}`}>
       ${values.map((v, n) => html`<rect key=${n} x=${n * width + gap / 2} width=${Math.max(0.5, width - gap)} y=${120 - (v / most) * 116}
-        height=${Math.max(0.5, (v / most) * 116)} class=${v > 1.5 * mean ? "above" : ""}><title>subtask ${n}: ${show(v)}</title></rect>`)}
+        height=${Math.max(0.5, (v / most) * 116)} class=${v > 1.5 * mean ? "hot" : ""}><title>subtask ${n}: ${show(v)}</title></rect>`)}
       <line x1="0" x2="1000" y1=${120 - (mean / most) * 116} y2=${120 - (mean / most) * 116} />
     </svg>
     <p class="scale"><span>subtask 0</span><span>average ${show(mean)}, most ${show(Math.max(...values))}</span><span>${values.length - 1}</span></p>`;
