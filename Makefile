@@ -14,7 +14,7 @@ SPREAD := --dist loadgroup --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup servers demo demo-kafka test test-fast sim simulate coverage chaos bench lint types doctests format \
-  docs clean java
+  docs pictures clean java
 
 help:
 	@echo "make demo       a job that loses a worker half-way and proves that nothing was lost"
@@ -27,6 +27,7 @@ help:
 	@echo "make chaos      the full matrix of kills on real Spark"
 	@echo "make bench      all benchmarks, quick form"
 	@echo "make docs       the documentation as a site, with every link checked, in build/site"
+	@echo "make pictures   the pictures of the web page in docs/images, by Chromium"
 	@echo "make setup      just the virtual environment .venv"
 	@echo "make lint types format clean"
 
@@ -100,6 +101,13 @@ format: setup
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/python -m mkdocs build --strict
+
+# Tests make pictures of more than the documentation shows.
+pictures: setup
+	rm -rf build/pictures
+	MOORLINE_SCREENSHOTS=build/pictures $(BIN)/python -m pytest tests/page -m "not spark"
+	for shown in $$(grep -oh 'page-[a-z-]*\.png' docs/guides/*.md | sort -u); do \
+	  cp build/pictures/$$shown docs/images/ || exit 1; done
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage spark-warehouse

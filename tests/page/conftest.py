@@ -88,7 +88,7 @@ def shown() -> Iterator[Callable[..., Shown]]:
 
 @pytest.fixture(scope="session")
 def picture() -> Callable[..., None]:
-    """Keeps a picture of a page, if MOORLINE_SCREENSHOTS names a folder for them."""
+    """Keeps a picture of a page, if MOORLINE_SCREENSHOTS names a folder for them: ``make pictures``."""
 
     def picture(page: Any, name: str, **options: Any) -> None:
         if folder := os.environ.get("MOORLINE_SCREENSHOTS"):

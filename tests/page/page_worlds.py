@@ -31,7 +31,7 @@ SHOP: list[tuple[list[tuple[str, str, str, list[str]]], float, float, float]] = 
     ([("archive", "Delta: archive", "sink", [])], 0.11, 0.0, 210.0),
 ]
 LINKS = [
-    (0, 2, "payments", "hash"),
+    (0, 2, "clean", "hash"),
     (1, 2, "rates", "broadcast"),
     (2, 3, "score", "hash"),
     (2, 4, "score", "rebalance"),
@@ -76,7 +76,7 @@ class PageJob:
                     "has_own_parallelism": kind == "sink",
                     "has_generated_uid": False,
                     "is_keyed": bool(states),
-                    "inputs": [],
+                    "inputs": self._inputs(chain, uid),
                     "states": [{"name": s, "kind": "value", "expires": s == "recent"} for s in states],
                 }
         graph = {
@@ -97,6 +97,12 @@ class PageJob:
         }
         served = {"kind": "job", "job": self.job, "version": moorline.__version__, "spark_ui": "http://127.0.0.1:4040"}
         return {**served, "has_storage": True, "savepoints": SAVEPOINTS, "graph": graph, "configuration": configuration}
+
+    def _inputs(self, chain: Any, uid: str) -> list[str]:
+        uids = [operator[0] for operator in chain]
+        if uid != uids[0]:
+            return [uids[uids.index(uid) - 1]]
+        return [source for _, to, source, _ in self.links if self.vertices[to][0] is chain]
 
     def _links(self) -> list[dict[str, Any]]:
         return [

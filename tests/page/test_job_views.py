@@ -209,12 +209,13 @@ def test_a_snapshot_that_goes_while_one_compares_with_it_is_replaced_by_another(
     see(page, "What you have looked at has been deleted")
 
 
-def test_configuration(open_page, shown):
+def test_configuration(open_page, shown, picture):
     page = open_page(shown().url)
     page.get_by_role("link", name="Configuration").click()
     see(page, "rocksdb")
     assert "ExponentialDelay" in text_of(page)
     assert "recent value, expires" in text_of(page)
+    picture(page, "page-configuration")
 
 
 def test_a_page_of_500_subtasks_stays_responsive(open_page, shown):

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from console.stored_jobs import write_job_and_savepoint
+from location_worlds import Shop
 
 from moorline.http import served_location
 from moorline.http.served_location import ServedLocation
@@ -27,16 +28,23 @@ def address(tmp_path: Path) -> Iterator[str]:
         yield server.page
 
 
-def test_jobs_savepoints_and_what_is_in_them(open_page, address, picture):
+def test_jobs_savepoints_and_what_is_in_them(open_page, address):
     page = open_page(address)
     jobs = page.locator("[aria-label='Jobs'] tbody tr")
     jobs.nth(1).wait_for()
     assert page.get_by_text("not ended").count() >= 2
-    picture(page, "page-jobs")
     page.get_by_text("shop-before", exact=True).first.click()
     page.get_by_text("totals").first.wait_for()
     page.get_by_role("button", name="Compare").click()
     page.get_by_text("Nothing has changed.").wait_for()
+
+
+def test_a_location_of_many_jobs(open_page, picture):
+    with closing(ConsoleServer(Shop(), read=served_location.read)) as server:
+        page = open_page(server.page)
+        assert page.locator("[aria-label='Jobs'] tbody tr").nth(4).inner_text().startswith("backfill-2025")
+        assert page.locator("[aria-label='Snapshots'] tbody tr").count() == 2
+        picture(page, "page-jobs", clip={"x": 0, "y": 0, "width": 1280, "height": 720})
 
 
 def test_a_job_is_opened_by_its_name(open_page, address):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from console.stored_jobs import Totals, write_job_and_savepoint
 from driver.driver_worlds import World
+from location_worlds import Shop
 from page_worlds import PageJob
 
 import moorline as mo
@@ -17,6 +18,7 @@ from moorline.driver.description import describe_config, describe_graph
 from moorline.driver.observation.report import figures_of
 from moorline.http import stored_snapshots
 from moorline.http.explained import explanation_to_json
+from moorline.http.served_location import ServedLocation
 from moorline.model.ids import SubtaskId
 from moorline.model.manifest import OperatorHandles, RowsHandle
 from moorline.model.type_tree.tree import PLAIN
@@ -172,6 +174,13 @@ def explained() -> dict[str, Any]:
     operator = OperatorSize("count", "Count", 1, 1, 1, 1, hottest)
     state = StateSize("count", "seen", "keyed", "value", "int", 1, 1, **parts, **more)
     return explanation_to_json(Explanation("small", 2, "memory://small", 0, 1, (operator,), (state,), 1, 0, 1))
+
+
+def test_the_made_up_location_has_the_fields_of_a_real_one(tmp_path):
+    write_job_and_savepoint(tmp_path / "job", tmp_path / "savepoint")
+    real = ServedLocation(str(tmp_path), version="1").jobs()
+    for kind, made in Shop().jobs().items():
+        assert all(set(row) <= set(real[kind][0]) for row in made)
 
 
 def test_the_made_up_snapshots_have_no_field_that_real_ones_have_not(tmp_path):

@@ -5,6 +5,7 @@ import { printable } from "../format.js";
 import { Card, Name, Table } from "../parts.js";
 
 const title = (name) => printable(name).replace(/_/g, " ");
+const heading = (name) => title(name).replace(/^./, (first) => first.toUpperCase());
 
 export function Configuration({ page }) {
   const { graph, configuration } = page;
@@ -21,7 +22,7 @@ export function Configuration({ page }) {
     <${Card} title="Operators" flush=${true} aside=${html`<small class="soft">${graph.slots} slots in ${graph.stages} stages, ${graph.max_parallelism} key groups</small>`}>
       <${Table} label="Operators" columns=${columns} rows=${operators} keyOf=${(o) => o.uid} /><//>
     <div class="columns">
-      ${Object.entries(configuration).map(([group, settings]) => html`<${Card} key=${group} title=${title(group)}>
+      ${Object.entries(configuration).map(([group, settings]) => html`<${Card} key=${group} title=${heading(group)}>
         <dl class="settings">${Object.entries(settings).map(([name, value]) => html`<div key=${name}><dt>${title(name)}</dt><dd>${printable(value)}</dd></div>`)}</dl><//>`)}
     </div>`;
 }
