@@ -47,20 +47,20 @@ class JobListener:
     once, and no more; the job goes on.
     """
 
-    def on_started(self, event: JobEvent) -> None:
+    def on_started(self, event: JobEvent, /) -> None:
         """A run of a job has begun."""
 
-    def on_progress(self, event: JobEvent) -> None:
+    def on_progress(self, event: JobEvent, /) -> None:
         """The progress of the job: every five seconds, and when it ends."""
 
-    def on_metrics(self, event: JobEvent) -> None:
+    def on_metrics(self, event: JobEvent, /) -> None:
         """The figures of every subtask and operator, as ``handle.metrics`` has them: with each progress."""
 
-    def on_checkpoint(self, event: JobEvent) -> None:
+    def on_checkpoint(self, event: JobEvent, /) -> None:
         """A checkpoint or savepoint is complete, or was given up: see ``status``."""
 
-    def on_restart(self, event: JobEvent) -> None:
+    def on_restart(self, event: JobEvent, /) -> None:
         """An attempt has ended, and another one will begin."""
 
-    def on_terminated(self, event: JobEvent) -> None:
+    def on_terminated(self, event: JobEvent, /) -> None:
         """The job has finished, failed or been cancelled."""

@@ -56,11 +56,11 @@ class WatermarkGenerator:
     ...         return self.latest // 1000 * 1000 - 1 if self.latest > MIN_TIME else None
     """
 
-    def on_event(self, value: Any, timestamp: int) -> None:
+    def on_event(self, value: Any, timestamp: int, /) -> None:
         """A record has come by."""
         raise NotImplementedError
 
-    def on_batch(self, values: list[Any], timestamps: list[int]) -> None:
+    def on_batch(self, values: list[Any], timestamps: list[int], /) -> None:
         """Several records have come by."""
         for value, timestamp in zip(values, timestamps):
             self.on_event(value, timestamp)

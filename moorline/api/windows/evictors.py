@@ -28,11 +28,11 @@ class Evictor:
     ...         return [max(elements)]
     """
 
-    def evict_before(self, elements: list[Timed], window: Window) -> list[Timed]:
+    def evict_before(self, elements: list[Timed], window: Window, /) -> list[Timed]:
         """The records that are passed on, from pairs of timestamp and record in order of arrival."""
         return elements
 
-    def evict_after(self, elements: list[Timed], window: Window) -> list[Timed]:
+    def evict_after(self, elements: list[Timed], window: Window, /) -> list[Timed]:
         """Of those that were passed on, the records that stay in the window."""
         return elements
 

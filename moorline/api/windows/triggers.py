@@ -99,22 +99,22 @@ class Trigger:
     ...         return TriggerResult.FIRE
     """
 
-    def on_element(self, element: Any, timestamp: int | None, window: Window, ctx: TriggerContext) -> TriggerResult:
+    def on_element(self, element: Any, timestamp: int | None, window: Window, ctx: TriggerContext, /) -> TriggerResult:
         """A record has been added to the window."""
         raise NotImplementedError
 
-    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+    def on_event_time(self, time: int, window: Window, ctx: TriggerContext, /) -> TriggerResult:
         """Event time has reached a timer of the window. It need not be one that the trigger has registered."""
         return CONTINUE
 
-    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext, /) -> TriggerResult:
         """The clock has reached a timer of the window. It need not be one that the trigger has registered."""
         return CONTINUE
 
-    def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
+    def on_merge(self, window: Window, ctx: OnMergeContext, /) -> None:
         """Several windows have become ``window``. :meth:`clear` is called for each of them afterwards."""
 
-    def clear(self, window: Window, ctx: TriggerContext) -> None:
+    def clear(self, window: Window, ctx: TriggerContext, /) -> None:
         """The window is gone: delete its timers and state."""
 
     def can_merge(self) -> bool:
