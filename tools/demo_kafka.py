@@ -65,9 +65,13 @@ def build(brokers: str, topic: str, out: str) -> mo.Job:
 
 
 def kill_half_way(handle: mo.Handle) -> None:
-    """Kill the worker that keeps half of the totals, once there is a checkpoint to go back to."""
+    """Kill the worker that keeps half of the totals, once there is a checkpoint with many of them to go back to."""
+    before = None
     while handle.is_active:
-        if handle.checkpoints and handle.progress["records_in"] > ORDERS // 4:
+        # Each order comes into two operators.
+        if before is None and handle.progress["records_in"] > ORDERS // 2:
+            before = len(handle.checkpoints)
+        if before is not None and len(handle.checkpoints) > before:
             pid = handle.worker_pids["1/0"]
             print(f"  checkpoint {handle.checkpoints[-1].checkpoint} is complete; kill -9 {pid}, a worker of 'totals'")
             os.kill(pid, signal.SIGKILL)
@@ -96,7 +100,7 @@ def run(server: KafkaServer, folder: Path) -> int:
     print(f"{ORDERS:,} orders of {CUSTOMERS:,} customers are in topic {topic}. The job starts ...")
     began = time.monotonic()
     handle = mo.start(
-        build(server.brokers, topic, out), checkpoints=mo.Checkpoints(folder / "checkpoints", interval="1s")
+        build(server.brokers, topic, out), checkpoints=mo.Checkpoints(folder / "checkpoints", interval="500ms")
     )
     kill_half_way(handle)
     result = handle.wait()

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from moorline.connectors.postgres.changes.follower import ChangesSettings
 
 _LOOK = """
-WITH publication AS (SELECT *, xmin::text AS version FROM pg_publication WHERE pubname = {publication})
+WITH publication AS (SELECT *, xmin::text AS version FROM pg_publication WHERE pubname = {publication}),
+published AS MATERIALIZED (SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = {publication})
 SELECT c.oid::bigint, n.nspname || '.' || c.relname, p.version,
     concat_ws(' ', p.oid, CASE WHEN p.puballtables THEN 'all' END, {namespaces}, (
         SELECT string_agg(r.oid::text, ' ' ORDER BY r.oid) FROM pg_publication_rel r
         WHERE r.prpubid = p.oid AND r.prrelid IN (SELECT c.oid UNION SELECT relid FROM pg_partition_ancestors(c.oid))
     )),
-    EXISTS (SELECT FROM pg_publication_tables t
-        WHERE t.pubname = p.pubname AND t.schemaname = n.nspname AND t.tablename = c.relname),
+    (n.nspname, c.relname) IN (SELECT schemaname, tablename FROM published),
     p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate,
     (SELECT jsonb_object_agg(a.attname, a.attnum) FROM pg_attribute a
         WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
@@ -50,6 +50,8 @@ WHERE c.oid = ANY({oids})"""
 _NAMESPACES = """
 (SELECT string_agg('schema ' || s.oid, ' ') FROM pg_publication_namespace s
     WHERE s.pnpubid = p.oid AND s.pnnspid = c.relnamespace)"""
+#: Kinds of notices that are about what rows look like: ``on_schema_change`` says what becomes of them.
+OF_THE_SCHEMA = frozenset({"columns", "identity", "remade"})
 _TAKEN = """
 SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname || '.' || c.relname = %s)"""
