@@ -102,8 +102,8 @@ def bare_loop(server: KafkaServer, topic: str, records: int) -> tuple[float, flo
     return seconds, after.user + after.system - before.user - before.system, out
 
 
-def with_moorline(spark: SparkSession, server: KafkaServer, topic: str) -> tuple[float, float, str, int]:
-    """Seconds from the first record on, seconds of processors, the topic, and the number of checkpoints."""
+def with_moorline(spark: SparkSession, server: KafkaServer, topic: str) -> tuple[float, Counter[str], str, int]:
+    """Seconds from the first record on, those of processors, the topic, and the number of checkpoints."""
     out = server.new_topic(PARTITIONS, "moorline")
     job = mo.Job(out, parallelism=2)
     (
@@ -121,18 +121,18 @@ def with_moorline(spark: SparkSession, server: KafkaServer, topic: str) -> tuple
         return time.perf_counter() - began, processors(server) - before, out, len(result.checkpoints)
 
 
-def processors(server: KafkaServer) -> float:
-    """Seconds of processors that this process and what it has started have had, without the broker."""
+def processors(server: KafkaServer) -> Counter[str]:
+    """Seconds of processors by program that this process and what it has started have had, without the broker."""
     assert server.process is not None
-    total = 0.0
+    seconds: Counter[str] = Counter()
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
         try:
             if process.pid != server.process.pid:
                 times = process.cpu_times()
-                total += times.user + times.system
+                seconds["java" if process.name() == "java" else "python"] += times.user + times.system
         except psutil.Error:
             continue
-    return total
+    return seconds
 
 
 def check(server: KafkaServer, topic: str, expected: Counter[str]) -> None:
@@ -219,7 +219,7 @@ def note_arrivals(server: KafkaServer, topic: str, over: threading.Event, seen: 
     consumer.close()
 
 
-def compared(spark: SparkSession, server: KafkaServer, records: int) -> dict[str, float]:
+def compared(spark: SparkSession, server: KafkaServer, records: int) -> dict[str, Any]:
     """The job beside the bare loop, over one topic. Raises if either has written anything else."""
     topic, expected = fill(server, records)
     bare_seconds, bare_cpu, bare_topic = bare_loop(server, topic, records)
@@ -227,14 +227,16 @@ def compared(spark: SparkSession, server: KafkaServer, records: int) -> dict[str
     print(f"bare loop: {records / bare_seconds:,.0f} records/s, {1e6 * bare_cpu / records:.1f} µs of a processor each")
     seconds, cpu, out, checkpoints = with_moorline(spark, server, topic)
     check(server, out, expected)
-    print(f"moorline: {records / seconds:,.0f} records/s, {1e6 * cpu / records:.1f} µs, {checkpoints} checkpoints")
+    each = {program: round(1e6 * spent / records, 1) for program, spent in cpu.items()}
+    print(f"moorline: {records / seconds:,.0f} records/s, µs of a processor each: {each}, {checkpoints} checkpoints")
     return {
         "records": records,
         "bare_records_per_second": round(records / bare_seconds),
         "records_per_second": round(records / seconds),
         "checkpoints": checkpoints,
         "rate_ratio": round(bare_seconds / seconds, 2),
-        "processor_ratio": round(bare_cpu / cpu, 2),
+        "microseconds_each": each,
+        "processor_ratio": round(bare_cpu / cpu.total(), 2),
     }
 
 
