@@ -12,7 +12,10 @@ from deltalake import DeltaTable, write_deltalake
 
 import moorline as mo
 from moorline.api.sinks import CommitterContext, SinkContext
+from moorline.api.sources import SourceContext
+from moorline.connectors.delta.log import files_of
 from moorline.errors import InvalidArgument, StorageError
+from moorline.model.columns import ColumnBatch
 from moorline.testing import OperatorHarness
 from moorline.testing.contracts.source import SourceContract
 
@@ -98,6 +101,22 @@ def test_it_goes_on_from_a_snapshot_in_the_middle_of_a_file(tmp_path):
     with reading(source, snapshot, parallelism=3) as again:
         found += numbers(again.read(20_010 - len(found)))
     assert found == list(range(20_010))
+
+
+def test_rows_are_columns_also_those_of_partitions_and_of_later_columns(tmp_path):
+    write_deltalake(tmp_path, pa.table({"n": pa.array([1, 2], pa.int32()), "day": ["a", "a"]}), partition_by=["day"])
+    more = pa.table({"n": pa.array([3], pa.int32()), "day": pa.array([None], pa.string()), "late": [0.5]})
+    write_deltalake(tmp_path, more, mode="append", schema_mode="merge")
+    schema = pa.schema([("n", pa.int32()), ("day", pa.string()), ("late", pa.float64())])
+    source = mo.read_delta(tmp_path)
+    reader = source.open(SourceContext(uid="table", subtask=0, parallelism=1, attempt=1))
+    reader.add_splits({file.path: [0, file.partition] for file in files_of(DeltaTable(tmp_path))})
+    batches = [rows for rows in (reader.read(1) for _ in range(5)) if rows]
+    assert [(type(rows), rows.batch.schema) for rows in batches] == [(ColumnBatch, schema)] * 3
+    found = sorted((row for rows in batches for row in rows), key=lambda row: row["n"])
+    assert [tuple(row.values()) for row in found] == [(1, "a", None), (2, "a", None), (3, None, 0.5)]
+    with reading(mo.read_delta(tmp_path, columns=["late", "n"])) as harness:
+        assert {tuple(row) for row in harness.read(3)} == {("late", "n")}
 
 
 def test_from_the_latest_on(tmp_path):

@@ -12,7 +12,7 @@ A table that was removed and made anew has another id. Versions of the one mean 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import deltalake.exceptions
@@ -27,6 +27,7 @@ from moorline.connectors.delta.log import DataFile, files_of, read_version
 from moorline.connectors.delta.partitions import partition_value
 from moorline.connectors.delta.table import TableLocation, arrow_schema, unreachable
 from moorline.errors import InvalidArgument, SnapshotCorrupt, StorageError
+from moorline.model.columns import ColumnBatch
 
 log = logging.getLogger("moorline")
 
@@ -166,8 +167,8 @@ class _DeltaReader(SourceReader):
         self._source, self._location = source, source.location
         #: By path: rows that were read, and the values of its partition.
         self._files: dict[Any, list[Any]] = {}
-        self._batches: Iterator[list[dict[str, Any]]] | None = None
-        self._rows: list[dict[str, Any]] = []
+        self._batches: Iterator[ColumnBatch] | None = None
+        self._rows: Sequence[Any] = []
         self._has_all = False
 
     def add_splits(self, splits: Positions) -> None:
@@ -184,7 +185,7 @@ class _DeltaReader(SourceReader):
     def splits(self) -> list[int | str]:
         return list(self._files)
 
-    def read(self, limit: int) -> list[dict[str, Any]] | None:
+    def read(self, limit: int) -> Sequence[Any] | None:
         self.split = path = next(iter(self._files), None)
         if path is None:
             return None if self._has_all else []
@@ -203,34 +204,42 @@ class _DeltaReader(SourceReader):
     def positions(self) -> Positions:
         return {path: [rows, partition] for path, (rows, partition) in self._files.items()}
 
-    def _open(self, path: str, skip: int, partition: dict[str, str | None]) -> Iterator[list[dict[str, Any]]]:
+    def _open(self, path: str, skip: int, partition: dict[str, str | None]) -> Iterator[ColumnBatch]:
         """The rows of a file from one on, some at a time."""
         schema = arrow_schema(self._location.open())
-        wanted = self._source.columns or schema.names
-        gone = [name for name in wanted if name not in schema.names]
+        chosen = self._source.columns or schema.names
+        gone = [name for name in chosen if name not in schema.names]
         if gone:
             cause = f"it has no column {', '.join(gone)} any more. Name others with columns="
             raise StorageError(self._location.uri, "read the table", cause, can_pass=False)
-        fixed = {n: partition_value(t, schema.field(n).type) for n, t in partition.items() if n in wanted}
+        wanted = pa.schema([schema.field(name) for name in chosen])
+        fixed = {n: partition_value(t, schema.field(n).type) for n, t in partition.items() if n in wanted.names}
         try:
             with self._location.open_file(path) as file:
                 parquet = pq.ParquetFile(file)
-                there = [name for name in wanted if name in parquet.schema_arrow.names and name not in fixed]
-                # A column that the table got after the file was written.
-                missing = dict.fromkeys(name for name in wanted if name not in there and name not in fixed)
+                there = [name for name in wanted.names if name in parquet.schema_arrow.names and name not in fixed]
                 for batch in parquet.iter_batches(BATCH_ROWS, columns=there):
                     if skip >= batch.num_rows:
                         skip -= batch.num_rows
                         continue
-                    rows = _as_declared(batch.slice(skip), schema, there).to_pylist()
+                    yield ColumnBatch(_as_declared(batch.slice(skip), wanted, fixed))
                     skip = 0
-                    yield [{name: ({**row, **fixed, **missing})[name] for name in wanted} for row in rows]
         except FileNotFoundError:
             cause = f"its file {path} is gone: it was vacuumed, or removed by hand"
             raise StorageError(self._location.uri, "read the table", cause, can_pass=False) from None
 
 
-def _as_declared(batch: pa.RecordBatch, schema: pa.Schema, names: list[str]) -> pa.Table:
-    """The columns in the types of the table, which may be wider than those of an old file."""
-    table = pa.Table.from_batches([batch])
-    return table.select(names).cast(pa.schema([schema.field(name) for name in names]))
+def _as_declared(batch: pa.RecordBatch, schema: pa.Schema, fixed: dict[str, Any]) -> pa.RecordBatch:
+    """The columns in the types of the table, which may be wider than those of an old file.
+
+    ``fixed``: columns with the same value in each row. What is in neither, the table got after the file was written.
+    """
+    arrays = []
+    for field in schema:
+        if field.name in fixed:
+            arrays.append(pa.repeat(pa.scalar(fixed[field.name], field.type), batch.num_rows))
+        elif field.name in batch.schema.names:
+            arrays.append(batch.column(field.name).cast(field.type))
+        else:
+            arrays.append(pa.nulls(batch.num_rows, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema.remove_metadata())
