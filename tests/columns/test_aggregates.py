@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -12,9 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import moorline as mo
+from moorline.api.columns.streams import KeyedColumnStream
 from moorline.errors import AggregateTooLarge, InvalidKey, KeysChanged, RecordNotOfSchema
+from moorline.model.columns import ColumnBatch
 from moorline.model.config.state import ON_THE_HEAP, StateConfig
 from moorline.state.columns.backend import ColumnBackend
+from moorline.testing.harness import OperatorHarness
 
 USERS = st.sampled_from(["ada", "bob", "eve", "", "ü", "x" * 40])
 ROWS = st.lists(
@@ -80,6 +84,41 @@ def test_an_operator_that_goes_record_by_record_takes_over_and_back(earlier: Any
     with aggregating(emit=later, snapshot=snapshot) as second:
         out = second.process_batch(rows)
     assert last_of_each(out) == plain_loop(rows + rows)
+
+
+@dataclass
+class Totals:
+    """What a function of the user's own keeps, under the names of the results."""
+
+    orders: int | None = None
+    cents: int | None = None
+
+
+class OwnTotals(mo.KeyedProcessFunction):
+    aggregates = mo.ValueState(Totals)
+
+    def process_element(self, row: Any, ctx: Any) -> Any:
+        before = self.aggregates.value() or Totals()
+        kept = Totals((before.orders or 0) + 1, (before.cents or 0) + row["cents"])
+        self.aggregates.update(kept)
+        yield {"user": row["user"], "orders": kept.orders, "cents": kept.cents}
+
+
+def test_a_function_of_the_users_own_takes_over_and_back() -> None:
+    rows = [{"user": u, "cents": n, "weight": None, "page": None} for n, u in enumerate(["ada", "bob", "ada"])]
+    results = {"orders": mo.count(), "cents": mo.sum("cents")}
+
+    def own(stream: Any) -> Any:
+        return KeyedColumnStream(stream._job, stream._origins, SCHEMA, ("user",)).process(OwnTotals(), uid="totals")
+
+    with aggregating(results=results) as first:
+        feed(first, rows)
+        snapshot = first.snapshot()
+    with OperatorHarness.of(own, snapshot=snapshot) as second:
+        second.process_batch(ColumnBatch(pa.RecordBatch.from_pylist(rows, schema=SCHEMA)))
+        snapshot = second.snapshot()
+    with aggregating(results=results, snapshot=snapshot, parallelism=2) as third:
+        assert last_of_each(feed(third, rows)) == plain_loop(rows * 3, results=results)
 
 
 def test_it_is_state_in_columns_that_was_tested() -> None:
