@@ -14,8 +14,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from decimal import Decimal
 from enum import Enum
 from types import NoneType
 from typing import Any
@@ -24,6 +22,7 @@ import msgspec
 import pyarrow as pa
 
 from moorline.errors import MoorlineError
+from moorline.model.arrow_values import cast_column, is_kin, refuse_loss
 from moorline.model.columns import ColumnBatch
 from moorline.model.value_kinds import TYPES
 
@@ -31,7 +30,6 @@ from moorline.model.value_kinds import TYPES
 _REFUSALS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 #: Types that are as they are. (Compared by type, in C: a batch has many values.)
 _ATOMS = TYPES | {NoneType}
-_WHOLE = frozenset({NoneType, int})
 _type = type
 
 
@@ -82,10 +80,10 @@ class RowTables:
                 array = pa.nulls(batch.num_rows, field.type)
             if array.null_count and not field.nullable:
                 raise self.unfit(first, f"its column {field.name!r}, or that of a row with it, must not be null")
-            if not _is_kin(array.type, field.type):
+            if not is_kin(array.type, field.type):
                 raise self.unfit(first, f"its column {field.name!r} is {array.type}, and not {field.type}")
             try:
-                arrays.append(array.cast(field.type))
+                arrays.append(cast_column(array, field.type))
             except _REFUSALS as error:
                 raise self.unfit(first, f"its column {field.name!r}, or that of a row with it: {error}") from error
         return pa.Table.from_arrays(arrays, schema=self.schema)
@@ -133,12 +131,12 @@ class RowTables:
             raise self.unfit(row, f"its column {field.name!r} must not be null")
         try:
             return _array(values, field.type)
-        except (*_REFUSALS, _Loss):
+        except _REFUSALS:
             pass
         for row, value in zip(rows, values):
             try:
                 _array([value], field.type)
-            except (*_REFUSALS, _Loss) as error:
+            except _REFUSALS as error:
                 raise self.unfit(row, f"its column {field.name!r} is not {field.type}: {error}") from error
         raise AssertionError("the same values were refused a moment ago")
 
@@ -197,10 +195,6 @@ def _look_up_field_names(kind: type) -> tuple[str, ...] | None:
     return None
 
 
-class _Loss(Exception):
-    """Arrow would leave out a part of the value; the text names it."""
-
-
 def _array(values: list[Any], type: pa.DataType) -> pa.Array:
     lowered = _lowered(values)
     try:
@@ -210,52 +204,8 @@ def _array(values: list[Any], type: pa.DataType) -> pa.Array:
             raise
         # A schema may want a namedtuple as a list.
         return pa.array(values, type)
-    _refuse_loss(lowered, type)
+    refuse_loss(lowered, type)
     return array
-
-
-def _refuse_loss(values: list[Any], type: pa.DataType) -> None:
-    """Arrow cuts a float to fit an integer, fills a struct with the keys it knows, and says nothing about either."""
-    if pa.types.is_integer(type):
-        if not _WHOLE.issuperset(map(_type, values)):
-            for value in values:
-                if isinstance(value, (float, Decimal)) and value != int(value):
-                    raise _Loss(f"{value} is not a whole number")
-    elif pa.types.is_date(type):
-        if datetime in map(_type, values):
-            raise _Loss("a datetime has a time of day too")
-    elif pa.types.is_struct(type):
-        known = {field.name: field.type for field in type}
-        present = [value for value in values if isinstance(value, Mapping)]
-        for value in present:
-            if not value.keys() <= known.keys():
-                raise _Loss(f"it has no field {', '.join(repr(k) for k in value if k not in known)}")
-        for name, inner in known.items():
-            _refuse_loss([value.get(name) for value in present], inner)
-    elif _is_list(type):
-        _refuse_loss([inner for value in values if value is not None for inner in value], type.value_type)
-
-
-def _is_kin(has: pa.DataType, wants: pa.DataType) -> bool:
-    """Is a value of one type one of the other, if it fits? Arrow casts texts to numbers and moments to days as well."""
-    if has == wants or pa.types.is_null(has):
-        return True
-    if pa.types.is_date(wants):
-        return bool(pa.types.is_date(has))
-    kinds = [
-        (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
-        (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary),
-        (pa.types.is_boolean,),
-        (pa.types.is_timestamp, pa.types.is_date),
-    ]
-    for kind in kinds:
-        if any(is_one(has) for is_one in kind):
-            return any(is_one(wants) for is_one in kind)
-    return True
-
-
-def _is_list(type: pa.DataType) -> bool:
-    return bool(pa.types.is_list(type) or pa.types.is_large_list(type) or pa.types.is_fixed_size_list(type))
 
 
 def _lowered(values: list[Any]) -> list[Any]:

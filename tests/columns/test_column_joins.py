@@ -115,3 +115,13 @@ def test_the_columns_of_both_are_known_and_may_have_prefixes() -> None:
 def test_a_mistake_is_found_when_the_job_is_built(build: Any, right: pa.Schema, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         build(*streams(right))
+
+
+def test_moments_with_and_without_a_time_zone_are_never_equal() -> None:
+    job = mo.Job("j")
+    a, b = (
+        job.source(mo.from_items([{}]), uid=kind).with_schema(f"k {kind}", uid=f"{kind}-columns").key_by("k")
+        for kind in ("timestamp", "timestamp_ntz")
+    )
+    with pytest.raises(InvalidArgument, match="datetime with a time zone"):
+        a.interval_join(b).between("0s", "1s").columns(right_prefix="r_")

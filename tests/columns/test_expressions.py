@@ -269,3 +269,71 @@ def test_a_value_that_does_not_fit_fails_the_job_and_is_shown(expression: mo.Exp
         run(lambda s: s.select(n=expression, uid="n"), rows)
     assert caught.value.position == 6
     assert all(f"'{name}': {value!r}" in caught.value.record for name, value in bad.items())
+
+
+VIENNA = pa.timestamp("us", "Europe/Vienna")
+#: Before and after clocks are put forward, in both of the hours that they show twice, and before 1970.
+MOMENTS = [
+    datetime(2024, 3, 31, 0, 59, 59, 999999, tzinfo=UTC),
+    datetime(2024, 3, 31, 1, 30, tzinfo=UTC),
+    datetime(2024, 10, 27, 0, 30, tzinfo=UTC),
+    datetime(2024, 10, 27, 1, 30, tzinfo=UTC),
+    datetime(1969, 12, 31, 22, 30, 0, 500, tzinfo=UTC),
+    None,
+]
+
+
+def in_vienna(expression: Any) -> list[Any]:
+    batch = pa.record_batch({"at": pa.array(MOMENTS, VIENNA)})
+    return [
+        v.astimezone(UTC).isoformat() if isinstance(v, datetime) else v
+        for v in evaluate(expression.node, batch).to_pylist()
+    ]
+
+
+def test_moments_of_hours_that_clocks_show_twice() -> None:
+    ms = [None if m is None else (m - EPOCH) // timedelta(milliseconds=1) for m in MOMENTS]
+    assert in_vienna(mo.col("at").dt.epoch_ms()) == ms
+    hours = [m and m.replace(minute=0, second=0, microsecond=0).isoformat() for m in MOMENTS]
+    assert in_vienna(mo.col("at").dt.truncate("1h")) == hours
+    days = ["2024-03-30T23", "2024-03-30T23", "2024-10-26T22", "2024-10-26T22", "1969-12-30T23", None]
+    assert in_vienna(mo.col("at").dt.truncate("1d")) == [day and f"{day}:00:00+00:00" for day in days]
+    # From 2:00 to 3:00 there is no such time on that day: it begins when clocks go on.
+    assert in_vienna(mo.col("at").dt.truncate("150min"))[1] == "2024-03-31T01:00:00+00:00"
+    shown = ["01:59:59 CET", "03:30:00 CEST", "02:30:00 CEST", "02:30:00 CET", "23:30:00 CET", None]
+    assert in_vienna(mo.col("at").dt.format("%H:%M:%S %Z")) == shown
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: mo.col("s").str.replace("", "x"), "replace"),  # Arrow would never come to an end
+        (lambda: mo.col("a").is_in(["2"]), "not defined for int64"),
+        (lambda: mo.col("s").is_in([2]), "not defined for string"),
+        (lambda: mo.col("a").is_in([True]), "not defined for int64"),
+        (lambda: mo.col("at").is_in([datetime(2024, 1, 1)]), "timezone"),
+        (lambda: mo.col("at") == datetime(2024, 1, 1), "timezone"),
+        (lambda: mo.col("a").cast("timestamp"), "as_timestamp_ms"),
+        (lambda: mo.col("at").cast("bigint"), "epoch_ms"),
+        (lambda: mo.col("at").cast("timestamp_ntz").dt.format("%z"), "no time zone"),
+        (lambda: mo.col("s").dt.date(), "only moments"),
+    ],
+)
+def test_what_would_be_something_else_is_refused_when_the_job_is_built(build: Any, message: str) -> None:
+    rows = mo.Job("j").source(mo.from_items([{}]), uid="in").with_schema(SCHEMA, uid="columns")
+    with pytest.raises(InvalidArgument, match=message):
+        rows.select(x=build(), uid="x")
+
+
+def test_minus_zero_is_zero_and_large_floats_do_not_become_infinities() -> None:
+    batch = pa.record_batch({"x": [-0.0, 1.5, None]})
+    assert evaluate(mo.col("x").is_in([0.0]).node, batch).to_pylist() == [True, False, False]
+    assert evaluate(mo.col("x").cast("float").node, batch).to_pylist() == [-0.0, 1.5, None]
+    with pytest.raises(ValueError, match="32 bits"):
+        evaluate(mo.col("x").cast("float").node, pa.record_batch({"x": [1e300, float("inf")]}))
+
+
+def test_columns_of_dictionaries_are_their_values() -> None:
+    batch = pa.record_batch({"s": pa.array(["a/b", None, "c"]).dictionary_encode()})
+    assert evaluate(mo.col("s").str.part("/", 0).node, batch).to_pylist() == ["a", None, "c"]
+    assert evaluate(mo.col("s").is_in(["c"]).node, batch).to_pylist() == [False, False, True]

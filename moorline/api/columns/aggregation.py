@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from keyword import iskeyword
 from typing import Any
 
 import pyarrow as pa
 
 from moorline.api.columns.aggregates import Aggregate
-from moorline.api.columns.schemas import check_columns
+from moorline.api.columns.schemas import check_columns, check_field_name
 from moorline.api.functions.base import KeyedProcessFunction
 from moorline.api.state.states import ValueState
 from moorline.api.state.ttl import StateTtlConfig
@@ -83,9 +82,7 @@ def kept_types(results: Mapping[str, Aggregate], schema: pa.Schema) -> dict[str,
             if field in fields:
                 advice = f"Its state would have the field {field!r}, which {owners[field]} has: give one another name."
                 raise InvalidArgument("aggregate", f"{name}={aggregate}", advice)
-            if not field.isidentifier() or iskeyword(field):
-                advice = "Give the result a name of letters and digits, and rename({...}) it afterwards."
-                raise InvalidArgument("aggregate", name, advice)
+            check_field_name("aggregate", field)
             fields[field], owners[field] = python, f"{name}={aggregate}"
     return fields
 

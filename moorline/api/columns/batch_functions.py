@@ -16,6 +16,9 @@ from moorline.api.state.states import ValueState, declared_states
 from moorline.errors import InvalidArgument
 from moorline.model.options import checks_options
 
+#: Ints are added in 64 bits.
+_LIMIT = 1 << 63
+
 
 @checks_options()
 class BatchKeys:
@@ -50,15 +53,51 @@ class BatchKeys:
         return rows
 
     def sums(self, column: Any) -> npt.NDArray[Any]:
-        """The sum of a column of numbers for each key. Null is 0."""
-        numbers = column.fill_null(0).to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column
-        totals = np.zeros(len(self), numbers.dtype if numbers.dtype.kind == "f" else np.int64)
+        """The sum of a column of numbers for each key. Null is 0; a sum of ints that leaves 64 bits fails the job."""
+        numbers = _numbers(column)
+        if len(numbers) != len(self.of_rows):
+            had, rows = len(numbers), len(self.of_rows)
+            raise InvalidArgument("sums", f"{had} values", f"The batch has {rows} rows: give one for each.")
+        if numbers.dtype.kind == "f":
+            totals = np.zeros(len(self), numbers.dtype)
+        else:
+            numbers = numbers.astype(np.int64)
+            totals = np.zeros(len(self), np.int64)
+            farthest = max(abs(int(numbers.min(initial=0))), abs(int(numbers.max(initial=0))))
+            if farthest * len(numbers) >= _LIMIT:
+                return self._exact_sums(numbers)
         np.add.at(totals, self.of_rows, numbers)
         return totals
+
+    def _exact_sums(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        totals = [0] * len(self)
+        for key, number in zip(self.of_rows.tolist(), numbers.tolist(), strict=True):
+            totals[key] += number
+        wrong = next((total for total in totals if not -_LIMIT <= total < _LIMIT), None)
+        if wrong is not None:
+            raise OverflowError(f"the sum {wrong} does not fit into 64 bits")
+        return np.array(totals, np.int64)
 
     def counts(self) -> npt.NDArray[np.int64]:
         """The number of rows of each key."""
         return np.bincount(self.of_rows, minlength=len(self))
+
+
+def _numbers(column: Any) -> npt.NDArray[Any]:
+    """A column of numbers as an array. Raises :class:`InvalidArgument` for any other."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if isinstance(column, pa.Array) and not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        advice = "Give a column of ints or floats; mo.sum adds decimals."
+        raise InvalidArgument("sums", str(column.type), advice)
+    if isinstance(column, pa.Array):
+        column = column.fill_null(0).to_numpy(zero_copy_only=False)
+    numbers = np.asarray(column)
+    if numbers.dtype.kind not in "iufb":
+        raise InvalidArgument("sums", str(numbers.dtype), "Give a column of ints or floats.")
+    if numbers.dtype == np.uint64 and int(numbers.max(initial=0)) >= _LIMIT:
+        raise OverflowError(f"{numbers.max()} does not fit into 64 bits with a sign")
+    return numbers
 
 
 class BatchState(Protocol):

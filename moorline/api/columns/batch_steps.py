@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
+from moorline.api.functions.calls import check_call
 from moorline.errors import InvalidArgument
 
 #: What the function of a step for whole batches is given.
@@ -40,4 +41,5 @@ def batch_function(
         raise InvalidArgument("function", function, "Give a function of a batch.")
     if frames not in _FRAMES:
         raise InvalidArgument("frames", frames, f"Give one of {', '.join(_FRAMES)}.")
+    check_call("function", function, 1)
     return BatchFunction(function, frames, schema, in_schema)

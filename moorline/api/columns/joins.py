@@ -62,13 +62,18 @@ def _schema_of(stream: Stream[Any]) -> pa.Schema:
     return schema
 
 
+def _kind(field: pa.Field) -> str:
+    """What values of a column can be equal to."""
+    name = python_type(field.type, f"key {field.name!r}").__name__
+    return f"{name} with a time zone" if pa.types.is_timestamp(field.type) and field.type.tz else name
+
+
 def _check_keys(first: Stream[Any], second: Stream[Any], left: pa.Schema, right: pa.Schema) -> None:
     """Refuse keys of different types, which would never be equal."""
     if not (isinstance(first._key, ColumnKey) and isinstance(second._key, ColumnKey)):
         return
     kinds = [
-        [python_type(schema.field(name).type, f"key {name!r}").__name__ for name in key.names]
-        for schema, key in ((left, first._key), (right, second._key))
+        [_kind(schema.field(name)) for name in key.names] for schema, key in ((left, first._key), (right, second._key))
     ]
     if kinds[0] != kinds[1]:
         had = f"{first._key} ({', '.join(kinds[0])}) and {second._key} ({', '.join(kinds[1])})"

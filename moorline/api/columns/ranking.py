@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from keyword import iskeyword
 from operator import attrgetter
 from typing import Any, cast
 
@@ -23,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from moorline.api.columns.batch_functions import BatchKeys, KeyedBatchFunction
-from moorline.api.columns.schemas import check_columns, python_type
+from moorline.api.columns.schemas import check_columns, check_field_name, python_type
 from moorline.api.state.states import ValueState
 from moorline.errors import InvalidArgument
 
@@ -171,13 +170,14 @@ def top_rows(keys: tuple[str, ...], schema: pa.Schema, n: int, by: str, descendi
         raise InvalidArgument("rank", rank, "Give a name for the column of ranks that no other column has.")
     fields: list[Any] = []
     for field in schema:
-        if not field.name.isidentifier() or iskeyword(field.name):
-            raise InvalidArgument("top", field.name, "Give the column a name of letters and digits: rename({...}).")
+        check_field_name("top", field.name)
         python = python_type(field.type, field.name)
         if pa.types.is_timestamp(field.type) and field.type.tz not in (None, "UTC"):
             raise InvalidArgument(field.name, str(field.type), "Keep moments in UTC.")
         if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
             raise InvalidArgument(field.name, str(field.type), 'Python has no nanoseconds: cast("timestamp") before.')
+        if pa.types.is_float16(field.type):
+            raise InvalidArgument(field.name, str(field.type), 'Arrow does not compare such floats: cast("float") it.')
         fields.append((field.name, python | None, dataclasses.field(default=None)))
     row = dataclasses.make_dataclass("Row", fields, frozen=True)
     members = {

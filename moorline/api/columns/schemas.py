@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import keyword
 import re
 import types
 import typing
+import unicodedata
 from datetime import date, datetime
 from decimal import Context, Decimal
 from typing import Any
@@ -114,6 +116,27 @@ def check_columns(schema: pa.Schema | None, names: typing.Iterable[str], where: 
             meant = nearest(name, schema.names)
             advice = f"The stream has the columns {', '.join(schema.names)}."
             raise InvalidArgument(where, name, f"Did you mean {meant!r}? {advice}" if meant else advice)
+
+
+def check_keys(schema: pa.Schema | None, names: tuple[str, ...]) -> None:
+    """Raise if these are no columns whose values, one or several together, can be keys."""
+    check_columns(schema, names, "key_by")
+    if len(set(names)) < len(names):
+        raise InvalidArgument("key_by", names, "A column is named twice.")
+    for field in [] if schema is None else map(schema.field, names):
+        if pa.types.is_nested(field.type) or pa.types.is_null(field.type):
+            advice = "Its values are no keys: name columns of numbers, texts, moments or bytes."
+            raise InvalidArgument("key_by", f"{field.name} {field.type}", advice)
+
+
+def check_field_name(where: str, name: str) -> None:
+    """Raise for a name that no field of state can have."""
+    is_plain = unicodedata.normalize("NFKC", name) == name  # Python reads others as what they are normalized to
+    if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("__") or not is_plain:
+        advice = (
+            "State cannot have such a field: take a name of plain letters and digits, and rename({...}) if need be."
+        )
+        raise InvalidArgument(where, name, advice)
 
 
 def check_time_column(schema: pa.Schema | None, name: str, where: str) -> None:

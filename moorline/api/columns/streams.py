@@ -15,7 +15,7 @@ from moorline.api.columns.batch_steps import ArrowColumns, BatchFunction, Frames
 from moorline.api.columns.expressions.expression import Expression, Named
 from moorline.api.columns.projections import Condition, Projection, known_schema
 from moorline.api.columns.ranking import LastRows, first_rows, top_rows
-from moorline.api.columns.schemas import SchemaLike, check_columns, check_time_column, schema_of
+from moorline.api.columns.schemas import SchemaLike, check_keys, check_time_column, schema_of
 from moorline.api.options import StepOptions
 from moorline.api.state.ttl import TimeToLive, as_ttl
 from moorline.api.streams import KeyedStream, Stream, describe
@@ -204,9 +204,7 @@ class ColumnStream(Stream[Row]):
                 raise InvalidArgument("key_by", more, "Give names of columns, or one function.")
             return super().key_by(key, key_type=key_type)
         names = (key, *more)
-        check_columns(self.schema, names, "key_by")
-        if len(set(names)) < len(names):
-            raise InvalidArgument("key_by", names, "A column is named twice.")
+        check_keys(self.schema, names)
         return KeyedColumnStream(self._job, self._origins, self.schema, names)
 
     @checks_options(also=STEP_OPTIONS)
@@ -306,7 +304,8 @@ class KeyedColumnStream(KeyedStream[Row, Any]):
         >>> totals.schema.names
         ['customer', 'orders', 'cents']
         """
-        check_options(emit=emit, ttl=ttl, uid=uid, name=name, parallelism=parallelism, rekey=rekey)
+        options = {"uid": uid, "name": name, "parallelism": parallelism, "rekey": rekey, "drop_states": drop_states}
+        check_options(emit=emit, ttl=ttl, **options)
         if emit not in ("changes", "updates"):
             raise InvalidArgument("emit", emit, 'Give "changes" or "updates".')
         schema = checked_results(self.schema, results, self._names)

@@ -196,9 +196,9 @@ class WindowedColumnStream(WindowedStream[Row, Any, W_co]):
         >>> per_minute.schema.names
         ['customer', 'window_start', 'window_end', 'cents']
         """
-        check_options(function=function, window_function=window_function, uid=uid, name=name, parallelism=parallelism)
         options: dict[str, Any] = {"uid": uid, "name": name, "parallelism": parallelism}
         options |= {"rekey": rekey, "drop_states": drop_states}
+        check_options(function=function, window_function=window_function, **options)
         if function is not None:
             if results:
                 advice = "Give a function, or aggregates such as count=mo.count()."

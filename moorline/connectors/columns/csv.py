@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.csv
 
-from moorline.connectors.columns.fields import UnfitColumns, from_texts, whole_batch
+from moorline.connectors.columns.fields import UnfitColumns, from_texts, has_infinities, whole_batch
 
 
 class CsvColumns:
@@ -84,4 +84,6 @@ def _parsed_type(type: pa.DataType) -> pa.DataType:
 
 
 def _as_declared(column: pa.Array, field: pa.Field) -> pa.Array:
+    if has_infinities(column):
+        raise UnfitColumns(f"column {field.name!r} has a text of an infinity, or a number that is too large")
     return column if column.type == field.type else from_texts(column, field, empty_is_null=True)

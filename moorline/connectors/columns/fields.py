@@ -13,6 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from moorline.model.arrow_values import column_of
+
 #: Raised by Arrow for values that do not fit a type.
 ARROW_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
@@ -34,9 +36,23 @@ def from_texts(texts: pa.Array, field: pa.Field, *, empty_is_null: bool) -> pa.A
             return texts.cast(field.type)
         if empty_is_null:
             texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts)
-        return pc.utf8_trim(texts, " \t").cast(field.type)
+        made = pc.utf8_trim(texts, " \t").cast(field.type)
+        if has_infinities(made):
+            _refuse_overflow(texts, made)
+        return made
     except ARROW_ERRORS as error:
         raise UnfitColumns(f"column {field.name!r}: {error}") from None
+
+
+def has_infinities(column: pa.Array) -> bool:
+    """Is there a float that is infinite? It may be one that was too large."""
+    return bool(pa.types.is_floating(column.type) and pc.any(pc.is_inf(column)).as_py())
+
+
+def _refuse_overflow(texts: pa.Array, made: pa.Array) -> None:
+    lost = pc.and_(pc.is_inf(made), pc.invert(pc.match_substring(texts, "inf", ignore_case=True)))
+    if pc.any(lost).as_py():
+        raise ValueError(f"{texts.filter(lost)[0].as_py()} does not fit into {made.type}")
 
 
 def from_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
@@ -44,7 +60,7 @@ def from_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
     try:
         if is_moment(field.type) and any(isinstance(value, str) for value in values):
             return from_texts(pa.array(values, pa.string()), field, empty_is_null=False)
-        return pa.array(values, field.type)
+        return column_of(values, field.type, takes_more=True)
     except UnfitColumns:
         raise
     except ARROW_ERRORS as error:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from moorline.model import keys as key_encoding
+from moorline.model.arrow_values import cast_column, refuse_loss
 from moorline.state.columns.index import IntIndex, ObjectIndex, Slots, grown
 from moorline.state.columns.removed import UNKNOWN, Idents, Ints, RemovedKeys
 from moorline.state.columns.rows import Copied, Values, array_of, rows_of
@@ -76,9 +77,11 @@ class Column:
 
     def shown(self, slots: Slots, arrow: pa.DataType) -> pa.Array:
         """The values of some slots as a column of another type."""
-        if self.values.dtype == object:
-            return array_of(self.values[slots], self.has[slots], arrow)
-        return self.array(slots).cast(arrow)
+        if self.values.dtype != object:
+            return cast_column(self.array(slots), arrow)
+        if pa.types.is_timestamp(arrow):  # kept while the column was of a smaller unit, or had another zone
+            refuse_loss(self.values[slots][self.has[slots]].tolist(), arrow)
+        return array_of(self.values[slots], self.has[slots], arrow)
 
 
 class ColumnTable:

@@ -20,6 +20,7 @@ from moorline.api.columns.ranking import EmitsAtEnd, RowsOfKeys
 from moorline.api.state.states import declared_states
 from moorline.errors import InvalidKey, InvalidOutput, MoorlineError, StateMisused
 from moorline.model import keys as key_encoding
+from moorline.model.arrow_values import cast_column, is_kin
 from moorline.model.columns import ColumnBatch, ColumnKey
 from moorline.state.backend import NO_KEY
 from moorline.state.heap.states import HeapValueState, Table, TrackedTable
@@ -109,19 +110,23 @@ class LiveBatchState:
             if not isinstance(values, (pa.Array, np.ndarray)):
                 return self._type.from_array(self._type.to_array(list(values)))
             array = pa.array(values) if isinstance(values, np.ndarray) else values
-            return self._type.from_array(array.cast(self._type.arrow))
+            if not is_kin(array.type, self._type.arrow):
+                # One by one they are looked at: Arrow would make numbers of texts, and of moments.
+                return self._type.from_array(self._type.to_array(array.to_pylist()))
+            return self._type.from_array(cast_column(array, self._type.arrow))
         except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError) as error:
             had = getattr(values, "dtype", None) or getattr(values, "type", None) or type(values).__name__
             raise self._misused(f"was given values of {had}: {error}", f"It holds {self._type.name}.") from None
 
     def _mask(self, where: Any) -> list[bool]:
-        mask: list[bool] = (
-            where.fill_null(False).to_pylist() if isinstance(where, pa.Array) else np.asarray(where).tolist()
-        )
-        if len(mask) != len(self._operator.current_keys):
-            keys = len(self._operator.current_keys)
+        mask: list[bool | None] = where.to_pylist() if isinstance(where, pa.Array) else np.asarray(where).tolist()
+        keys = len(self._operator.current_keys)
+        if len(mask) != keys:
             raise self._misused(f"was given {len(mask)} choices for {keys} keys", "Give one for each key.")
-        return mask
+        wrong = next((choice for choice in mask if choice is not None and type(choice) is not bool), None)
+        if wrong is not None:
+            raise self._misused(f"was given {wrong!r} for a choice", "where= has True or False for each key.")
+        return [choice is True for choice in mask]
 
     def _misused(self, cause: str, advice: str) -> StateMisused:
         return StateMisused(f"operator {self._operator.operator.uid!r}", self._attribute, cause, advice)

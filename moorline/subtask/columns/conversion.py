@@ -10,8 +10,10 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from moorline.errors import InvalidOutput, RecordNotOfSchema
+from moorline.model.arrow_values import Loss, cast_column, column_of
 from moorline.model.columns import ColumnBatch
 
 
@@ -47,7 +49,10 @@ def _columns(records: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
         raise TypeError("it is neither a dict nor an instance of a dataclass or msgspec.Struct")
     arrays = []
     for field, values in zip(schema, columns, strict=True):
-        array = pa.array(values, field.type)
+        try:
+            array = column_of(values, field.type)
+        except Loss as loss:
+            raise Loss(f"in {field.name!r} {loss}") from None
         if array.null_count and not field.nullable:
             raise ValueError(f"{field.name!r} is None, and the schema does not allow it")
         arrays.append(array)
@@ -56,10 +61,13 @@ def _columns(records: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema, uid: str) -> pa.RecordBatch:
     """The columns of ``schema``, by name. Values change their type where nothing is lost."""
-    try:
-        arrays = [batch.column(batch.schema.names.index(f.name)).cast(f.type) for f in schema]
-    except ValueError as error:  # pa.ArrowInvalid is one
-        raise RecordNotOfSchema(uid, f"columns {_shown(batch.schema)}", str(error), _shown(schema)) from None
+    arrays = []
+    for field in schema:
+        try:
+            arrays.append(cast_column(batch.column(batch.schema.names.index(field.name)), field.type))
+        except (ValueError, pa.ArrowNotImplementedError) as error:  # pa.ArrowInvalid is a ValueError
+            why = f"column {field.name!r}: {error}" if field.name in batch.schema.names else str(error)
+            raise RecordNotOfSchema(uid, f"columns {_shown(batch.schema)}", why, _shown(schema)) from None
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -89,14 +97,39 @@ def _shown(schema: pa.Schema) -> str:
 def frame_of(batch: pa.RecordBatch, frames: str) -> Any:
     """A batch as the user's function wants it."""
     if frames == "pandas":
+        _refuse_ints_as_floats(batch)
         return batch.to_pandas()
     if frames == "polars":
         return importlib.import_module("polars").from_arrow(batch)  # an optional library
     return batch
 
 
+#: From here on a float of 64 bits does not hold each whole number.
+_EXACT = 1 << 53
+
+
+def _refuse_ints_as_floats(batch: pa.RecordBatch) -> None:
+    """Raise where pandas would round: it has floats for ints that have a null among them."""
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if not pa.types.is_integer(field.type) or not column.null_count:
+            continue
+        bounds = pc.min_max(column)
+        if max(abs(bounds["min"].as_py() or 0), abs(bounds["max"].as_py() or 0)) > _EXACT:
+            advice = "it has ints beyond 2**53 beside nulls, which pandas keeps as floats: fill_null() it before, "
+            raise ValueError(f"column {field.name!r}: {advice}" + 'or take frames="arrow" or "polars"')
+
+
 def batch_of(made: Any, uid: str, method: str) -> pa.RecordBatch:
     """The result of a user's function as one batch. Raises :class:`InvalidOutput`."""
+    out = _as_batch(made, uid, method)
+    names = out.schema.names
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidOutput(uid, method, f"two columns {twice!r}", "Each column needs a name of its own.")
+    return out
+
+
+def _as_batch(made: Any, uid: str, method: str) -> pa.RecordBatch:
     if isinstance(made, pa.RecordBatch):
         return made
     if isinstance(made, pa.Table):
@@ -121,10 +154,13 @@ def mask_of(made: Any, rows: int, uid: str) -> pa.Array:
         made = made.to_arrow()
     if isinstance(made, pa.ChunkedArray):
         made = made.combine_chunks()
+    if hasattr(made, "iloc") and list(made.index) != list(range(rows)):  # pandas
+        advice = "Its rows are others, or in another order, than those that came: return one for each, in their order."
+        raise InvalidOutput(uid, "filter_batches", f"a {type(made).__name__} with an index of its own", advice)
     if not isinstance(made, pa.Array):
         try:
             made = pa.array(made)
-        except (TypeError, ValueError, pa.ArrowException):
+        except (TypeError, ValueError, KeyError, pa.ArrowException):
             made = None
     if made is None or not pa.types.is_boolean(made.type) or len(made) != rows:
         had = "something else" if made is None else f"{len(made)} values of {made.type}"

@@ -128,7 +128,7 @@ class Kernel:
         if self._count is None:
             try:
                 return self._kept.shown(slots, arrow)
-            except pa.ArrowInvalid:  # kept while the column was of a wider type
+            except ValueError:  # kept while the column was of a wider type; pa.ArrowInvalid is one
                 raise AggregateTooLarge(self._uid, self.name) from None
         has = self._kept.has[slots]
         counts = np.where(has, self._count.values[slots], 1)

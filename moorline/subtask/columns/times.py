@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from moorline.errors import InvalidArgument
 from moorline.model.columns import ColumnBatch, TimeColumn, Times
+from moorline.model.times import MAX_TIME
 
 #: How many of a column's units are a millisecond; below zero, how many milliseconds are a unit.
 _UNITS = {"s": -1000, "ms": 1, "us": 1000, "ns": 1_000_000}
@@ -28,6 +29,10 @@ def column_times(batch: pa.RecordBatch, name: str) -> TimeColumn:
         row = ColumnBatch(batch.slice(int(np.flatnonzero(np.asarray(column.is_null()))[0]), 1))[0]
         raise InvalidArgument("timestamp", None, f"The column {name!r} has no time here: {row!r:.500}")
     if pa.types.is_integer(column.type):
+        if pa.types.is_uint64(column.type) and len(column) and pc.max(column).as_py() > MAX_TIME:
+            raise InvalidArgument(
+                "timestamp", pc.max(column).as_py(), f"Of the column {name!r}: it is beyond all time."
+            )
         return TimeColumn(_ints(column))
     if pa.types.is_date(column.type):
         column = column.cast(pa.timestamp("ms"))
@@ -36,13 +41,18 @@ def column_times(batch: pa.RecordBatch, name: str) -> TimeColumn:
         raise InvalidArgument("timestamp", name, advice)
     numbers, unit = _ints(column.view(pa.int64())), _UNITS[column.type.unit]
     # Down, also before 1970: a moment belongs to the window it is in.
-    return TimeColumn(numbers * -unit if unit < 0 else numbers // unit if unit > 1 else numbers)
+    if unit < 0:
+        farthest = max(abs(int(numbers.min(initial=0))), abs(int(numbers.max(initial=0))))
+        if farthest * -unit > MAX_TIME:
+            raise InvalidArgument("timestamp", farthest, f"The column {name!r} has a time beyond all milliseconds.")
+        return TimeColumn(numbers * -unit)
+    return TimeColumn(numbers // unit if unit > 1 else numbers)
 
 
 def _named(batch: pa.RecordBatch, name: str) -> pa.Array:
     if name not in batch.schema.names:
         raise InvalidArgument("timestamp", name, f"The stream has the columns {', '.join(batch.schema.names)}.")
-    return batch.column(name)
+    return batch.column(batch.schema.names.index(name))
 
 
 def _ints(column: pa.Array) -> Times:

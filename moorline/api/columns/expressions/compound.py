@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from moorline.model.arrow_values import refuse_infinities
+
 
 def _is_text(value: Any) -> bool:
     return bool(pa.types.is_string(value.type) or pa.types.is_large_string(value.type))
@@ -76,8 +78,72 @@ def _has_other_sign(rest: Any, divisor: Any) -> Any:
 
 
 def _is_in(values: Any, among: pa.Array) -> Any:
-    """False for null, which is in nothing."""
-    return pc.is_in(values, value_set=among.cast(values.type))
+    """False for null, which is in nothing. Constants that could not be compared with the values are refused."""
+    pc.equal(pa.nulls(1, values.type), pa.nulls(1, among.type))
+    among = among.cast(values.type)
+    if pa.types.is_floating(values.type):
+        # To Arrow's tables -0.0 is another value than 0.0.
+        zero = pa.scalar(0.0, values.type)
+        values, among = pc.add(values, zero), pc.add(among, zero)
+    return pc.is_in(values, value_set=among)
+
+
+def _cast(values: Any, target_type: pa.DataType) -> Any:
+    """Another type. Between numbers and moments there is no way that does not guess a unit."""
+    has, wants = values.type, target_type
+    if _is_number(has) and pa.types.is_temporal(wants):
+        raise TypeError("of a number nobody knows the unit: there is as_timestamp_ms()")
+    if pa.types.is_temporal(has) and _is_number(wants):
+        raise TypeError("which unit is meant? There is .dt.epoch_ms()")
+    made = pc.cast(values, wants)
+    if pa.types.is_float32(wants) and _is_number(has):
+        refuse_infinities(*(pa.repeat(v, 1) if isinstance(v, pa.Scalar) else v for v in (values, made)))
+    return made
+
+
+def _is_number(type: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type) or pa.types.is_floating(type) or pa.types.is_decimal(type))
+
+
+def _day_of(times: Any) -> Any:
+    """The day of moments, in their time zone."""
+    if not (pa.types.is_timestamp(times.type) or pa.types.is_date(times.type)):
+        raise TypeError("only moments have a day")
+    return pc.cast(times, pa.date32(), safe=False)
+
+
+def _truncate(times: Any, multiple: int, unit: str, is_in_hours: bool) -> Any:
+    """The beginning of the length of time that each of them lies in, on the clocks of its time zone."""
+    if not pa.types.is_timestamp(times.type) or times.type.tz is None:
+        return pc.floor_temporal(times, multiple=multiple, unit=unit)
+    local = pc.local_timestamp(times)
+    begin = pc.floor_temporal(local, multiple=multiple, unit=unit)
+    if is_in_hours:
+        # So much of it has gone by, also in the second of two hours that clocks show alike.
+        return pc.subtract(times, pc.subtract(local, begin))
+    return pc.assume_timezone(begin, times.type.tz, ambiguous="earliest", nonexistent="latest")
+
+
+def _format_time(times: Any, pattern: str) -> Any:
+    """As texts. pyarrow's ``%S`` would have as many digits after the point as the unit of the column."""
+    if pa.types.is_timestamp(times.type):
+        if times.type.tz is None and ("%Z" in pattern or "%z" in pattern):
+            raise TypeError("it has no time zone to be shown")
+        times = pc.cast(_numbers_of(times, 1), pa.timestamp("s", times.type.tz))
+    return pc.strftime(times, format=pattern)
+
+
+def _numbers_of(times: Any, per_second: int) -> Any:
+    """Moments as whole numbers since 1970 of a unit, rounded down."""
+    has = _PER_SECOND[times.type.unit]
+    numbers = pc.cast(times, pa.int64())
+    if has <= per_second:
+        return pc.multiply_checked(numbers, pa.scalar(per_second // has))
+    return _floor_divide(numbers, pa.scalar(has // per_second))
+
+
+#: By the unit of a column, how many of them are a second.
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def _if_else(condition: Any, then: Any, otherwise: Any) -> Any:
@@ -105,7 +171,7 @@ def _epoch_ms(times: Any) -> Any:
     """Milliseconds since 1970, rounded down."""
     if not pa.types.is_timestamp(times.type):
         raise TypeError("only timestamps have milliseconds since 1970")
-    return pc.floor_temporal(times, unit="millisecond").cast(pa.timestamp("ms", times.type.tz)).cast(pa.int64())
+    return _numbers_of(times, 1_000)
 
 
 def _timestamp_of_ms(numbers: Any) -> Any:
@@ -122,6 +188,10 @@ COMPOUND: dict[str, Callable[..., Any]] = {
     "floor_divide": _floor_divide,
     "python_modulo": _modulo,
     "is_in": _is_in,
+    "cast": _cast,
+    "day_of": _day_of,
+    "truncate": _truncate,
+    "format_time": _format_time,
     "if_else": _if_else,
     "part": _part,
     "extract": _extract,

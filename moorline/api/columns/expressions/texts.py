@@ -68,6 +68,8 @@ class TextFunctions:
 
     def replace(self, text: str, by: str) -> Expression:
         """With ``by`` wherever ``text`` stands."""
+        if not text:
+            raise InvalidArgument("replace", text, 'Give the text to be replaced: replace("/", ".").')
         options = {"pattern": _text("replace", text), "replacement": _text("replace", by)}
         return self._with("replace_substring", "replace", text, by, **options)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from moorline.errors import InvalidArgument
 from moorline.model.durations import Duration, milliseconds
 
@@ -57,22 +55,26 @@ class TimeFunctions:
 
     def date(self) -> Expression:
         """The day, without the time."""
-        return self._with("cast", "date", target_type=pa.date32(), safe=False)
+        return self._with("day_of", "date")
 
     def truncate(self, length: Duration) -> Expression:
-        """The beginning of the day, hour, or other length that it lies in, counted from 1970: ``truncate("15min")``."""
+        """The beginning of the day, hour, or other length that it lies in, counted from 1970: ``truncate("15min")``.
+
+        In a time zone it is the time that its clocks show, and each of the two hours that they show twice is one.
+        """
         ms = milliseconds(length, "truncate")
         if ms <= 0:
             raise InvalidArgument("truncate", length, 'Give a length of time, such as "1h".')
         unit, of_unit = next((unit, size) for unit, size in _UNITS if ms % size == 0)
-        return self._with("floor_temporal", "truncate", repr(length), multiple=ms // of_unit, unit=unit)
+        options: dict[str, object] = {"multiple": ms // of_unit, "unit": unit, "is_in_hours": 3_600_000 % ms == 0}
+        return self._with("truncate", "truncate", repr(length), **options)
 
     def format(self, pattern: str) -> Expression:
-        """As a text, by a pattern of strftime: ``format("%Y-%m-%d")``."""
+        """As a text, by a pattern of strftime: ``format("%Y-%m-%d")``. ``%S`` are whole seconds."""
         if not isinstance(pattern, str):
             raise InvalidArgument("format", pattern, 'Give a pattern of strftime: format("%Y-%m-%d").')
         shown = repr(pattern).replace("{", "{{").replace("}", "}}")
-        return self._with("strftime", "format", shown, format=pattern)
+        return self._with("format_time", "format", shown, pattern=pattern)
 
     def epoch_ms(self) -> Expression:
         """Milliseconds since 1970, rounded down."""

@@ -3,7 +3,7 @@
 A tree is data: columns, constants, and calls of functions by name. A name is one of ``pyarrow.compute``'s, or one of
 the few in ``compound.py`` that are made of several of these. Each is one call of pyarrow's for a whole column; what
 occurs in several places (the same object) is computed once. The type of a result, and every mistake in types, is found
-by computing it for no rows.
+by computing it for a row of nulls.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _value(node: Node, batch: pa.RecordBatch, done: dict[int, Any]) -> Any:
         return node.value
     made = done.get(id(node))
     if made is None:
-        arguments = [_value(argument, batch, done) for argument in node.arguments]
+        arguments = [_plain(_value(argument, batch, done)) for argument in node.arguments]
         try:
             function = COMPOUND.get(node.function) or getattr(pc, node.function)
             made = function(*arguments, **node.options)
@@ -96,6 +96,13 @@ def _value(node: Node, batch: pa.RecordBatch, done: dict[int, Any]) -> Any:
             raise ExpressionFailed(node, [a.type for a in arguments], error) from error
         done[id(node)] = made
     return made
+
+
+def _plain(value: Any) -> Any:
+    """Values themselves, where a column has numbers of values in a dictionary: few functions know these."""
+    if isinstance(value, pa.DictionaryArray):
+        return value.dictionary_decode()
+    return value
 
 
 def columns_of(node: Node) -> Iterator[str]:
@@ -111,7 +118,7 @@ def check_type(node: Node, schema: pa.Schema, where: str) -> pa.DataType:
     """The type of its values on a stream with this schema. Raises :class:`InvalidArgument`."""
     check_columns(schema, columns_of(node), where)
     try:
-        made = evaluate(node, _no_rows(schema))
+        made = evaluate(node, _row_of_nulls(schema))
     except ExpressionFailed as failed:
         types = " and ".join(map(str, failed.types))
         why = "" if isinstance(failed.cause, pa.ArrowNotImplementedError) else f" ({failed.cause})"
@@ -122,5 +129,6 @@ def check_type(node: Node, schema: pa.Schema, where: str) -> pa.DataType:
     return made.type
 
 
-def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+def _row_of_nulls(schema: pa.Schema) -> pa.RecordBatch:
+    """A row that all expressions have a value for. For no rows at all, some mistakes in types are not looked for."""
+    return pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)

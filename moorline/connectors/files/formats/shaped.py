@@ -12,6 +12,7 @@ from moorline.connectors.columns.fields import ARROW_ERRORS, UnfitColumns, batch
 from moorline.connectors.files.identity import shown
 from moorline.connectors.files.opened import Position
 from moorline.errors import UnreadableRecord
+from moorline.model.arrow_values import cast_column
 from moorline.model.columns import ColumnBatch
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class ShapedRecords:
         if field.name not in batch.schema.names:
             raise self._no_column(field.name, batch.schema.names)
         try:
-            return batch.column(field.name).cast(field.type)
+            return cast_column(batch.column(field.name), field.type)
         except ARROW_ERRORS as error:
             raise UnfitColumns(f"column {field.name!r}: {error}") from None
 
