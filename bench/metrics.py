@@ -1,9 +1,9 @@
 """What metrics cost: processor time of two subtasks with and without them, by turns in one run.
 
 A source, and behind an exchange a keyed running average over 100,000 keys, as Spark would drive them, in one process.
-*With*: state is counted and a report made, packed and read twice a second, as in a job. *Without*: none of it. The
-additions per batch are left in both: there is one for each figure of each batch. What users' own metrics cost per
-record is measured beside it, and what the driver needs for one scrape of a large job.
+*With*: state is counted, keys are sampled and a report is made, packed and read twice a second, as in a job. *Without*:
+none of it. The additions per batch are left in both: there is one for each figure of each batch. What users' own
+metrics cost per record is measured beside it, and what the driver needs for one scrape of a large job.
 
     python bench/metrics.py [--quick]
 
@@ -26,6 +26,7 @@ from moorline.api.metrics import MetricRegistry
 from moorline.driver.observation.rates import Window
 from moorline.driver.observation.series import Series
 from moorline.model.ids import Attempt, SubtaskId
+from moorline.model.keys.sample import KeySample
 from moorline.model.wire import messages
 from moorline.model.wire.deployment import Deployment
 from moorline.protocol.lowering import lower
@@ -77,6 +78,9 @@ class Subtasks:
         """Processor time per million records."""
         source, behind = self.both
         counted, Meter.count_state = Meter.count_state, Meter.count_state if with_metrics else _count_nothing
+        seen = KeySample.see
+        if not with_metrics:
+            KeySample.see = _see_nothing  # type: ignore[method-assign]
         began, before, report_at = time.process_time(), source.progress().records_in, 0.0
         try:
             while time.process_time() - began < seconds:
@@ -94,7 +98,7 @@ class Subtasks:
                 behind.output.take(is_idle=True)
             spent = time.process_time() - began
         finally:
-            Meter.count_state = counted  # type: ignore[method-assign]
+            Meter.count_state, KeySample.see = counted, seen  # type: ignore[method-assign]
         return spent / (source.progress().records_in - before) * 1e6
 
     def reports(self, count: int) -> float:
@@ -113,6 +117,10 @@ def _now_ms() -> float:
 
 
 def _count_nothing(meter: Meter) -> None:
+    pass
+
+
+def _see_nothing(sample: KeySample, keys: Any, places: Any = None) -> None:
     pass
 
 

@@ -18,6 +18,9 @@ from moorline.protocol.supervision.events import AwaitRestart, first_line
 
 log = logging.getLogger("moorline")
 
+#: A machine that has lost subtasks so often, and more than all others together, is named.
+SUSPICIOUS = 3
+
 
 class Journal:
     """Writes the lines of one job."""
@@ -52,6 +55,13 @@ class Journal:
 
     def fails(self, attempt: int, why: str) -> None:
         log.warning("job %s, attempt %d: fails: %s", self._job, attempt, first_line(why))
+
+    def loses(self, host: str, losses: Mapping[str, int]) -> None:
+        """A machine has lost a subtask. ``losses``: by machine, how often that has ended an attempt."""
+        often, all_ = losses.get(host, 0), sum(losses.values())
+        if often >= SUSPICIOUS and 2 * often > all_:
+            advice = "If it goes on, take that machine out: stop its worker daemon, or cordon the node."
+            log.warning("job %s: %d of %d losses of subtasks were on %s. %s", self._job, often, all_, host, advice)
 
     def gives_way(self, attempt: int) -> None:
         self._info(attempt, "ends, to go on with another parallelism")

@@ -21,6 +21,7 @@ from moorline.driver.attempts.running import RunningAttempt, cause_of
 from moorline.driver.autoscaler import Autoscaler
 from moorline.driver.cluster import Cluster
 from moorline.driver.journal import Journal
+from moorline.driver.observation.attempts import AttemptHistory
 from moorline.driver.observation.observation import Observation
 from moorline.driver.observation.report import publish_progress
 from moorline.driver.observed_job import ObservedJob
@@ -160,6 +161,7 @@ class Supervision(ObservedJob):
             current.heartbeats.gone(subtask)
         else:
             self._handle(current.lost(f"subtask {subtask} was lost{current.place(subtask)}"), 0)
+            _note_loss(current, subtask, self.observation.attempts, self._journal)
 
     def attempt_ended(
         self, attempt: int, results: dict[str, list[Any]] | None, error: str | None, now_ms: int, raised: bool = False
@@ -194,6 +196,7 @@ class Supervision(ObservedJob):
             return
         if (overdue := current.heartbeats.overdue(now_ms)) is not None:
             self._handle(current.lost(overdue.text + current.place(overdue.subtask)), now_ms)
+            _note_loss(current, overdue.subtask, self.observation.attempts, self._journal)
         elif self._job.is_at_work:
             self._handle(current.time_passed(now_ms), now_ms)
             self._autoscale(current, now_ms)
@@ -304,3 +307,12 @@ class Supervision(ObservedJob):
         graph = self._autoscaler.wanted(current.deployment.plan, current.progress, self._cluster.has_room, now_ms)
         if graph is not None:
             self.rescale(graph, Future(), now_ms)
+
+
+def _note_loss(current: RunningAttempt, subtask: SubtaskId, attempts: AttemptHistory, journal: Journal) -> None:
+    """Note on which machine a subtask was lost, if the attempt has failed of it."""
+    place = current.places.get(subtask)
+    uid, host = current.deployment.plan.vertices[subtask.vertex].operators[0], place.host if place is not None else ""
+    has_others = any(other.host != host for other in current.places.values())
+    if attempts.lost(current.number, uid, str(subtask), host) and has_others:
+        journal.loses(host, attempts.losses)

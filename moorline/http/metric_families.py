@@ -30,6 +30,9 @@ FAMILIES: dict[str, Family] = {
     "job_uptime_seconds": Family("gauge", "job", "How long ago this run of the job began."),
     "job_attempts_total": Family("counter", "job", "Attempts that were started in this run."),
     "job_failures_total": Family("counter", "job", "Attempts that failed in this run."),
+    "job_losses_total": Family(
+        "counter", "job", "Attempts that failed because a subtask was lost, by the machine that it was on.", ("host",)
+    ),
     "job_subtasks": Family("gauge", "job", "Subtasks of the last attempt."),
     "job_subtasks_running": Family("gauge", "job", "Those of them that run."),
     # Checkpoints.

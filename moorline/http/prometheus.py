@@ -103,6 +103,8 @@ class _Page(Collector):
         self._add("job_uptime_seconds", figures["uptime_ms"] / 1000)
         self._add("job_attempts_total", figures["attempts"])
         self._add("job_failures_total", figures["failures"])
+        for host, count in figures["losses"].items():
+            self._add("job_losses_total", count, host=host)
         self._add("job_subtasks", len(subtasks))
         self._add("job_subtasks_running", sum(subtask["is_running"] for subtask in subtasks))
 

@@ -52,6 +52,50 @@ def test_a_lost_subtask_is_named_with_its_operators_and_its_place(lines):
     ]
 
 
+def test_a_machine_that_loses_more_than_all_others_is_named(lines):
+    world = World(store=MemoryStore(), restart=mo.FixedDelay(9, "1s")).start()
+    for attempt, loser in enumerate([0, 1, 0, 0], 1):
+        for n, subtask in enumerate(world.subtasks):
+            world.report(subtask, Connected(pid=17, host=f"node-{n % 2}"))
+        world.supervision.line_lost(attempt, world.subtasks[loser])
+        world.supervision.line_lost(attempt, world.subtasks[1 - loser])  # goes because of the first
+        world.end_attempt(error="lost")
+        world.pass_time(1_000)
+    named = [line for line in lines() if "losses" in line]
+    assert named == [
+        "job small: 3 of 4 losses of subtasks were on node-0. If it goes on, take that machine out: stop its worker "
+        "daemon, or cordon the node."
+    ]
+    assert world.supervision.observation.attempts.losses == {"node-0": 3, "node-1": 1}
+    assert [a["host"] for a in world.supervision.observation.attempts.records()[1:]] == [
+        "node-0",
+        "node-0",
+        "node-1",
+        "node-0",
+    ]
+
+
+def test_what_a_cancelled_job_loses_is_not_counted():
+    world = World(store=MemoryStore(), restart=mo.FixedDelay(9, "1s")).run()
+    for n, subtask in enumerate(world.subtasks):
+        world.report(subtask, Connected(pid=17, host=f"node-{n % 2}"))
+    world.supervision.cancel(world.now_ms)
+    for subtask in world.subtasks:
+        world.supervision.line_lost(1, subtask)
+    assert world.supervision.observation.attempts.losses == {}
+
+
+def test_one_machine_alone_is_never_named(lines):
+    world = World(store=MemoryStore(), restart=mo.FixedDelay(9, "1s")).start()
+    for attempt in range(1, 6):
+        for subtask in world.subtasks:
+            world.report(subtask, Connected(pid=17, host="node-0"))
+        world.supervision.line_lost(attempt, FIRST)
+        world.end_attempt(error="lost")
+        world.pass_time(1_000)
+    assert not any("losses" in line for line in lines())
+
+
 def test_a_planned_rescale_is_no_failure_whatever_its_subtasks_lose_on_the_way(lines):
     world = World(store=MemoryStore()).run()
     world.supervision.rescale(world.deployment.plan.graph, Future(), world.now_ms)

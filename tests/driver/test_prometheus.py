@@ -17,7 +17,7 @@ from moorline.http.metric_families import FAMILIES
 from moorline.http.prometheus import prometheus_text
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.figures import HotKey, OperatorFigures, ProcessFigures, UserMetric
-from moorline.model.wire.messages import Progress
+from moorline.model.wire.messages import Connected, Progress
 from moorline.storage.stores.memory import MemoryStore
 
 HOSTILE = 'a"b\\c\nmoorline_job_attempt{job="x"} 99\n'
@@ -80,6 +80,7 @@ def everything(world: World) -> None:
     )
     world.pass_time(1_000)
     world.triggered()
+    world.report(SubtaskId(0, 0), Connected(pid=7, host="worker-2"))
     world.supervision.line_lost(1, SubtaskId(0, 0))
     world.end_attempt(error="lost")
 
@@ -141,6 +142,12 @@ def test_failed_checkpoints_are_counted_from_zero_for_every_reason():
     read = samples(text_of(running()))
     counts = {key[1]: value for key, value in read.items() if key[0] == "checkpoints_failed_total"}
     assert counts == dict.fromkeys([*(reason.name for reason in FailureReason), "ATTEMPT_ENDED"], 0.0)
+
+
+def test_losses_are_counted_by_machine():
+    world = running()
+    everything(world)
+    assert samples(text_of(world))["job_losses_total", "worker-2"] == 1.0
 
 
 def test_what_is_in_flight_is_a_time_at_the_rate_at_which_it_moves():

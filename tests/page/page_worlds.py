@@ -251,6 +251,7 @@ class PageJob:
             "traceback": traceback,
             "uid": "score" if error else "",
             "subtask": "2/1" if error else "",
+            "host": "",
         }
 
     def _checkpoint(self, number: int) -> dict[str, Any]:

@@ -44,6 +44,7 @@ def test_a_location_of_many_jobs(open_page, picture):
         page = open_page(server.page)
         assert page.locator("[aria-label='Jobs'] tbody tr").nth(4).inner_text().startswith("backfill-2025")
         assert page.locator("[aria-label='Snapshots'] tbody tr").count() == 2
+        assert page.locator("[aria-label='Jobs'] .warn-text").all_inner_texts() == ["3 h 10 min ago"]
         picture(page, "page-jobs", clip={"x": 0, "y": 0, "width": 1280, "height": 720})
 
 

@@ -38,9 +38,10 @@ class AttemptRecord:
     #: Why it failed: one line, and all of it with the traceback.
     error: str = ""
     traceback: str = ""
-    #: The operator and subtask that failed first, if one did.
+    #: The operator and subtask that failed or was lost first, if one was, and the machine of one that was lost.
     uid: str = ""
     subtask: str = ""
+    host: str = ""
 
 
 class AttemptHistory:
@@ -50,6 +51,8 @@ class AttemptHistory:
         self._records: deque[AttemptRecord] = deque(maxlen=KEPT)
         #: How many began, and how many of them failed.
         self.count = self.failures = 0
+        #: By machine, how many of them ended because a subtask there was lost.
+        self.losses: dict[str, int] = {}
 
     def launched(self, deployment: Deployment, wall_ms: int) -> None:
         self.count += 1
@@ -67,6 +70,18 @@ class AttemptHistory:
         record = self._of(attempt)
         if record is not None and not record.subtask:
             record.uid, record.subtask = uid, subtask
+
+    def lost(self, attempt: int, uid: str, subtask: str, host: str) -> bool:
+        """Note that an attempt has failed because it lost a subtask. The first one counts: others go because of it.
+
+        Was it counted?
+        """
+        record = self._of(attempt)
+        if record is None or record.outcome != "failed" or record.subtask or not host:
+            return False
+        record.uid, record.subtask, record.host = uid, subtask, host
+        self.losses[host] = self.losses.get(host, 0) + 1
+        return True
 
     def failed(self, attempt: int, why: str) -> None:
         record = self._of(attempt)

@@ -41,6 +41,7 @@ def figures_of(observation: Observation, attempt: RunningAttempt | None) -> dict
         "uptime_ms": wall_ms - observation.began_ms,
         "attempts": observation.attempts.count,
         "failures": observation.attempts.failures,
+        "losses": dict(observation.attempts.losses),
         "vertices": vertices,
         "links": _links(plan) if plan is not None else [],
         "operators": _operators(vertices),

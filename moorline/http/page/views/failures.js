@@ -26,7 +26,7 @@ function Attempt({ of: a, isNewest }) {
         <span>${time(a.started_ms)}${a.ended_ms ? ` – ${time(a.ended_ms)}` : ""}</span>
         <span>${many(a.subtasks, "subtask")}</span><span>${origin}</span>
         ${a.start_took_ms !== null ? html`<span>ran after ${duration(a.start_took_ms)}</span>` : null}
-        ${a.uid ? html`<span>failed in <${Name} of=${a.uid} /> ${a.subtask}</span>` : null}
+        ${a.uid ? html`<span>${a.host ? "lost" : "failed in"} <${Name} of=${a.uid} /> ${a.subtask}${a.host ? html` on <${Name} of=${a.host} />` : null}</span>` : null}
       </p>
       ${a.error ? html`<p class="bad-text error">${lines(a.error)}</p>` : null}
       ${a.traceback && a.traceback !== a.error ? html`<details open=${isNewest}><summary>Traceback</summary><pre tabindex="0">${lines(a.traceback)}</pre></details>` : null}

@@ -29,11 +29,19 @@ export function Jobs({ page, at }) {
 const named = (r) => ({ snapshot: r.place });
 const ASK = { snapshot: "/v1/snapshot", diff: "/v1/diff" };
 
+const LONG_MS = 3600000;
+
+/** A job that has not ended and has stored nothing for long may have lost its driver. */
+function Age({ of }) {
+  const isSilent = of.status === "not ended" && Date.now() - of.created_ms > LONG_MS;
+  return isSilent ? html`<span class="warn-text" title="No checkpoint for more than an hour: does its driver still run?">${ago(of.created_ms)}</span>` : ago(of.created_ms);
+}
+
 function All({ jobs, savepoints }) {
   const columns = [
     { title: "job", get: (j) => j.job, show: (j) => html`<a href=${`#/job/${encodeURIComponent(j.folder)}`}><${Name} of=${j.job} /></a>${j.job === j.folder ? null : html` <small class="soft">in <${Name} of=${j.folder} /></small>`}` },
     { title: "status", get: (j) => j.status, show: (j) => html`<${Pill} of=${j.status} />` },
-    { title: "newest", get: (j) => j.created_ms, show: (j) => (j.created_ms ? html`${ago(j.created_ms)} <small class="soft">no. ${j.newest}</small>` : "–") },
+    { title: "newest", get: (j) => j.created_ms, show: (j) => (j.created_ms ? html`<${Age} of=${j} /> <small class="soft">no. ${j.newest}</small>` : "–") },
     { title: "size", num: true, get: (j) => j.bytes, show: (j) => bytes(j.bytes) },
     { title: "checkpoints", num: true, get: (j) => j.checkpoints },
     { title: "attempts", num: true, get: (j) => j.attempts },
