@@ -1,13 +1,21 @@
 """What all tests share: one Spark, the settings of property tests, and the order that several workers take tests in.
 
+What they write lies in memory if the machine has a place for it: thousands of snapshots wait for a disk, and no process
+that is killed can tell the difference. ``TMPDIR`` is another place.
+
 Property tests find the same cases on every run, so a red build stays red until it is mended. ``MOORLINE_THOROUGH=10``
 gives each ten times as many.
 """
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
 
+import psutil
 import pytest
 import server_files
 from hypothesis import HealthCheck, settings
@@ -33,6 +41,13 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED)
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED)
 # Tests are to find and to leave the same whatever ran before them: no archive of Java's classes is made or used.
 os.environ.setdefault("MOORLINE_CACHE", "off")
+
+IN_MEMORY = Path("/dev/shm")
+ROOM = 10 << 30
+if "TMPDIR" not in os.environ and IN_MEMORY.is_mount():
+    has_room = min(shutil.disk_usage(IN_MEMORY).free, psutil.virtual_memory().available) > ROOM
+    if has_room:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(IN_MEMORY)
 
 #: Fixtures that start a server for all tests that one worker runs.
 SERVERS = (
@@ -79,7 +94,7 @@ def pytest_sessionstart(session):
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by markers, and before xdist looks for groups
 def pytest_collection_modifyitems(items):
-    """Tests that share a Spark or a server go to one worker, and what takes long comes first.
+    """Tests that share a Spark, a server or what their file prepares go to one worker, and what takes long comes first.
 
     There are two lines of Spark tests, each with a Spark for all of its tests: ``tests/spark``, and pages, examples and
     those that need a process of their own. With a worker for each of them and one for the rest, none waits for the
@@ -96,7 +111,8 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.server(server))
         if group := shared_by(item):
             item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=rank)
+    size = Counter(shared_by(item) for item in items)
+    items.sort(key=lambda item: (*rank(item), -size[shared_by(item)]))
 
 
 def fixtures_of(item):
@@ -111,8 +127,11 @@ def shared_by(item):
             item.path.parent.name == "spark" and "spark" in fixtures_of(item)
         )
         return "spark" if is_first else "spark-beside"
-    server = item.get_closest_marker("server")
-    return server.args[0] if server else None
+    if server := item.get_closest_marker("server"):
+        return server.args[0]
+    if item.get_closest_marker("slow"):
+        return None
+    return item.path.stem
 
 
 def rank(item):
@@ -121,4 +140,4 @@ def rank(item):
         return 0, group
     if item.get_closest_marker("slow"):
         return 1, ""
-    return (2, group) if group else (3, "")
+    return (2, group) if item.get_closest_marker("server") else (3, "")

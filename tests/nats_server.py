@@ -12,7 +12,8 @@ import shutil
 import sys
 import tempfile
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -97,7 +98,13 @@ class NatsServer(Server):
             finally:
                 await client.close()
 
-        return asyncio.run(once())
+        return in_a_loop_of_its_own(once())
+
+
+def in_a_loop_of_its_own(work: Coroutine[Any, Any, T]) -> T:
+    """What ``work`` returns. On a thread of its own: a browser that the same process drives has a loop on this one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
 
 
 async def _ignore(error: Exception) -> None:

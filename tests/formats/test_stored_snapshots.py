@@ -69,7 +69,7 @@ def restored(archive: Path, folder: Path, parallelism: int, backend: str) -> who
         None if is_savepoint else open_store(f"{url}/stored"),
         restore=url if is_savepoint else "latest",
         backend=mo.RocksDb(folder=str(folder / "rocksdb"), memory="8MB") if backend == "rocksdb" else "heap",
-        checkpoints=mo.Checkpoints("memory://", interval="40ms", unaligned="unaligned" in archive.name),
+        checkpoints=mo.Checkpoints("memory://", interval="200ms", unaligned="unaligned" in archive.name),
     )
 
 

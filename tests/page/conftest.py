@@ -26,7 +26,9 @@ FLAGS = [
 PATIENCE_MS = 60_000
 
 
-@pytest.fixture(scope="session")
+# Not for the session: as long as it is open, its loop runs on the main thread of the process, where code of others may
+# want one of its own.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (the dev extra)")
     if not CHROMIUM:
