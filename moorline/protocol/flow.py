@@ -24,6 +24,9 @@ A sender that hears nothing goes on a little after PATIENCE_MS, then after twice
 not get round to it makes a job slower, and never stops it. Nothing is lost or sent twice by any of this. It only says
 when.
 
+A word that is lost is missed: the receiver counts with what it has said. A sender that starts late, after a kill, has
+no line to the driver at first. What has sent something has one, so what was said before is said again then.
+
 This file performs no I/O and reads no clock. ``subtask/inputs.py`` and ``subtask/output.py`` drive it.
 """
 
@@ -68,6 +71,8 @@ class _Inflow:
     taken: int = 0
     #: What had been taken when the sender was last told.
     told: int = 0
+    #: Was the last word to a sender that had sent nothing yet, and so may not have been there to hear it?
+    is_doubtful: bool = False
     #: What was processed since the last measurement; and over time, the older the less it counts.
     processed: int = 0
     lately: float = 0.0
@@ -101,9 +106,13 @@ class Receiving:
         """
         inflow = self._inflows[channel]
         inflow.taken += size
-        if inflow.taken - inflow.told < inflow.window / 4 and worked_ms - self._said_ms < SAY_MS:
-            return []
-        return self._grants(worked_ms)
+        found = []
+        if inflow.taken - inflow.told >= inflow.window / 4 or worked_ms - self._said_ms >= SAY_MS:
+            found = self._grants(worked_ms)
+        if inflow.is_doubtful and all(grant.channel != channel for grant in found):
+            found.append(Grant(channel, inflow.told, inflow.window))
+        inflow.is_doubtful = False
+        return found
 
     def processed(self, channel: int, size: int) -> None:
         """So much was processed of what was taken."""
@@ -126,6 +135,7 @@ class Receiving:
             is_news = not 0.8 * inflow.window < window < 1.25 * inflow.window
             if is_news or inflow.taken - inflow.told >= inflow.window / 8:
                 inflow.told, inflow.window = inflow.taken, window
+                inflow.is_doubtful = not inflow.taken
                 found.append(Grant(channel, inflow.taken, window))
         return found
 

@@ -15,6 +15,7 @@ from moorline.protocol.flow import (
     MOST_WINDOW,
     PATIENCE_MS,
     TARGET_MS,
+    Grant,
     Outflow,
     Receiving,
     Sending,
@@ -171,6 +172,21 @@ def test_senders_go_on_though_the_driver_is_silent_and_not_without_bounds():
     assert world.waiting_ms() < 1_000
 
 
+def test_a_sender_that_comes_late_hears_what_was_said_before_it_was_there():
+    """After a kill the new worker is the last to start, and what its receivers say meanwhile has nowhere to go."""
+    world = World(10, ms_per_call=1)  # such a receiver says much, and not soon again
+    world.has_more[1] = False
+    world.run(2_000)
+    early = world.outflows[1]
+    assert early.window > FIRST_WINDOW
+    late = world.outflows[1] = Outflow()
+    world.sending[1] = Sending([late])
+    world.has_more[1] = True
+    world.run(1_500)
+    assert late.window > FIRST_WINDOW
+    assert late.taken > 4 * FIRST_WINDOW, "it goes at full speed, and does not grope its way"
+
+
 def test_what_one_receiver_says_does_not_keep_a_sender_from_its_patience_with_another():
     silent, chatty = Outflow(window=100, sent=100), Outflow(window=100)
     sending = Sending([silent, chatty])
@@ -200,11 +216,14 @@ steps = st.lists(
 @settings(max_examples=200)
 def test_whatever_happens_a_word_is_of_what_was_taken_and_leaves_room_for_more(found):
     receiving, taken, worked = Receiving(3), [0, 0, 0], 0
+    said: dict[int, Grant] = {}
     for step, channel, number in found:
         if step == "took":
             taken[channel] += number
             for grant in receiving.took(channel, number, worked):
-                assert grant.taken == taken[grant.channel]
+                # One to a sender that may not have been there is said again, as it was.
+                assert grant.taken == taken[grant.channel] or grant == said[grant.channel]
+                said[grant.channel] = grant
                 assert 1 <= grant.window <= MOST_WINDOW
         elif step == "processed":
             receiving.processed(channel, number)
