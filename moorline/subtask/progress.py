@@ -44,18 +44,17 @@ class Meter:
         self._state: dict[str, StateFigures] = {}
         self._behind: dict[str, dict[str, int]] = {}
         self._hot: dict[str, tuple[float, list[HotKey]]] = {}
-        self._count_at_ms = -math.inf
+        self._count_at_ms = self._look_at_ms = -math.inf
 
     def count_state(self) -> None:
         """Count what is kept, if it is time to. On the subtask's thread."""
-        if (began := self._env.now_ms()) >= self._count_at_ms:
+        if (began := self._env.now_ms()) >= self._look_at_ms:
+            self._look_at_ms = began + COUNT_MS
+            backends = {o.operator.uid: o.backend for o in self._operators if o.backend is not None}
+            self._hot = {uid: _hot_keys(backend.identities.sample, began) for uid, backend in backends.items()}
+        if began >= self._count_at_ms:
             self._state = {o.operator.uid: o.backend.figures() for o in self._operators if o.backend is not None}
             self._behind = {o.operator.uid: behind for o in self._operators if (behind := o.records_behind())}
-            self._hot = {
-                o.operator.uid: _hot_keys(o.backend.identities.sample, began)
-                for o in self._operators
-                if o.backend is not None
-            }
             for operator in self._operators:
                 operator.metrics.look(began)
             ended = self._env.now_ms()
