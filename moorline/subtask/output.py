@@ -26,9 +26,9 @@ from moorline.protocol.flushing import Flushing
 from moorline.subtask.links import FRAME_BYTES, Channel, LinkOutput, link_output
 from moorline.subtask.operators.base import Target
 
-#: Records are pickled in parts of about this: small enough for the processor's cache, large enough for pickle to get
-#: going.
-PART_BYTES = 64 << 10
+#: Records are pickled in parts of about this, and of so many: small enough for the processor's cache, where an object
+#: takes ten times as much room as its bytes, and large enough for pickle to get going.
+PART_BYTES, MOST_RECORDS = 64 << 10, 256
 #: No record is larger than this on its way: it is held in memory several times, by Spark too.
 MOST_BYTES = 1 << 30
 
@@ -119,7 +119,8 @@ class Output:
             if channel.size >= FRAME_BYTES or channel.size >= channel.flow.frame_bytes:
                 self.send(channel)
         while records:
-            count = min(self.part_records, len(records))
+            # In parts of the same size: a small one behind large ones would cost its receiver as much as they do.
+            count = -(-len(records) // -(-len(records) // self.part_records))
             part = elements.pack_records(records[:count] if count < len(records) else records, stamps[:count])
             del records[:count], stamps[:count]  # in place: the routes hold on to these lists
             if len(part) > MOST_BYTES:
@@ -127,8 +128,8 @@ class Output:
             channel.parts.append(part)
             channel.size += len(part)
             self.bytes_out += len(part)
-            # Records of 8 bytes go by the thousand, records of a megabyte one by one.
-            self.part_records = max(1, min(PART_BYTES * count // len(part), 4096))
+            # Small records go by the hundred, records of a megabyte one by one.
+            self.part_records = max(1, min(PART_BYTES * count // len(part), MOST_RECORDS))
             self.record_bytes = len(part) / count
             if channel.size >= FRAME_BYTES or channel.size >= channel.flow.frame_bytes:
                 self.send(channel)

@@ -300,6 +300,20 @@ def test_frames_are_of_a_bounded_size_whatever_the_size_of_records_and_batches(s
     assert max(len(frame) for _, frame in world.rows) < 4 * FRAME_BYTES
 
 
+@pytest.mark.parametrize("count", [1, 255, 256, 257, 1_000, 1_030])
+def test_records_are_pickled_in_small_parts_of_the_same_size(count):
+    world = World(plan_of(1))
+    world.link.process(list(range(2 * output.MOST_RECORDS)))  # the size of a record is known from then on
+    world.drain()
+    world.rows.clear()
+    world.link.process(list(range(count)))
+    world.drain()
+    sizes = [len(r) for _, f in world.rows if f and f[0] == BATCH for _, r, _ in elements.unpack_batch(f)]
+    assert len(sizes) == -(-count // output.MOST_RECORDS)
+    assert sum(sizes) == count and max(sizes) <= output.MOST_RECORDS
+    assert max(sizes) - min(sizes) <= 1
+
+
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("records"), st.integers(1, 600)),
