@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import abc
+import copy
 import copyreg
 import pickle
 import subprocess
 import sys
-from dataclasses import InitVar, dataclass
+from dataclasses import FrozenInstanceError, InitVar, dataclass
 from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
@@ -20,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorline.model.wire import elements
-from moorline.model.wire.objects import Together, together
+from moorline.model.wire.objects import Together, make_objects, make_of_columns, together
 
 
 @dataclass
@@ -52,6 +53,24 @@ class Computing:
     @cached_property
     def twice(self):
         return 2 * self.key
+
+
+class Undeclared(Frozen):
+    """No dataclass of its own, with an attribute that its base does not know."""
+
+    def __init__(self, key, name):
+        super().__init__(key)
+        object.__setattr__(self, "name", name)
+
+
+@dataclass
+class Empty:
+    pass
+
+
+class Loose:
+    def __init__(self, key):
+        self.key = key
 
 
 @dataclass(slots=True)
@@ -215,6 +234,21 @@ TOGETHER = [
     [UntrackedStruct(1), UntrackedStruct(2, "b")],
     [Plain(1, tags=UUID(int=5)), Plain(2)],
 ]
+OF_COLUMNS = [
+    [Plain(1), Plain(2, "b")],
+    [Frozen(1), Frozen(2, datetime(2024, 1, 2))],
+    [Child(1, more=3), Child(2)],
+]
+WITH_DICTS = [
+    [with_extra(Plain(1), extra=2), Plain(2)],
+    [with_extra(without(Plain(1), "name"), other=2), Plain(2)],
+    [without(Plain(1), "name"), without(Plain(2), "name")],
+    [Computing(1, 5), Computing(2)],
+    [Undeclared(1, "a")],
+    [Empty(), Empty()],
+    [Loose(1), Loose(2)],
+    [Concrete(1), Concrete(2)],
+]
 BY_PICKLE = [
     [1, 2],
     ["a"],
@@ -254,6 +288,37 @@ def test_objects_with_nothing_but_plain_values_go_together(records):
     found, wanted = through_the_wire(records), pickle.loads(pickle.dumps(records))
     assert [content(r) for r in found] == [content(r) for r in wanted]
     assert len({id(r) for r in found}) == len(records)
+
+
+@pytest.mark.parametrize("records", OF_COLUMNS, ids=shown)
+def test_fields_of_a_dataclass_travel_as_columns(records):
+    made, _ = together(records).__reduce__()
+    assert made is make_of_columns
+    assert [content(r) for r in through_the_wire(records)] == [content(r) for r in records]
+    # As they are known: a column bears no names of its own, so their order is what counts.
+    assert [list(vars(r)) for r in through_the_wire(records)] == [list(vars(r)) for r in records]
+
+
+@pytest.mark.parametrize("records", WITH_DICTS, ids=shown)
+def test_objects_of_other_classes_or_with_other_attributes_keep_all_of_them(records):
+    made, _ = together(records).__reduce__()
+    assert made is make_objects
+    assert [content(r) for r in through_the_wire(records)] == [content(r) for r in records]
+
+
+def test_what_comes_out_behaves_as_one_of_its_class():
+    (found,) = through_the_wire([Frozen(1)])
+    with pytest.raises(FrozenInstanceError):
+        found.key = 2
+    assert found == Frozen(1) and hash(found) == hash(Frozen(1)) and copy.deepcopy(found) == found
+    (open_one,) = through_the_wire([Plain(1)])
+    open_one.key, open_one.added = 5, 6
+    assert vars(open_one) == {"key": 5, "name": "none", "tags": None, "added": 6}
+
+
+def test_names_of_columns_that_are_no_fields_are_refused():
+    with pytest.raises(ValueError, match="other fields"):
+        make_of_columns(Plain, (("key", "name = 1; key"), [[1], [2]]))
 
 
 @pytest.mark.parametrize("records", BY_PICKLE, ids=shown)

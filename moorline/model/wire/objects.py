@@ -2,13 +2,10 @@
 
 Pickle spells out for every object how it is made, and makes it in several steps. For records that are objects of the
 same class, such as dataclasses, that takes more time than all that they hold. So their states are pickled as one list,
-and the objects are made of them in a loop. A msgspec struct is made of its fields by one call. Measured with five
-fields, nanoseconds per record, to pack and to unpack (two cores, CPython 3.11):
-
-                   plain pickle     here
-    dataclass      657 + 733        324 + 538      of a class that is sent along: 1,229 + 1,111, here 346 + 563
-    struct         383 + 213        252 + 228
-    dict           199 + 273        left to pickle: nothing else was quicker
+and the objects are made of them in a loop. Of a dataclass the fields are pickled as columns (``twins.py``). A msgspec
+struct is made of its fields by one call. Records of five fields, as they were and are packed and unpacked:
+``bench/records.py``, and the figures in ``docs/internals/performance.md``. Dicts are left to pickle: nothing else was
+quicker.
 
 What comes out is what pickle would have made, or else this is left to pickle: classes that say themselves how they are
 pickled or made, that have slots, records that are there twice, and those that hold more than plain values, which could
@@ -33,6 +30,7 @@ from uuid import UUID
 import msgspec
 
 from moorline.model.wire import user_code
+from moorline.model.wire.twins import Columns, made_of, taken_apart
 
 #: Records of these are left to pickle at first sight.
 _NO_OBJECTS = frozenset((tuple, dict, list, int, float, str, bytes, bool, NoneType))
@@ -45,7 +43,7 @@ _OWN_WAYS = ("__setstate__", "__getnewargs__", "__getnewargs_ex__", "__getattr__
 
 #: From objects to what they hold, each as an iterable; and back.
 _Take = Callable[[list[Any]], list[Any]]
-_Make = Callable[[Any, list[Any]], list[Any]]
+_Make = Callable[[Any, Any], list[Any]]
 
 
 class Together:
@@ -53,10 +51,10 @@ class Together:
 
     __slots__ = ("_kind", "_make", "_states")
 
-    def __init__(self, make: _Make, kind: type | bytes, states: list[Any]) -> None:
+    def __init__(self, make: _Make, kind: type | bytes, states: Any) -> None:
         self._make, self._kind, self._states = make, kind, states
 
-    def __reduce__(self) -> tuple[_Make, tuple[type | bytes, list[Any]]]:
+    def __reduce__(self) -> tuple[_Make, tuple[type | bytes, Any]]:
         return self._make, (self._kind, self._states)
 
 
@@ -84,6 +82,8 @@ def together(records: list[Any]) -> list[Any] | Together:
         map(type, chain.from_iterable(map(way.values, states)))
     ):
         return records
+    if way.make is make_objects and (parts := taken_apart(kind, states)) is not None:
+        return Together(make_of_columns, way.kind, parts)
     return Together(way.make, way.kind, states)
 
 
@@ -175,6 +175,11 @@ def make_objects(kind: type | bytes, states: list[dict[str, Any]]) -> list[Any]:
         give(record, state)  # not by setattr: it may be frozen
         made.append(record)
     return made
+
+
+def make_of_columns(kind: type | bytes, parts: tuple[tuple[str, ...], Columns]) -> list[Any]:
+    """Objects of a dataclass, of the names of its fields and a column for each. Called by pickle."""
+    return made_of(_made(kind) if isinstance(kind, bytes) else kind, *parts)
 
 
 def _fields(records: list[Any]) -> list[Any]:
