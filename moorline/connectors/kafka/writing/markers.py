@@ -68,26 +68,31 @@ class Markers:
     def _look(self, seconds: float) -> None:
         admin = AdminClient(self._cluster.settings({}))
         self.id = self.identity(admin)
-        resource = ConfigResource(ResourceType.TOPIC, self.topic)
-        try:
-            found = admin.describe_configs([resource], request_timeout=seconds)[resource].result(seconds)
-        except KafkaException as error:
-            refused = kafka_error(error)
-            if refused is None or refused.code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise
+        policy = self._policy(admin, seconds)
+        if policy is None:
             log.warning(
-                "%s: the settings of topic %r may not be read. Its cleanup.policy has to be compact, or markers of "
+                "%s: the settings of topic %r are not told. Its cleanup.policy has to be compact, or markers of "
                 "commits are forgotten and messages written twice",
                 *(self._cluster.address, self.topic),
             )
-            return
-        policy = found["cleanup.policy"].value
-        if policy != "compact":
+        elif policy != "compact":
             advice = (
                 f"Its cleanup.policy is {policy}: {self._cluster.address} would forget markers, and messages of a "
                 "savepoint that is older would be written twice. Set cleanup.policy=compact, or name another topic."
             )
             raise InvalidArgument("marker_topic", self.topic, advice)
+
+    def _policy(self, admin: AdminClient, seconds: float) -> str | None:
+        """What becomes of old markers; None if the cluster does not say, or not to us."""
+        resource = ConfigResource(ResourceType.TOPIC, self.topic)
+        try:
+            found = admin.describe_configs([resource], request_timeout=seconds)[resource].result(seconds)
+        except KafkaException as error:
+            if _may_come(error):
+                raise
+            return None
+        entry = found.get("cleanup.policy")
+        return None if entry is None else str(entry.value)
 
     def identity(self, admin: AdminClient | None = None) -> str:
         """The id of the topic, by which it is told from another one of its name; empty if the cluster gives none."""
