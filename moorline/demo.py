@@ -135,7 +135,7 @@ def covered(location: Path, checkpoint: int) -> int:
 # --- the screen -------------------------------------------------------------------------------
 
 
-class Lines:
+class PlainLines:
     """Progress as plain lines, for logs and pipes."""
 
     def __init__(self) -> None:
@@ -156,7 +156,7 @@ class Lines:
         """No more progress."""
 
 
-class Screen(Lines):
+class Screen(PlainLines):
     """The same on a terminal, with what is happening now at the bottom."""
 
     def __init__(self) -> None:
@@ -185,7 +185,7 @@ class Screen(Lines):
 class _Events(logging.Handler):
     """A handler that shows Moorline's log on our screen."""
 
-    def __init__(self, screen: Lines) -> None:
+    def __init__(self, screen: PlainLines) -> None:
         super().__init__(logging.WARNING)
         self._screen = screen
 
@@ -213,7 +213,7 @@ def _standard_error_in(path: Path) -> Iterator[None]:
 class Demo:
     """One run, with what it has seen so far."""
 
-    def __init__(self, records: int, folder: Path, screen: Lines) -> None:
+    def __init__(self, records: int, folder: Path, screen: PlainLines) -> None:
         self.records, self.screen = records, screen
         self.alerts, self.location = folder / "alerts", folder / "checkpoints"
         self.alerts.mkdir()
@@ -293,7 +293,7 @@ class Demo:
         }
 
 
-def verdict(records: int, folder: Path, result: mo.Result, screen: Lines) -> bool:
+def verdict(records: int, folder: Path, result: mo.Result, screen: PlainLines) -> bool:
     """Compare what was published with what a plain loop finds, and say so."""
     screen.say("the job has finished; now a plain loop over the same payments ...")
     actual, expected = published(folder), plain_loop(records)
@@ -320,7 +320,7 @@ def main() -> int:
     parser.add_argument("--plain", action="store_true", help="plain lines, also on a terminal")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="moorline-demo-"))
-    screen = Lines() if options.plain or Console is None or not sys.stdout.isatty() else Screen()
+    screen = PlainLines() if options.plain or Console is None or not sys.stdout.isatty() else Screen()
     log = logging.getLogger("moorline")
     log.addHandler(events := _Events(screen))
     log.propagate = False

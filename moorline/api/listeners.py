@@ -10,7 +10,7 @@ from typing import Any
 
 
 class JobEvent(dict[str, Any]):
-    """Something that has happened to a job, or how far it is: a dict of plain data, with its ``json``.
+    """An event of a job, or its progress: a dict of plain data, with its ``json``.
 
     >>> event = JobEvent(event="checkpoint", job="payments", checkpoint=7, status="completed")
     >>> event.event, event["checkpoint"]

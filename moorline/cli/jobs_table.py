@@ -25,7 +25,7 @@ if HAS_RICH:
 
 
 @dataclass(frozen=True)
-class Rates:
+class JobRates:
     """Records per second, by operator, since the last look; None: not known."""
 
     records_in: dict[str, float]
@@ -53,14 +53,14 @@ class RateMeter:
         self._at = 0.0
         self._progress: dict[str, Any] = {}
 
-    def look(self, status: dict[str, Any], now: float | None = None) -> Rates:
+    def look(self, status: dict[str, Any], now: float | None = None) -> JobRates:
         """The rates since the last look."""
         now = time.monotonic() if now is None else now
         before, progress, seconds = self._progress, status["progress"], now - self._at
         is_same = self._attempt == status["attempt"] and seconds > 0
         self._attempt, self._at, self._progress = status["attempt"], now, progress
         if not is_same:
-            return Rates({}, {}, None)
+            return JobRates({}, {}, None)
         old = before["operators"]
         found: dict[str, dict[str, float]] = {"records_in": {}, "records_out": {}}
         for uid, counts in progress["operators"].items():
@@ -68,10 +68,10 @@ class RateMeter:
                 if uid in old:
                     rates[uid] = max(0.0, (counts[name] - old[uid][name]) / seconds)
         total = max(0.0, (progress["records_in"] - before["records_in"]) / seconds)
-        return Rates(found["records_in"], found["records_out"], total)
+        return JobRates(found["records_in"], found["records_out"], total)
 
 
-def operator_rows(status: dict[str, Any], rates: Rates, metrics: dict[str, Any]) -> list[tuple[str, ...]]:
+def operator_rows(status: dict[str, Any], rates: JobRates, metrics: dict[str, Any]) -> list[tuple[str, ...]]:
     """A row for each operator: :data:`OPERATOR_HEADERS`. ``metrics``: what ``/v1/metrics`` says at the same time.
 
     >>> counts = {"records_in": 1200, "records_out": 5, "keys": 3, "busy": 0.1, "back_pressured": 0.2}
@@ -91,7 +91,7 @@ def operator_rows(status: dict[str, Any], rates: Rates, metrics: dict[str, Any])
     return rows
 
 
-def job_line(status: dict[str, Any], rates: Rates) -> str:
+def job_line(status: dict[str, Any], rates: JobRates) -> str:
     """One job in one line.
 
     >>> status = {"job": "orders", "status": "running", "attempt": 2, "checkpoints": 4, "last_checkpoint": 9}
@@ -117,7 +117,7 @@ def _rate(rate: float | None) -> str:
     return "-" if rate is None else f"{rate:,.0f}"
 
 
-class Screen(Protocol):
+class JobsScreen(Protocol):
     """A place for a text that is shown again and again."""
 
     def show(self, text: str) -> None: ...
@@ -141,7 +141,7 @@ class _Live:
 
 
 @contextmanager
-def screen() -> Iterator[Screen]:
+def screen() -> Iterator[JobsScreen]:
     """Standard error as a place to show things: in place if a person looks at it and ``rich`` is there."""
     console = rich.console.Console(stderr=True) if HAS_RICH else None
     if console is None or not console.is_terminal:

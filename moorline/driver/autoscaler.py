@@ -16,7 +16,7 @@ from moorline.model.graph import Graph, Plan, Vertex
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.messages import Progress
 from moorline.protocol.lowering import lower
-from moorline.protocol.supervision.autoscaling import Autoscaling, Began, Load, Measured, Refused
+from moorline.protocol.supervision.autoscaling import Autoscaling, Began, Measured, RescaleRefused, SubtaskLoad
 
 log = logging.getLogger("moorline")
 
@@ -49,7 +49,7 @@ class Autoscaler:
         if has_room(slots):
             return graph
         log.warning("there is no room for the %d subtasks that the job should have", slots)
-        self._machine.handle(Refused(now_ms))
+        self._machine.handle(RescaleRefused(now_ms))
         return None
 
     def look(self, plan: Plan, reports: Mapping[SubtaskId, Progress], now_ms: int) -> Graph | None:
@@ -72,7 +72,7 @@ class Autoscaler:
 
 def _load(
     plan: Plan, vertex: Vertex, before: Mapping[SubtaskId, Progress], now: Mapping[SubtaskId, Progress], seconds: float
-) -> Load:
+) -> SubtaskLoad:
     busy = backpressured = idle = records = 0
     for index in range(vertex.parallelism):
         old, new = before[SubtaskId(vertex.id, index)], now[SubtaskId(vertex.id, index)]
@@ -84,7 +84,7 @@ def _load(
     operators = [plan.graph.by_uid[uid] for uid in vertex.operators]
     upstream = {plan.vertices[link.source].operators[0] for link in plan.links if link.target == vertex.id}
     is_fixed = any(o.has_own_parallelism for o in operators)
-    return Load(
+    return SubtaskLoad(
         vertex.parallelism,
         busy / time_spent,
         backpressured / time_spent,

@@ -17,7 +17,7 @@ from typing import Any
 from moorline.driver.processes import driver_ended, driver_runs
 from moorline.driver.supervision import Supervision
 from moorline.errors import JobFailed
-from moorline.model.log_lines import Place, work_for
+from moorline.model.log_lines import LogPlace, work_for
 from moorline.protocol.supervision.lifecycle import JobStatus
 
 log = logging.getLogger("moorline")
@@ -72,7 +72,7 @@ class DriverLoop:
         return self.supervision.error
 
     def _run(self) -> None:
-        work_for(Place(self._job))
+        work_for(LogPlace(self._job))
         supervision = self.supervision
         try:
             while not supervision.status.is_terminal:

@@ -10,14 +10,14 @@ from moorline.driver.checkpoints.stats import CheckpointStats
 from moorline.driver.observation.observation import Observation
 from moorline.errors import MoorlineError
 from moorline.model.config.run import RunConfig
-from moorline.protocol.job import Job
+from moorline.protocol.job import JobDecisions
 from moorline.protocol.supervision.lifecycle import JobStatus
 
 
 class ObservedJob:
     """A job as other threads than the supervising one read it: each question looks at the attempt once."""
 
-    def __init__(self, job: Job, launcher: Launcher, observation: Observation) -> None:
+    def __init__(self, job: JobDecisions, launcher: Launcher, observation: Observation) -> None:
         self._job, self._launcher, self.observation = job, launcher, observation
         self.status: JobStatus = job.status
         #: The last one that was launched, also after its end.

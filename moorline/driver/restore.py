@@ -54,7 +54,7 @@ log = logging.getLogger("moorline")
 
 
 @dataclass(frozen=True)
-class Start:
+class AttemptStart:
     """An attempt, ready to be launched."""
 
     deployment: Deployment
@@ -71,11 +71,11 @@ class Start:
     splits: dict[str, RestoredSplits] = field(default_factory=dict)
 
 
-def start_without_storage(graph: Graph, attempt: Attempt, config: RunConfig) -> Start:
+def start_without_storage(graph: Graph, attempt: Attempt, config: RunConfig) -> AttemptStart:
     """An attempt of a job without checkpoints: empty, or from a savepoint."""
     if config.savepoint is not None:
         return _from_savepoint(graph, attempt, None, config, 1, [])
-    return Start(Deployment(lower(graph), attempt, state=config.state, lineage=_new_lineage()), 1, [])
+    return AttemptStart(Deployment(lower(graph), attempt, state=config.state, lineage=_new_lineage()), 1, [])
 
 
 def _from_savepoint(
@@ -87,7 +87,7 @@ def _from_savepoint(
     completed: list[int],
     back_to: int | None = None,
     records: Sequence[HistoryRecord] = (),
-) -> Start:
+) -> AttemptStart:
     """An attempt from a snapshot that was named.
 
     What came after it is taken back only if it is our own: if the job was stopped with it, or has lost all that it had
@@ -119,7 +119,7 @@ def _from_savepoint(
         state=config.state,
         lineage=_new_lineage(line(records)),
     )
-    return Start(
+    return AttemptStart(
         deployment,
         max(next_number, manifest.checkpoint + 1),
         completed,
@@ -137,7 +137,7 @@ def start_from_storage(
     now_ms: int,
     config: RunConfig,
     stopped_at: int = 0,
-) -> Start:
+) -> AttemptStart:
     """Claim the next attempt and restore the newest whole checkpoint. ``refused``: see ``recovery.choose``.
 
     ``stopped_at``: the number of the savepoint that the job was stopped with, which is ``config.savepoint`` then. What
@@ -212,7 +212,7 @@ def _start(
     now_ms: int,
     config: RunConfig,
     lost_end: str,
-) -> Start:
+) -> AttemptStart:
     next_number = next_checkpoint([r.entry for r in records if r.entry is not None])
     completed = [r.entry.checkpoint for r in lineage(records) if isinstance(r.entry, Manifest)]
     given_up = {n for r in records if isinstance(r.entry, Claim) for n in r.entry.given_up}
@@ -239,7 +239,7 @@ def _start(
             _roll_back(graph, decision.back_to, records)
         begun = _new_lineage(line(records))
         deployment = Deployment(lower(graph), attempt, location=url, state=config.state, lineage=begun)
-        return Start(deployment, next_number, completed)
+        return AttemptStart(deployment, next_number, completed)
     manifest = decision.manifest
     check_types(manifest, graph)
     manifest = with_key_kinds(manifest, graph, history.store)
@@ -259,7 +259,7 @@ def _start(
     deployment = Deployment(plan, attempt, restored, restores, url, state=config.state, lineage=going_on)
     staged = _staged_in(manifest, graph, history.store)
     splits = _splits_in(manifest, graph, history.store)
-    return Start(deployment, next_number, completed, frozenset(given_up), manifest.size, staged, splits)
+    return AttemptStart(deployment, next_number, completed, frozenset(given_up), manifest.size, staged, splits)
 
 
 def _give_up_newer(

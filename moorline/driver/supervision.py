@@ -33,7 +33,7 @@ from moorline.model.graph import Graph
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.messages import Answer as QueryAnswer
 from moorline.model.wire.messages import InputTaken, Noticed, Progress, Report
-from moorline.protocol.job import Failing, GivingWay, Job
+from moorline.protocol.job import Failing, GivingWay, JobDecisions
 from moorline.protocol.restarts import Restarts
 from moorline.protocol.supervision import events as on
 from moorline.protocol.supervision.lifecycle import JobStatus
@@ -63,7 +63,7 @@ class Supervision(ObservedJob):
         publish: Callable[[JobEvent], None] = lambda event: None,
     ) -> None:
         requests = Requests(graph.job, has_storage=history is not None)
-        job = Job(graph.job, Restarts(config.restart_strategy, chance), requests)
+        job = JobDecisions(graph.job, Restarts(config.restart_strategy, chance), requests)
         observation = Observation(graph.job, wall_ms, publish, takes_checkpoints=config.checkpoints is not None)
         super().__init__(job, Launcher(graph, config, history, wall_ms, observation.checkpoints), observation)
         self._cluster = cluster

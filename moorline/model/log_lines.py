@@ -22,7 +22,7 @@ KEPT_LINES, KEPT_CHARACTERS = 1000, 10_000
 
 
 @dataclass(frozen=True)
-class Place:
+class LogPlace:
     """A place in a job.
 
     >>> str(Place("orders", 3, "count,out", "1/0"))
@@ -40,17 +40,17 @@ class Place:
         return " ".join(known + ([f"subtask={self.subtask}"] if self.subtask else []))
 
 
-_of_thread: ContextVar[Place | None] = ContextVar("moorline_place", default=None)
-_of_process: list[Place] = []
+_of_thread: ContextVar[LogPlace | None] = ContextVar("moorline_place", default=None)
+_of_process: list[LogPlace] = []
 
 
-def work_for(place: Place) -> None:
+def work_for(place: LogPlace) -> None:
     """From now on this thread works for a place."""
     _mark_records()
     _of_thread.set(place)
 
 
-def show_in_worker(place: Place, level: str) -> None:
+def show_in_worker(place: LogPlace, level: str) -> None:
     """From now on this process works for a place, and its lines go to standard error, from ``level`` on."""
     logger = _mark_records()
     _of_process[:] = [place]
@@ -101,7 +101,7 @@ class LogTail(logging.Handler):
         _mark_records()
 
     def emit(self, record: logging.LogRecord) -> None:
-        place: Place | None = getattr(record, "place", None)
+        place: LogPlace | None = getattr(record, "place", None)
         if place is not None and place.job != self._job:
             return
         text = self.format(record)[:KEPT_CHARACTERS]

@@ -106,7 +106,7 @@ class TakeSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUpCheckpoint:
     """A newer barrier came first: this checkpoint can no longer be aligned here. Decline it."""
 
     checkpoint: int
@@ -115,7 +115,7 @@ class GiveUp:
         return f"give up checkpoint {self.checkpoint}: a newer barrier arrived first"
 
 
-Action = Block | Overtake | Unblock | TakeSnapshot | GiveUp
+Action = Block | Overtake | Unblock | TakeSnapshot | GiveUpCheckpoint
 
 
 @dataclass(slots=True)
@@ -166,7 +166,7 @@ class Alignment:
         """Make ``checkpoint`` the current one."""
         if checkpoint == self.current:
             return []
-        actions: list[Action] = [GiveUp(self.current), self._release()] if self.is_pending else []
+        actions: list[Action] = [GiveUpCheckpoint(self.current), self._release()] if self.is_pending else []
         self.current = checkpoint
         self.aborted = {n for n in self.aborted if n > checkpoint}
         self.queued = {(c, n) for c, n in self.queued if n >= checkpoint}
@@ -188,7 +188,7 @@ class Alignment:
         self.queued.add((channel, checkpoint))
         if self.is_overtaking:
             # Nothing is started beside it but the final one, which is aligned: it has its turn behind what waits.
-            return [GiveUp(self.current), self._release()]
+            return [GiveUpCheckpoint(self.current), self._release()]
         return []
 
     def _overtake(self) -> list[Action]:

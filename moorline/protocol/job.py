@@ -138,7 +138,7 @@ _ENDING = (_S.STOPPING, _S.CANCELLING, _S.FINISHED, _S.FAILED, _S.CANCELLED)
 
 
 @dataclass(slots=True)
-class Job:
+class JobDecisions:
     """One job on its driver. Feed it events; obey the actions in their order."""
 
     name: str

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartCheckpoint:
     """Start this checkpoint: tell the sources."""
 
     checkpoint: int
@@ -47,7 +47,7 @@ class Triggering:
     #: How many have been asked for and not started. They go before periodic ones, one at a time.
     requests: int = 0
 
-    def time_passed(self, now: int) -> Start | None:
+    def time_passed(self, now: int) -> StartCheckpoint | None:
         """The checkpoint to start now, if any."""
         if self.is_over or self.final_pending is not None:
             return None
@@ -87,7 +87,7 @@ class Triggering:
             self.final_pending = None
             self.is_over = completed
 
-    def _start(self, now: int, *, final: bool = False, requested: bool = False) -> Start:
+    def _start(self, now: int, *, final: bool = False, requested: bool = False) -> StartCheckpoint:
         checkpoint = self.next_id
         self.next_id += 1
         self.started_ms = now
@@ -95,4 +95,4 @@ class Triggering:
         if final:
             self.final_pending = checkpoint
         self.requests -= requested
-        return Start(checkpoint, final, requested)
+        return StartCheckpoint(checkpoint, final, requested)

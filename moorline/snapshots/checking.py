@@ -9,7 +9,7 @@ from typing import Any
 from moorline.model.durations import Duration, milliseconds
 from moorline.model.options import checks_options
 from moorline.snapshots import inspection
-from moorline.snapshots.contents import Contents
+from moorline.snapshots.contents import ContentsCheck
 from moorline.snapshots.folders import folder_at
 from moorline.snapshots.inspection import Leftover, Progress, Report
 from moorline.storage.stores.open import remember_options
@@ -48,7 +48,7 @@ def fsck(
         grace_ms=grace_ms,
         contents=contents,
         progress=progress,
-        read=lambda manifests: Contents(manifests).read,
+        read=lambda manifests: ContentsCheck(manifests).read,
     )
 
 

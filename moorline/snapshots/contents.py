@@ -20,7 +20,7 @@ from moorline.storage.segments import ELEMENT, read_through
 _Check = Callable[[pa.Schema, int], None]
 
 
-class Contents:
+class ContentsCheck:
     """The rows and types of each file, by the handles of some manifests."""
 
     def __init__(self, manifests: Iterable[Manifest]) -> None:

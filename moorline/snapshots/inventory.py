@@ -17,7 +17,7 @@ from moorline.snapshots.findings import Kind, Problem
 from moorline.snapshots.folders import MANIFEST
 from moorline.storage import entries
 from moorline.storage.blobs import BlobStore
-from moorline.storage.chain import Look, Record
+from moorline.storage.chain import HistoryLook, Record
 from moorline.storage.layout import DATA, HEAD, HISTORY, origin_of
 from moorline.storage.log import look_at_history
 
@@ -62,7 +62,7 @@ class HistoryInventory:
     kind = "job"
 
     @classmethod
-    def of(cls, look: Look) -> HistoryInventory:
+    def of(cls, look: HistoryLook) -> HistoryInventory:
         records = look.records
         manifests = [r.entry for r in records if isinstance(r.entry, Manifest)]
         claims = [r.entry for r in records if isinstance(r.entry, Claim)]

@@ -16,7 +16,7 @@ from moorline.storage.stores.open import open_store
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class LocatedSnapshot:
     """A checkpoint or savepoint, and the folder that the paths in its manifest are relative to."""
 
     store: BlobStore
@@ -41,10 +41,10 @@ class JobAt:
     damaged: list[str]
 
 
-def look_at(path: str) -> Snapshot:
+def look_at(path: str) -> LocatedSnapshot:
     """The snapshot at a path, as ``open_snapshot`` finds it."""
     manifest, store = open_snapshot(path)
-    return Snapshot(store, manifest, has_savepoint(store))
+    return LocatedSnapshot(store, manifest, has_savepoint(store))
 
 
 def jobs_at(location: str) -> list[JobAt]:

@@ -19,7 +19,7 @@ from moorline.model.key_groups import KeyGroupRange
 from moorline.model.manifest import KeyedHandle, OperatorEntry, RowsHandle, StoreHandle
 from moorline.model.options import checks_options
 from moorline.model.type_tree.tree import PLAIN, StateType
-from moorline.snapshots.locate import Snapshot, look_at
+from moorline.snapshots.locate import LocatedSnapshot, look_at
 from moorline.snapshots.rows import Scratch, file_rows, rows_of
 from moorline.state.backend import RestoredRows
 from moorline.state.external.progress import STORE, read_progress
@@ -50,7 +50,9 @@ def encoded_key(key: object) -> bytes:
         raise InvalidArgument("key", key, f"No record can have it: {error}.") from None
 
 
-def look_up(snapshot: Snapshot, uid: str, state: str, encoded: bytes, declared: frozenset[str] = frozenset()) -> Any:
+def look_up(
+    snapshot: LocatedSnapshot, uid: str, state: str, encoded: bytes, declared: frozenset[str] = frozenset()
+) -> Any:
     """The value under an encoded key. Raises :class:`QueryFailed` if there is no such state.
 
     A state that nothing is in leaves no trace in a snapshot. ``declared`` names those that are there even so.
@@ -85,7 +87,7 @@ def _has(handle: KeyedHandle, state: str) -> bool:
     return any(name == state for name, _, _ in handle.states)
 
 
-def _check_known(snapshot: Snapshot, entry: OperatorEntry, state: str, declared: frozenset[str]) -> None:
+def _check_known(snapshot: LocatedSnapshot, entry: OperatorEntry, state: str, declared: frozenset[str]) -> None:
     stored = (stored for subtask in entry.subtasks for handle in subtask.keyed for stored in handle.states)
     known = declared.union(stored.name for stored in stored if stored.kind in KINDS)
     if state not in known:
@@ -93,7 +95,7 @@ def _check_known(snapshot: Snapshot, entry: OperatorEntry, state: str, declared:
         raise QueryFailed(entry.uid, state, f"{snapshot} has nothing in such a keyed state; there is: {names}")
 
 
-def _check_store(snapshot: Snapshot, uid: str, state: str, handle: StoreHandle, piece: KeyGroupRange) -> None:
+def _check_store(snapshot: LocatedSnapshot, uid: str, state: str, handle: StoreHandle, piece: KeyGroupRange) -> None:
     """A snapshot holds only what is on its way to a store outside: half an answer would be a wrong one."""
     progress = read_progress(RestoredRows(handle, partial(file_rows, handle, piece, snapshot.store)))
     if any(state in of_group.states for of_group in progress.values()):

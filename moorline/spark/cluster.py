@@ -17,7 +17,7 @@ from moorline.errors import SparkUnsuitable
 from moorline.model.config.checkpoints import Checkpoints
 from moorline.model.config.control import ControlPort
 from moorline.model.ids import SubtaskId
-from moorline.model.log_lines import Place, work_for
+from moorline.model.log_lines import LogPlace, work_for
 from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.elements import unpack_results
 from moorline.model.wire.handshake import new_secret
@@ -67,7 +67,7 @@ class SparkCluster:
         secret = new_secret()
         bind, advertise = self._control.hosts(*settings.control_host(self._spark))
         loop = self._loop
-        work_for(Place(self._job, attempt))
+        work_for(LogPlace(self._job, attempt))
         self._server = ControlServer(
             bind,
             self._job,
@@ -129,7 +129,7 @@ class SparkCluster:
         self, deployment: Deployment, spec: TaskSpec, server: ControlServer, group: str, cancelled: threading.Event
     ) -> None:
         results, error, raised = None, None, False
-        work_for(Place(self._job, deployment.attempt))
+        work_for(LogPlace(self._job, deployment.attempt))
         try:
             self._wait_for_slots(sum(deployment.plan.widths), cancelled)
             # Threads of py4j are pinned, so the group holds for this thread's job alone.

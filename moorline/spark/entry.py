@@ -32,7 +32,7 @@ from pyspark import TaskContext
 from moorline import failpoints
 from moorline.failpoints import failpoint
 from moorline.model.ids import SubtaskId
-from moorline.model.log_lines import Place, show_in_worker
+from moorline.model.log_lines import LogPlace, show_in_worker
 from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.messages import Connected, Order, Progress
 from moorline.spark import shipping
@@ -206,7 +206,7 @@ def run_task(spec: TaskSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> I
     assert context is not None
     place = deployment.plan.at(stage, context.partitionId())
     operators = ",".join(deployment.plan.vertices[place.vertex].operators)
-    log_place = Place(deployment.plan.graph.job, deployment.attempt, operators, str(place))
+    log_place = LogPlace(deployment.plan.graph.job, deployment.attempt, operators, str(place))
     show_in_worker(log_place, spec.log_level)
     task = _Task(spec, deployment, place)
     mailbox = task.mailbox

@@ -69,7 +69,7 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class HistoryLook:
     """A history as it was read."""
 
     #: Oldest first; what is missing is among them, with its damage.
@@ -82,7 +82,7 @@ class Look:
     next_checkpoint: int = 1
 
 
-def verified(read: Sequence[Record], head: Statement | None, remembered: Statement | None = None) -> Look:
+def verified(read: Sequence[Record], head: Statement | None, remembered: Statement | None = None) -> HistoryLook:
     """The history with everything in it checked against what vouches for it."""
     records = {r.seq: _in_its_place(r) for r in read}
     statements = [s for s in (head, remembered) if s is not None]
@@ -107,7 +107,7 @@ def verified(read: Sequence[Record], head: Statement | None, remembered: Stateme
     ordered = sorted(records.values(), key=lambda r: r.seq)
     highest = max((r.seq for r in [*ordered, *strays]), default=0)
     used = next_checkpoint([r.entry for r in ordered if r.entry is not None])
-    return Look(ordered, strays, highest, max([used, *(s.next_checkpoint for s in statements)]))
+    return HistoryLook(ordered, strays, highest, max([used, *(s.next_checkpoint for s in statements)]))
 
 
 def _in_its_place(record: Record) -> Record:

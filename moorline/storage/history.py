@@ -19,7 +19,7 @@ from moorline.errors import InvalidTransition, StorageError
 from moorline.failpoints import failpoint
 from moorline.model.facts import UnnamedFile
 from moorline.model.manifest import Claim, Manifest, SnapshotFile, next_checkpoint
-from moorline.storage.chain import Look, Record, superseded
+from moorline.storage.chain import HistoryLook, Record, superseded
 from moorline.storage.layout import DATA, attempt_of, origin_of
 from moorline.storage.log import HistoryLog, look_at_history, read_history
 
@@ -95,7 +95,7 @@ class History(HistoryLog):
             self._store.delete([r.path for r in [*others, *strays]])
         self._forget(doomed)
 
-    def _announce(self, going: list[Record], look: Look, now_ms: int) -> None:
+    def _announce(self, going: list[Record], look: HistoryLook, now_ms: int) -> None:
         """Name what goes in an entry of ours, unless the newest does so already."""
         assert self._last is not None and self._last.place is not None
         unnamed = [r for r in going if r.seq in self._last.place.stays or r.seq == self._last.number]
@@ -153,7 +153,7 @@ class History(HistoryLog):
         """Delete files that :meth:`unnamed` has just found and nothing needs."""
         self._store.delete(paths)
 
-    def _look_as_owner(self) -> Look:
+    def _look_as_owner(self) -> HistoryLook:
         """The history, if it is still ours to change. A driver that was taken over deletes nothing."""
         ours, look = self.attempt, self.look()
         if any(r.attempt > ours for r in look.records):

@@ -40,14 +40,14 @@ from moorline.model.ids import Attempt
 from moorline.model.manifest import Claim, Entry, Manifest, next_checkpoint
 from moorline.storage import entries
 from moorline.storage.blobs import Blob, BlobStore
-from moorline.storage.chain import Look, Record, Statement, next_place, superseded, verified
+from moorline.storage.chain import HistoryLook, Record, Statement, next_place, superseded, verified
 from moorline.storage.layout import HEAD, HISTORY, entry_path, head_of, head_path
 from moorline.storage.numbered import NumberedFiles
 
 log = logging.getLogger("moorline")
 
 
-def look_at_history(store: BlobStore) -> Look:
+def look_at_history(store: BlobStore) -> HistoryLook:
     """The history in a folder, whichever job's it is: to look at, not to write."""
     reader = HistoryLog(store, "")
     reader._reads = None
@@ -119,7 +119,7 @@ class HistoryLog:
         """Every entry that counts, oldest first. Damage and loss are reported, not raised: other entries may do."""
         return self.look().records
 
-    def look(self) -> Look:
+    def look(self) -> HistoryLook:
         """Every entry, and those that no other names."""
         while True:
             # The head first: what it says must be there in a listing that is made later.
@@ -204,7 +204,7 @@ class HistoryLog:
             self._remove_claims()
             return self._attempt
 
-    def _put_claim(self, number: int, look: Look, claim: Claim) -> bool:
+    def _put_claim(self, number: int, look: HistoryLook, claim: Claim) -> bool:
         planned = Record(number, entry_path(number), claim)
         going = [r for r in superseded([*look.records, planned], ()) if isinstance(r.entry, Claim)]
         below = look.records[-1] if look.records and look.records[-1].seq == number - 1 else None

@@ -26,7 +26,7 @@ COLUMNS = 16
 TRY_AGAIN = 64
 
 
-class Slices:
+class AdaptiveBatches:
     """Processes records until something more urgent comes up."""
 
     def __init__(

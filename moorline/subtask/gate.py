@@ -22,7 +22,7 @@ from moorline.protocol.alignment import (
     Block,
     CheckpointAborted,
     Event,
-    GiveUp,
+    GiveUpCheckpoint,
     Overtake,
     OvertakeOrdered,
     TakeSnapshot,
@@ -175,7 +175,7 @@ class Gate:
                     self._barriers = {n: b for n, b in self._barriers.items() if n > checkpoint}
                     since = self._now_ms() if self._aligning_since_ms is None else self._aligning_since_ms
                     self._snapshot(barrier, self._now_ms() - since, self.in_flight(checkpoint))
-                case GiveUp(checkpoint):
+                case GiveUpCheckpoint(checkpoint):
                     self._give_up(checkpoint)
                 case _:
                     assert_never(action)

@@ -20,7 +20,7 @@ from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.elements import BATCH, HEAD, IDLE, MARK, WATERMARK, Barrier
 from moorline.model.wire.messages import InputTaken
 from moorline.protocol.flow import LEAST_FOR_CALLS, LEAST_FOR_COLUMNS, Receiving
-from moorline.subtask.adaptive_batches import Slices
+from moorline.subtask.adaptive_batches import AdaptiveBatches
 from moorline.subtask.clocks import Clocks
 from moorline.subtask.columns.eligible import keeps_columns
 from moorline.subtask.environment import Environment
@@ -67,7 +67,7 @@ class Inputs:
         self._open_channels = len(channels)
         self._clocks, self._take_snapshot, self._end = clocks, take_snapshot, end
         self._has_urgent_work = environment.has_urgent_work
-        self._slices = Slices(
+        self._slices = AdaptiveBatches(
             environment.now_ms, environment.has_urgent_work, environment.slice_records, lambda: output.bytes_out
         )
         self._gate = Gate(

@@ -14,7 +14,7 @@ import pytest
 import moorline as mo
 from moorline.testing.simulation.faults import Faults
 from moorline.testing.simulation.job import JobSimulation
-from moorline.testing.simulation.pace import Pace
+from moorline.testing.simulation.pace import SimulatedPace
 from moorline.testing.simulation.run import CALM, usual_faults
 
 sys.path.append(str(Path(__file__).parents[2] / "bench"))
@@ -107,7 +107,7 @@ def simulated(name: str, folder: Path, seed: int, faults: Faults, fault_steps: i
 
     # As many subtasks as there are files: one that read two of them would find the second one late.
     options: dict[str, Any] = {"interval_ms": 400, "rescale": False, "rocksdb": 0}
-    simulation = JobSimulation(seed, build, Pace(seed), faults=faults, fault_steps=fault_steps, **options)
+    simulation = JobSimulation(seed, build, SimulatedPace(seed), faults=faults, fault_steps=fault_steps, **options)
     simulation.run()
     return simulation
 

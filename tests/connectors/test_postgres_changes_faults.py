@@ -18,7 +18,7 @@ from waiting import eventually
 
 import moorline as mo
 from moorline.api.sources import SourceContext
-from moorline.connectors.postgres.changes.batches import Batch, Batches
+from moorline.connectors.postgres.changes.batches import Batches, ChangeBatch
 from moorline.connectors.postgres.changes.position import Position
 from moorline.errors import StorageError
 
@@ -248,7 +248,7 @@ class TestReadersThatDoNotRead:
     def test_places_without_changes_take_no_room(self):
         batches = Batches()
         for lsn in range(100):
-            assert batches.put(Batch(Position("1", lsn)), 1)
+            assert batches.put(ChangeBatch(Position("1", lsn)), 1)
         assert batches.take().after.lsn == 99 and batches.take() is None
 
     def test_a_reader_that_is_closed_leaves_no_thread_and_no_connection(self, server, table, opened):

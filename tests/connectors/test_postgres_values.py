@@ -17,7 +17,7 @@ from services import postgres_server  # noqa: F401
 from thoroughness import examples
 
 from moorline.connectors.postgres.table import read_shape
-from moorline.connectors.postgres.values import NULL, Refused, encoder
+from moorline.connectors.postgres.values import NULL, ValueRefused, encoder
 
 names = itertools.count(1)
 
@@ -186,7 +186,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("type, value, cause", REFUSED, ids=[f"{t} {n}" for n, (t, _, _) in enumerate(REFUSED)])
 def test_values_that_would_not_come_back_are_refused(columns, type, value, cause):
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(ValueRefused) as caught:
         columns.encode(type)(value)
     assert cause in str(caught.value)
 

@@ -12,7 +12,7 @@ import pytest
 
 import moorline as mo
 from moorline.errors import InvalidArgument
-from moorline.model.log_lines import KEPT_LINES, LogTail, Place, formatter, work_for
+from moorline.model.log_lines import KEPT_LINES, LogPlace, LogTail, formatter, work_for
 
 log = logging.getLogger("moorline")
 
@@ -30,7 +30,7 @@ def written():
     log.setLevel(level)
 
 
-def in_thread(place: Place | None, message: str) -> None:
+def in_thread(place: LogPlace | None, message: str) -> None:
     def work() -> None:
         if place is not None:
             work_for(place)
@@ -42,9 +42,9 @@ def in_thread(place: Place | None, message: str) -> None:
 
 
 def test_a_line_names_the_place_that_its_thread_works_for(written):
-    in_thread(Place("orders", 3), "checkpoint 7 is late")
+    in_thread(LogPlace("orders", 3), "checkpoint 7 is late")
     in_thread(None, "of nobody in particular")
-    in_thread(Place("orders", 3), "job orders, attempt 3: runs")
+    in_thread(LogPlace("orders", 3), "job orders, attempt 3: runs")
     lines = [line.partition("moorline")[2] for line in written.getvalue().splitlines()]
     assert lines == [
         " [job=orders attempt=3]: checkpoint 7 is late",
@@ -57,9 +57,9 @@ def test_a_tail_has_the_lines_of_its_own_job_and_not_for_ever(written):
     tail = LogTail("orders")
     log.addHandler(tail)
     try:
-        in_thread(Place("other"), "not mine")
+        in_thread(LogPlace("other"), "not mine")
         for n in range(KEPT_LINES + 5):
-            in_thread(Place("orders"), f"line {n}") if n > KEPT_LINES else log.info("line %d", n)
+            in_thread(LogPlace("orders"), f"line {n}") if n > KEPT_LINES else log.info("line %d", n)
     finally:
         log.removeHandler(tail)
     lines = tail.after(0)
@@ -70,9 +70,9 @@ def test_a_tail_has_the_lines_of_its_own_job_and_not_for_ever(written):
 def test_a_workers_lines_go_to_standard_error_from_its_level_on():
     code = """
 import logging
-from moorline.model.log_lines import Place, show_in_worker
-show_in_worker(Place("orders", 3, "count,out", "1/0"), "warning")
-show_in_worker(Place("orders", 4, "count,out", "1/0"), "warning")
+from moorline.model.log_lines import LogPlace, show_in_worker
+show_in_worker(LogPlace("orders", 3, "count,out", "1/0"), "warning")
+show_in_worker(LogPlace("orders", 4, "count,out", "1/0"), "warning")
 logging.getLogger("moorline").info("quiet")
 logging.getLogger("moorline").warning("loud")
 """

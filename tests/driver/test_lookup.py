@@ -12,7 +12,7 @@ from moorline.errors import InvalidArgument, QueryFailed, SnapshotCorrupt, Snaps
 from moorline.model import keys
 from moorline.model.config.state import RocksDb, StateConfig
 from moorline.model.manifest import Claim, Manifest
-from moorline.snapshots.locate import Snapshot, jobs_at, look_at
+from moorline.snapshots.locate import LocatedSnapshot, jobs_at, look_at
 from moorline.snapshots.lookup import look_up
 from moorline.storage import entries
 from moorline.storage.history import History
@@ -62,7 +62,7 @@ def harness(state: StateConfig, parallelism: int = 3) -> OperatorHarness:
 
 def found(harness: OperatorHarness, state: str, key: object) -> object:
     taken = harness.snapshot()
-    return look_up(Snapshot(taken.store, taken.manifest, False), "all", state, keys.encode(key))
+    return look_up(LocatedSnapshot(taken.store, taken.manifest, False), "all", state, keys.encode(key))
 
 
 @pytest.fixture(params=["rows", "chains", "rocksdb rows", "rocksdb files"])
@@ -101,7 +101,7 @@ def test_what_does_not_exist_is_an_error_that_says_what_does(state):
     with harness(state) as job:
         job.process("a")
         taken = job.snapshot()
-        snapshot = Snapshot(taken.store, taken.manifest, False)
+        snapshot = LocatedSnapshot(taken.store, taken.manifest, False)
         with pytest.raises(QueryFailed, match="those with keyed state are: all"):
             look_up(snapshot, "none", "count", keys.encode("a"))
         with pytest.raises(QueryFailed, match="account, by_account, colours, count, total"):
@@ -111,7 +111,7 @@ def test_what_does_not_exist_is_an_error_that_says_what_does(state):
 def test_a_state_that_is_empty_everywhere_is_nothing_if_it_is_known_to_exist(state):
     with harness(state) as job:
         taken = job.snapshot()
-        snapshot = Snapshot(taken.store, taken.manifest, False)
+        snapshot = LocatedSnapshot(taken.store, taken.manifest, False)
         assert look_up(snapshot, "all", "count", keys.encode("a"), frozenset(["count"])) is None
         with pytest.raises(QueryFailed, match="has nothing in such a keyed state"):
             look_up(snapshot, "all", "cuont", keys.encode("a"), frozenset(["count"]))
@@ -144,7 +144,7 @@ def test_only_the_segment_of_the_keys_group_is_read():
                 read.append(len(data))
                 return data
 
-        assert look_up(Snapshot(Counting(), taken.manifest, False), "all", "count", keys.encode(77)) == 1
+        assert look_up(LocatedSnapshot(Counting(), taken.manifest, False), "all", "count", keys.encode(77)) == 1
         (handle,) = (h for s in taken.manifest.operators[0].subtasks for h in s.keyed if h.state == "count")
         assert 0 < sum(read) < handle.file.size / 2
 

@@ -22,7 +22,7 @@ def verdict(alerts, folder, restored=(0, 3)):
         lines = [json.dumps(alert) + "\n" for alert in alerts[part::2]]
         (folder / f"part-{part}.jsonl").write_text("".join(lines))
     result = SimpleNamespace(checkpoints=[1, 2, 3], failures=["attempt 1: killed"], restored_from=list(restored))
-    return demo.verdict(RECORDS, folder, result, demo.Lines())
+    return demo.verdict(RECORDS, folder, result, demo.PlainLines())
 
 
 def test_the_function_finds_what_the_loop_finds(expected):

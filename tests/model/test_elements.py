@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from moorline.model.ids import CheckpointId
 from moorline.model.wire import elements
-from moorline.model.wire.elements import BARRIER, BATCH, HEAD, NO_STAGE, RESULT, Barrier, Head
+from moorline.model.wire.elements import BARRIER, BATCH, HEAD, NO_STAGE, RESULT, Barrier, FrameHead
 
 heads = st.builds(
-    Head,
+    FrameHead,
     st.integers(0, 255),
     st.integers(0, 2**32 - 1),
     st.integers(0, 255),

@@ -13,7 +13,7 @@ from moorline.protocol.alignment import (
     BarrierQueued,
     Block,
     CheckpointAborted,
-    GiveUp,
+    GiveUpCheckpoint,
     Overtake,
     OvertakeOrdered,
     TakeSnapshot,
@@ -50,7 +50,7 @@ class AlignmentObserver:
                     assert self.delivered[checkpoint] == self.machine.channels, "a channel has not delivered yet"
                     assert checkpoint not in self.aborted
                     self.taken.append(checkpoint)
-                case GiveUp(checkpoint):
+                case GiveUpCheckpoint(checkpoint):
                     self.given_up.append(checkpoint)
         assert self.blocked == self.machine.blocked, "the gate and the machine agree on what is blocked"
         assert self.blocked < self.machine.channels or self.machine.is_overtaking, (

@@ -12,7 +12,7 @@ from thoroughness import examples
 
 from moorline.errors import InvalidArgument
 from moorline.model.config.run import Autoscale
-from moorline.protocol.supervision.autoscaling import Autoscaling, Began, Load, Measured, Refused
+from moorline.protocol.supervision.autoscaling import Autoscaling, Began, Measured, RescaleRefused, SubtaskLoad
 
 CONFIG = Autoscale(maximum=64, window="10s", cool_down="30s")
 
@@ -37,7 +37,7 @@ class Chain:
             busy = min(1.0, through * cost / parallelism)
             upstream = (str(n - 1),) if n else ()
             held_back = 1 - busy if n < narrowest else 0.0
-            loads[str(n)] = Load(parallelism, busy, held_back, through, upstream, self.maximum)
+            loads[str(n)] = SubtaskLoad(parallelism, busy, held_back, through, upstream, self.maximum)
         return loads
 
     def run(self, seconds, offered):
@@ -102,8 +102,8 @@ def test_limits_hold_whatever_is_measured(shares, parallelism):
     config = Autoscale(minimum=2, maximum=6, window="1s", cool_down="1s")
     machine = Autoscaling(config)
     for n, (busy, held_back) in enumerate(shares):
-        load = Load(parallelism, busy, held_back * (1 - busy), 1.0, maximum=5)
-        other = Load(4, busy, 0.0, 1.0, ("a",), maximum=4, minimum=4)
+        load = SubtaskLoad(parallelism, busy, held_back * (1 - busy), 1.0, maximum=5)
+        other = SubtaskLoad(4, busy, 0.0, 1.0, ("a",), maximum=4, minimum=4)
         for action in machine.handle(Measured(n * 500, {"a": load, "b": other})):
             assert set(action.parallelism) == {"a"}, "a step whose number is fixed is left alone"
             parallelism = action.parallelism["a"]
@@ -112,14 +112,14 @@ def test_limits_hold_whatever_is_measured(shares, parallelism):
 
 
 def overrun(now_ms, parallelism=1, rate=100.0):
-    return Measured(now_ms, {"count": Load(parallelism, 1.0, 0.0, rate)})
+    return Measured(now_ms, {"count": SubtaskLoad(parallelism, 1.0, 0.0, rate)})
 
 
 def test_a_busy_moment_is_nothing():
     machine = Autoscaling(CONFIG)
     for now in range(0, 60_000, 1000):
         busy = 1.0 if now % 10_000 == 0 else 0.5
-        assert machine.handle(Measured(now, {"count": Load(1, busy, 0.0, 100.0)})) == []
+        assert machine.handle(Measured(now, {"count": SubtaskLoad(1, busy, 0.0, 100.0)})) == []
 
 
 def test_a_restart_starts_the_window_anew_and_a_refusal_the_cool_down():
@@ -131,7 +131,7 @@ def test_a_restart_starts_the_window_anew_and_a_refusal_the_cool_down():
         assert not machine.handle(overrun(now))
     (action,) = machine.handle(overrun(19_000))
     assert action.parallelism == {"count": 2}
-    machine.handle(Refused(19_000))
+    machine.handle(RescaleRefused(19_000))
     told = [now for now in range(20_000, 70_000, 1000) if machine.handle(overrun(now))]
     assert told == [49_000]
 

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorline.errors import InvalidTransition
-from moorline.protocol.connectors.committing import Batch, Commit, Committing, GiveUp
+from moorline.protocol.connectors.committing import Commit, CommitBatch, Committing, GiveUpCommit
 from moorline.protocol.coordination import ConfirmEverywhere
 
 
-def batch(checkpoint: int, uid: str = "table", lineage: str = "a") -> Batch:
-    return Batch(checkpoint, uid, lineage)
+def batch(checkpoint: int, uid: str = "table", lineage: str = "a") -> CommitBatch:
+    return CommitBatch(checkpoint, uid, lineage)
 
 
 def test_without_batches_a_checkpoint_is_confirmed_at_once():
@@ -42,7 +42,7 @@ def test_after_a_failure_nothing_is_committed_or_confirmed():
     machine = Committing()
     machine.published(3, False, [batch(3), batch(4)])
     assert machine.failed(batch(3), "no room") == [
-        GiveUp("checkpoint 3 of sink 'table' could not be committed: no room")
+        GiveUpCommit("checkpoint 3 of sink 'table' could not be committed: no room")
     ]
     assert machine.published(5, False, [batch(5)]) == []
     assert machine.restored([batch(1)]) == []
@@ -57,7 +57,7 @@ def test_the_end_of_a_commit_that_is_not_in_progress_is_refused():
 def test_every_batch_is_committed_once_in_order_and_before_its_checkpoint_is_confirmed(sinks, data):
     """``sinks[n]``: those that staged something for checkpoint n+1. Snapshots repeat what is not confirmed."""
     machine, done, running = Committing(), [], []
-    unconfirmed: set[Batch] = set()
+    unconfirmed: set[CommitBatch] = set()
 
     def obey(actions):
         for action in actions:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorline.api.sources import owner_of
-from moorline.protocol.connectors.enumerating import Assign, Enumerating, GiveUp, Look
+from moorline.protocol.connectors.enumerating import Assign, Enumerating, GiveUpLooking, LookForSplits
 
 
 def machine(parallelism: int = 2) -> Enumerating:
@@ -15,11 +15,11 @@ def machine(parallelism: int = 2) -> Enumerating:
 
 def test_the_first_look_is_due_at_once_and_the_next_after_the_interval():
     splits = machine()
-    assert splits.time_passed(7) == [Look()]
+    assert splits.time_passed(7) == [LookForSplits()]
     assert splits.time_passed(8) == []
     splits.looked({}, None, 10)
     assert splits.time_passed(109) == []
-    assert splits.time_passed(110) == [Look()]
+    assert splits.time_passed(110) == [LookForSplits()]
 
 
 def test_at_the_first_look_everyone_is_told_also_who_gets_nothing():
@@ -59,7 +59,7 @@ def test_the_state_changes_with_the_assignments():
 def test_a_look_that_fails_is_the_last():
     splits = machine()
     splits.time_passed(0)
-    assert splits.failed("no route") == [GiveUp("no route")]
+    assert splits.failed("no route") == [GiveUpLooking("no route")]
     assert splits.time_passed(1_000) == []
 
 
@@ -82,10 +82,10 @@ def test_a_report_of_a_reader_makes_a_look_due():
     splits.time_passed(0)
     splits.looked({}, 1, 0)
     splits.reported()
-    assert splits.time_passed(1) == [Look()]
+    assert splits.time_passed(1) == [LookForSplits()]
     splits.reported()  # while it looks: the look may not know of it
     splits.looked({}, 1, 5)
-    assert splits.time_passed(5) == [Look()]
+    assert splits.time_passed(5) == [LookForSplits()]
     splits.looked({}, 1, 6)
     assert splits.time_passed(7) == []
 

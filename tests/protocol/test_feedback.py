@@ -12,7 +12,7 @@ from moorline.protocol.iteration.feedback import (
     CheckpointAborted,
     CloseLog,
     DropLog,
-    GiveUp,
+    GiveUpSnapshot,
     Returns,
     SnapshotTaken,
     Unblock,
@@ -115,7 +115,7 @@ def test_every_snapshot_has_one_end_and_in_order_and_none_is_closed_early(data):
                     assert n not in ended
                     assert n > max(ended, default=0) or all(ended[m] != "closed" for m in ended if m > n)
                     ended[n] = "closed"
-                case DropLog(n) | GiveUp(n):
+                case DropLog(n) | GiveUpSnapshot(n):
                     assert ended.get(n) != "closed"
                     ended[n] = "dropped"
         for n in taken - ended.keys():

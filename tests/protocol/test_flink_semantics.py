@@ -26,7 +26,7 @@ from moorline.protocol.alignment import (
     BarrierArrived,
     Block,
     CheckpointAborted,
-    GiveUp,
+    GiveUpCheckpoint,
     TakeSnapshot,
     Unblock,
 )
@@ -36,7 +36,7 @@ from moorline.protocol.redistribution import key_groups_of, redistribute
 from moorline.protocol.restarts import Failure, RestartAfter, Restarts
 from moorline.protocol.restarts import GiveUp as NoMore
 from moorline.protocol.retention import superfluous
-from moorline.protocol.triggering import Start, Triggering
+from moorline.protocol.triggering import StartCheckpoint, Triggering
 
 A, B = SubtaskId(0, 0), SubtaskId(0, 1)
 
@@ -151,10 +151,10 @@ def test_ids_start_at_1_and_go_on_after_the_restored_one():
 def test_min_pause_counts_from_completion():
     """Section 7: a periodic request inside min-pause is dropped; min pause counts from completion."""
     machine = Triggering(interval_ms=10, min_pause_ms=100, max_concurrent=1, next_id=1, started_ms=0)
-    assert machine.time_passed(10) == Start(1, False)
+    assert machine.time_passed(10) == StartCheckpoint(1, False)
     machine.ended(1, True, 50)
     assert machine.time_passed(149) is None
-    assert machine.time_passed(150) == Start(2, False)
+    assert machine.time_passed(150) == StartCheckpoint(2, False)
 
 
 def completed(machine: Coordination, checkpoint: int) -> list[co.Action]:
@@ -239,7 +239,7 @@ def test_a_barrier_with_a_lower_id_or_of_an_ended_checkpoint_is_passed_over():
 
 def test_a_higher_id_while_one_is_pending_declines_the_pending_one():
     """Section 8: higher id while one is pending: abort the pending (declined, subsumed)."""
-    assert aligned(2, BarrierArrived(0, 1), BarrierArrived(1, 2))[-1] == [GiveUp(1), Unblock((0,)), Block(1)]
+    assert aligned(2, BarrierArrived(0, 1), BarrierArrived(1, 2))[-1] == [GiveUpCheckpoint(1), Unblock((0,)), Block(1)]
 
 
 def test_a_cancelled_checkpoint_unblocks():

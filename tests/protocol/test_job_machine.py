@@ -13,7 +13,7 @@ from test_transcripts import Speaker, transcripts_of
 
 from moorline.errors import InvalidTransition, LeadershipLost, MoorlineError, SavepointFailed, StorageError
 from moorline.model.config.restarts import FixedDelay
-from moorline.protocol.job import Idle, Job, Launching, Restarting
+from moorline.protocol.job import Idle, JobDecisions, Launching, Restarting
 from moorline.protocol.restarts import Restarts
 from moorline.protocol.supervision import events as on
 from moorline.protocol.supervision.lifecycle import JobStatus
@@ -30,9 +30,9 @@ from moorline.protocol.supervision.requests import (
 )
 
 
-def new_job(restarts: int = 3, delay_ms: int = 1000, has_storage: bool = True) -> Job:
+def new_job(restarts: int = 3, delay_ms: int = 1000, has_storage: bool = True) -> JobDecisions:
     strategy = FixedDelay(restarts, f"{delay_ms}ms")
-    return Job("orders", Restarts(strategy, random.Random(0)), Requests("orders", has_storage))
+    return JobDecisions("orders", Restarts(strategy, random.Random(0)), Requests("orders", has_storage))
 
 
 class JobSpeaker(Speaker):
@@ -283,7 +283,7 @@ def test_a_job_ends_or_goes_on_and_answers_every_request_once(restarts, has_stor
 # --- what a stop with a savepoint promises --------------------------------------------------------
 
 
-def running(job: Job, attempt: int = 1) -> None:
+def running(job: JobDecisions, attempt: int = 1) -> None:
     job.handle(on.AttemptLaunched(attempt))
     job.handle(on.AttemptRuns(attempt))
 

@@ -14,11 +14,11 @@ from moorline.errors import InvalidTransition
 from moorline.protocol.iteration.termination import (
     EndLoop,
     EndTime,
-    Head,
     InputEnded,
+    LoopHead,
+    LoopPhase,
     MarkArrived,
     OnTheWay,
-    Phase,
     RecordReturned,
     SendMark,
 )
@@ -29,17 +29,17 @@ def told(machine, event) -> list[str]:
 
 
 def test_a_loop_that_stays_empty_ends_after_two_clean_marks():
-    head = Head(frozenset({0}))
+    head = LoopHead(frozenset({0}))
     assert told(head, InputEnded()) == ["send mark 1, not clean"]
     assert told(head, MarkArrived(0, 1, False)) == ["send mark 2, clean"]
     assert told(head, MarkArrived(0, 2, True)) == ["end time in the loop", "send mark 3, not clean"]
     assert told(head, MarkArrived(0, 3, False)) == ["send mark 4, clean"]
     assert told(head, MarkArrived(0, 4, True)) == ["end the loop"]
-    assert head.phase is Phase.OVER
+    assert head.phase is LoopPhase.OVER
 
 
 def test_a_record_that_comes_back_makes_the_next_mark_unclean():
-    head = Head(frozenset({0}))
+    head = LoopHead(frozenset({0}))
     head.handle(InputEnded())
     head.handle(RecordReturned())
     assert told(head, MarkArrived(0, 1, False)) == ["send mark 2, not clean"]
@@ -54,13 +54,13 @@ def test_a_mark_is_passed_on_when_all_channels_have_brought_it_and_nothing_else_
 
 
 def test_marks_of_other_subtasks_may_come_before_our_own_input_has_ended():
-    head = Head(frozenset({0, 1}))
+    head = LoopHead(frozenset({0, 1}))
     assert told(head, MarkArrived(1, 1, False)) == []
     assert told(head, InputEnded()) == ["send mark 1, not clean"]
 
 
 def test_one_round_ahead_is_as_far_as_a_channel_can_be():
-    head = Head(frozenset({0, 1}))
+    head = LoopHead(frozenset({0, 1}))
     head.handle(InputEnded())
     head.handle(MarkArrived(1, 1, False))
     head.handle(MarkArrived(1, 2, True))
@@ -69,7 +69,7 @@ def test_one_round_ahead_is_as_far_as_a_channel_can_be():
 
 
 def test_a_record_in_a_loop_that_was_empty_is_a_bug():
-    head = Head(frozenset({0}))
+    head = LoopHead(frozenset({0}))
     for event in (InputEnded(), *(MarkArrived(0, n, n % 2 == 0) for n in range(1, 5))):
         head.handle(event)
     with pytest.raises(InvalidTransition):
@@ -85,7 +85,7 @@ class World:
         to = [[i] if not all_to_all else list(range(width)) for i in range(width)]
         self.there = {(i, j): deque() for i in range(width) for j in to[i]}
         self.back = {(i, j): deque() for i in range(width) for j in range(width)}
-        self.heads = [Head(frozenset(range(width))) for _ in range(width)]
+        self.heads = [LoopHead(frozenset(range(width))) for _ in range(width)]
         self.stage = [OnTheWay(frozenset(i for i, j in self.there if j == s)) for s in range(width)]
         for way in self.stage:
             way.handle(InputEnded())
@@ -156,5 +156,5 @@ def test_a_loop_ends_when_and_only_when_nothing_is_on_its_way(seed, width, all_t
     for _ in range(100_000):
         if not world.step():
             break
-    assert all(head.phase is Phase.OVER for head in world.heads)
+    assert all(head.phase is LoopPhase.OVER for head in world.heads)
     assert not world.on_their_way()

@@ -290,13 +290,13 @@ class AutoscalingSpeaker(Speaker):
         return self.machine.handle(autoscaling.Began(1000 * int(now), bool(rescaled)))
 
     def refused(self, now):
-        return self.machine.handle(autoscaling.Refused(1000 * int(now)))
+        return self.machine.handle(autoscaling.RescaleRefused(1000 * int(now)))
 
     def measured(self, now, text):
         loads = {}
         for one in text.split(", "):
             step, parallelism, busy, held_back, upstream, rate = self.load.fullmatch(one).groups()
-            loads[step] = autoscaling.Load(
+            loads[step] = autoscaling.SubtaskLoad(
                 int(parallelism),
                 int(busy) / 100,
                 int(held_back or 0) / 100,
@@ -341,10 +341,10 @@ class LeadershipSpeaker(Speaker):
         return self.machine.handle(le.Got(self.machine.asked, int(now)))
 
     def refused(self, now):
-        return self.machine.handle(le.Refused(int(now)))
+        return self.machine.handle(le.LeaseRefused(int(now)))
 
     def unknown(self, now):
-        return self.machine.handle(le.Failed(int(now)))
+        return self.machine.handle(le.LeaseFailed(int(now)))
 
     def ended(self, outcome):
         return self.machine.handle(le.JobEnded(outcome))

@@ -8,7 +8,7 @@ import pytest
 from noticing import notices
 
 from moorline.storage import log
-from moorline.storage.chain import Look, verified
+from moorline.storage.chain import HistoryLook, verified
 from moorline.testing.simulation import simulator
 from moorline.testing.simulation.faults import Faults
 from moorline.testing.simulation.jobs.counting import counting_job
@@ -34,7 +34,7 @@ def test_it_notices_when_what_vouches_for_a_history_is_not_asked(monkeypatch, ru
     def trusting(read, head, remembered=None):
         look = verified(read, None)
         present = [r for r in read if r.entry is not None]
-        return Look(present, [], max(look.highest, head.number if head else 0), look.next_checkpoint)
+        return HistoryLook(present, [], max(look.highest, head.number if head else 0), look.next_checkpoint)
 
     monkeypatch.setattr(log, "verified", trusting)
     assert notices(run, times=2, seeds=60)

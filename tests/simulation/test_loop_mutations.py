@@ -8,7 +8,7 @@ import pytest
 from noticing import notices
 
 from moorline.protocol.iteration.feedback import Returns
-from moorline.protocol.iteration.termination import EndLoop, Head, Phase
+from moorline.protocol.iteration.termination import EndLoop, LoopHead, LoopPhase
 from moorline.subtask.iteration.feedback import Feedback
 from moorline.subtask.iteration.membership import Looping
 from moorline.subtask.snapshot import in_flight
@@ -93,8 +93,8 @@ def test_it_notices_when_a_loop_is_ended_with_records_in_it(monkeypatch, run):
     def after_the_first_round(self):
         """As if a mark that has come back were enough, clean or not."""
         self.rounds.next()
-        self.phase = Phase.OVER
+        self.phase = LoopPhase.OVER
         return [EndLoop()]
 
-    monkeypatch.setattr(Head, "_came_back", after_the_first_round)
+    monkeypatch.setattr(LoopHead, "_came_back", after_the_first_round)
     assert notices(run)

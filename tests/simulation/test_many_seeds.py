@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from moorline.testing.simulation.many_seeds import Chunk, Summary, simulate_chunk, simulate_many
+from moorline.testing.simulation.many_seeds import SeedChunk, Summary, simulate_chunk, simulate_many
 from moorline.testing.simulation.simulator import Simulation
 
 #: Each starts several processes.
@@ -84,7 +84,7 @@ def test_the_progress_says_how_many_are_done_and_how_many_failed(tmp_path: Path)
 
 def test_failures_come_last_in_the_summary():
     summary = Summary()
-    summary.add(Chunk(0, 1500, {"worker": 1234, "driver": 7}, ["seed 9: AssertionError: lost"]))
+    summary.add(SeedChunk(0, 1500, {"worker": 1234, "driver": 7}, ["seed 9: AssertionError: lost"]))
     assert str(summary).splitlines() == [
         "1,500 seeds, 1 FAILED",
         "         7 driver",

@@ -9,7 +9,7 @@ from rocksdb_worlds import scratch
 from moorline.api.state.descriptors import ReducingStateDescriptor
 from moorline.model.key_groups import KeyGroupRange
 from moorline.state.rocksdb.backend import RocksDbBackend
-from moorline.state.rocksdb.checkpoints.uploads import Stored
+from moorline.state.rocksdb.checkpoints.uploads import StoredFile
 from moorline.testing.contracts.backend import KeyedBackendContract
 from moorline.testing.contracts.backend.base import at
 
@@ -61,7 +61,7 @@ class TestRocksDbBackendWithFilesOnly(RocksDbContract):
     def make_backend(self, uid, max_parallelism, moment=None, *, incremental=False, key_type=None):
         backend = self.made(uid, max_parallelism, moment, incremental=True, key_type=key_type)
         if not incremental:
-            backend._uploads.base = lambda completed: Stored()
+            backend._uploads.base = lambda completed: StoredFile()
         return backend
 
 

@@ -16,7 +16,7 @@ from moorline.model.graph import Plan
 from moorline.model.ids import SubtaskId
 from moorline.model.key_groups import owner
 from moorline.model.wire import elements
-from moorline.model.wire.elements import BARRIER, BATCH, END, Barrier, Head
+from moorline.model.wire.elements import BARRIER, BATCH, END, Barrier, FrameHead
 from moorline.protocol.flushing import BUSY_MS, CALM_MS
 from moorline.protocol.lowering import lower, relay_slot
 from moorline.subtask import output
@@ -227,7 +227,7 @@ def test_a_barrier_follows_all_that_came_before_it_on_every_channel():
         assert elements.unpack_barrier(frames[at]) == Barrier(5, 123, final=True)
         before = [r for f in frames[:at] for _, part, _ in elements.unpack_batch(f) for r in part]
         assert before == by_owner(list(range(1_000)), 3, 128)[receiver]
-        assert elements.head(frames[at]) == Head(BARRIER, ATTEMPT, 1, receiver, 0, 1)
+        assert elements.head(frames[at]) == FrameHead(BARRIER, ATTEMPT, 1, receiver, 0, 1)
     assert world.output.records_out == 1_003
 
 

@@ -14,7 +14,7 @@ from waiting import PATIENCE
 
 import moorline as mo
 from moorline.spark.mailbox import READ_AHEAD_BYTES, Mailbox
-from moorline.subtask.adaptive_batches import SLICE_BYTES, Slices
+from moorline.subtask.adaptive_batches import SLICE_BYTES, AdaptiveBatches
 from moorline.subtask.operators.read_size import FIRST_RECORDS, READ_BYTES, READ_RECORDS, ReadSize, rough_size
 from moorline.subtask.operators.source_thread import QUEUED_BYTES, SourceThread
 
@@ -113,7 +113,7 @@ def test_a_function_that_makes_much_of_little_gets_fewer_records_at_a_time():
             calls.append(len(records))
             packed[0] += 100_000 * len(records)
 
-    slices = Slices(lambda: 0.0, lambda: False, 4_096, lambda: packed[0])
+    slices = AdaptiveBatches(lambda: 0.0, lambda: False, 4_096, lambda: packed[0])
     for _ in range(3):
         slices.process(Operator(), list(range(1_000)), None, 0)
     assert max(calls[1:]) <= SLICE_BYTES // 100_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from moorline.subtask.adaptive_batches import SLICE_MS, Slices
+from moorline.subtask.adaptive_batches import SLICE_MS, AdaptiveBatches
 
 
 class Operator:
@@ -20,7 +20,7 @@ class Operator:
 
 def run(takes_ms: Callable[[int], float], frames: int = 20, records: int = 2_000, first: int = 0) -> list[int]:
     operator = Operator(takes_ms)
-    slices = Slices(lambda: operator.now_ms, lambda: False, 4_096)
+    slices = AdaptiveBatches(lambda: operator.now_ms, lambda: False, 4_096)
     if first:
         slices.process(operator, list(range(first)), None, 0)
         operator.calls.clear()

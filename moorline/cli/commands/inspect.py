@@ -14,7 +14,7 @@ from moorline.http.explained import explanation_to_json
 from moorline.model.durations import milliseconds
 from moorline.model.manifest import ElementsHandle, KeyedHandle, NativeHandle, OperatorEntry, SnapshotFile
 from moorline.snapshots.explanation.explain import explain
-from moorline.snapshots.locate import Snapshot, look_at
+from moorline.snapshots.locate import LocatedSnapshot, look_at
 
 
 @dataclass
@@ -97,7 +97,7 @@ def command(
     show_json(content) if as_json else show_explanation(content)
 
 
-def _show_contents(snapshot: Snapshot, as_json: bool) -> None:
+def _show_contents(snapshot: LocatedSnapshot, as_json: bool) -> None:
     manifest = snapshot.manifest
     states = [state for entry in manifest.operators for state in _states(entry)]
     if as_json:

@@ -46,7 +46,7 @@ def seen_of(status: os.stat_result) -> Seen:
     return [status.st_size, status.st_mtime_ns, status.st_ino & _INODE]
 
 
-class Print:
+class Fingerprint:
     """The print of what was read of a file, which need not be what is in the file by now."""
 
     def __init__(self, file: int, end: int) -> None:
@@ -81,7 +81,7 @@ def has_identity(position: Position | None) -> bool:
 def is_same(file: int, position: Position) -> bool:
     """Does an open file begin with what was read up to ``position``?"""
     end = read_end(position)
-    return os.fstat(file).st_size >= end and str(Print(file, end)) == position["print"]
+    return os.fstat(file).st_size >= end and str(Fingerprint(file, end)) == position["print"]
 
 
 def check_same(file: int, path: str, position: Position | None) -> None:

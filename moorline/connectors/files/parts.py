@@ -22,7 +22,7 @@ import msgspec
 import pyarrow as pa
 
 from moorline.api.sinks import SinkContext, SinkWriter
-from moorline.connectors.files.formats.contents import Contents
+from moorline.connectors.files.formats.contents import FileContents
 from moorline.connectors.files.formats.row_files import RowFile
 from moorline.connectors.files.local.place import naming
 from moorline.connectors.files.part_names import Committable, part_name, staging_folder, unique_word
@@ -68,7 +68,7 @@ class PartsWriter(SinkWriter):
     """See :class:`SinkWriter`."""
 
     place: SinkPlace
-    contents: Contents
+    contents: FileContents
     #: The columns that files are partitioned by, with their types if they are given.
     partition_by: dict[str, pa.DataType | None]
     rolling: Rolling

@@ -54,7 +54,7 @@ class Schema:
 
 @dataclass(frozen=True)
 class SchemaRegistry:
-    """See :func:`moorline.schema_registry`."""
+    """A schema registry, as :func:`moorline.schema_registry` makes it."""
 
     url: str
     authorization: str = field(default="", repr=False)

@@ -18,7 +18,7 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from moorline.connectors.nats.connection import ERRORS, SHUTDOWN_SECONDS, NatsConnection
-from moorline.connectors.nats.records import Stored
+from moorline.connectors.nats.records import StoredMessage
 
 _SECOND = 1_000_000_000
 #: A request for messages stands so long; while there are none the server says twice as often that it is still there.
@@ -77,7 +77,7 @@ class Consumer:
         self._arrived.append(message)
         self._news.set()
 
-    async def messages(self, count: int) -> list[Stored]:
+    async def messages(self, count: int) -> list[StoredMessage]:
         """Those that have arrived, up to ``count``; waits for some. None: there are none just now."""
         if not self._arrived and not self._due:
             await self._pull(count)
@@ -87,7 +87,7 @@ class Consumer:
                 await asyncio.wait_for(self._news.wait(), 2 * HEARTBEAT_SECONDS + 1)
             except TimeoutError:
                 raise ConsumerGone("the consumer does not answer") from None
-        found: list[Stored] = []
+        found: list[StoredMessage] = []
         while self._arrived and len(found) < count:
             message = self._arrived.popleft()
             if message.reply:
@@ -118,7 +118,7 @@ class Consumer:
             case status:
                 raise ConsumerGone(f"the consumer is gone (status {status})")
 
-    def _stored(self, message: Msg) -> Stored:
+    def _stored(self, message: Msg) -> StoredMessage:
         # $JS.ACK.[domain.account.]stream.consumer.deliveries.sequence.number.nanoseconds.pending[.token]
         parts = message.reply.split(".")
         at = 5 if len(parts) == 9 else 7
@@ -126,7 +126,7 @@ class Consumer:
         if number != self._number + 1:
             raise ConsumerGone("a message has not arrived")
         self._number, self._due = number, self._due - 1
-        return Stored(sequence, nanoseconds // 1_000_000, message.subject, message.data, message.headers)
+        return StoredMessage(sequence, nanoseconds // 1_000_000, message.subject, message.data, message.headers)
 
     async def close(self) -> None:
         """Have the server forget it."""

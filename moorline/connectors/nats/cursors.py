@@ -60,7 +60,7 @@ class Cursor:
 
 
 @dataclass(frozen=True)
-class Loss:
+class MessageLoss:
     """Messages that are gone before they were read."""
 
     what: str
@@ -70,7 +70,7 @@ class Loss:
     cursor: Cursor
 
 
-def find_loss(cursor: Cursor, state: StreamState) -> Loss | None:
+def find_loss(cursor: Cursor, state: StreamState) -> MessageLoss | None:
     """The messages that were taken away after ``cursor``, at its stream's head.
 
     >>> find_loss(Cursor(5, None, "today"), StreamState("today", first=8, last=20)).count
@@ -78,13 +78,13 @@ def find_loss(cursor: Cursor, state: StreamState) -> Loss | None:
     """
     at_head = replace(cursor, next=state.first, created=state.created)
     if state.created != cursor.created:
-        return Loss("the stream was deleted and made anew", None, at_head)
+        return MessageLoss("the stream was deleted and made anew", None, at_head)
     if state.last + 1 < cursor.next:
         what = f"the server has lost data: its last message is {state.last}"
-        return Loss(what, None, replace(cursor, next=state.last + 1))
+        return MessageLoss(what, None, replace(cursor, next=state.last + 1))
     if state.first > cursor.next:
         what = f"messages {cursor.next} to {state.first - 1} were taken away by a limit or a purge"
-        return Loss(what, state.first - cursor.next, at_head)
+        return MessageLoss(what, state.first - cursor.next, at_head)
     return None
 
 

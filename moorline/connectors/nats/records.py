@@ -33,7 +33,7 @@ class NatsMessage(msgspec.Struct, Generic[V], frozen=True):
     sequence: int
 
 
-class Stored(NamedTuple):
+class StoredMessage(NamedTuple):
     """A message as it was fetched."""
 
     sequence: int
@@ -43,7 +43,7 @@ class Stored(NamedTuple):
     headers: Mapping[str, str] | None
 
 
-Decode = Callable[[Stored], Any]
+Decode = Callable[[StoredMessage], Any]
 
 
 def decoder(format: Format[Any], stream: str, as_records: bool) -> Decode:
@@ -52,7 +52,7 @@ def decoder(format: Format[Any], stream: str, as_records: bool) -> Decode:
     if not as_records:
         return lambda message: decode(message.data)
 
-    def record(message: Stored) -> NatsMessage[Any]:
+    def record(message: StoredMessage) -> NatsMessage[Any]:
         headers = {str(name): value for name, value in (message.headers or {}).items()}
         return NatsMessage(message.subject, decode(message.data), headers, message.timestamp, stream, message.sequence)
 

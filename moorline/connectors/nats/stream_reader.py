@@ -18,8 +18,8 @@ from moorline.connectors import retry
 from moorline.connectors.broken import BrokenRecords
 from moorline.connectors.nats.connection import ERRORS, LoopThread, NatsConnection, failure, is_transient
 from moorline.connectors.nats.consumer import HEARTBEAT_SECONDS, Consumer, ConsumerGone
-from moorline.connectors.nats.cursors import Cursor, Loss, StreamState, find_loss, lost_between
-from moorline.connectors.nats.records import MARK_HEADER, Decode, Stored
+from moorline.connectors.nats.cursors import Cursor, MessageLoss, StreamState, find_loss, lost_between
+from moorline.connectors.nats.records import MARK_HEADER, Decode, StoredMessage
 from moorline.connectors.prefetch import Prefetch
 from moorline.errors import MoorlineError, SnapshotCorrupt, StorageError
 
@@ -37,23 +37,23 @@ LOST = "lost_messages"
 
 
 @dataclass
-class Batch:
+class MessageBatch:
     """Messages of one split, in their order."""
 
     split: str
-    messages: list[Stored]
+    messages: list[StoredMessage]
     #: The place behind the last of them.
     cursor: Cursor
     #: What was lost before them, if the user has chosen to go on.
-    loss: Loss | None = None
+    loss: MessageLoss | None = None
 
 
-class StreamFetcher:
+class MessageFetcher:
     """The thread, and what it shares with its reader: splits that were added, and the buffer."""
 
     def __init__(self, source: NatsSource, report: Callable[[str | None], None]) -> None:
         self._source = source
-        self.buffer = Prefetch[Batch](BUFFERED_BYTES)
+        self.buffer = Prefetch[MessageBatch](BUFFERED_BYTES)
         self._outage = retry.Outage(
             source.patience, lambda cause: report(None if cause is None else source.address.hidden(cause))
         )
@@ -181,7 +181,7 @@ class StreamFetcher:
                 count = max(1, min(MESSAGES_AT_ONCE, BYTES_AT_ONCE * len(messages) // size))
             is_at_end = consumer.pending == 0
 
-    async def _take(self, connection: NatsConnection, split: str, messages: list[Stored]) -> int:
+    async def _take(self, connection: NatsConnection, split: str, messages: list[StoredMessage]) -> int:
         """Put what was fetched into the buffer. Returns its size."""
         cursor = self._cursors[split]
         sequences = [message.sequence for message in messages]
@@ -190,7 +190,7 @@ class StreamFetcher:
             state = StreamState.of(await connection.stream_info(self._source.stream))
             if lost := lost_between(cursor.next, sequences, state.first):
                 what = f"messages after {cursor.next - 1} were taken away by a limit or a purge"
-                self._lose(split, Loss(what, lost, cursor))
+                self._lose(split, MessageLoss(what, lost, cursor))
         if cursor.end is not None:
             messages = [message for message in messages if message.sequence <= cursor.end]
         self._cursors[split] = cursor.moved(sequences[-1] + 1)
@@ -212,7 +212,7 @@ class StreamFetcher:
             self._cursors[split] = cursor.moved(state.last + 1)
             self._put(split, [], 1)
 
-    def _lose(self, split: str, loss: Loss) -> None:
+    def _lose(self, split: str, loss: MessageLoss) -> None:
         """Raise, unless the user has chosen to go on."""
         source, cursor = self._source, self._cursors[split]
         if source.on_lost == "fail":
@@ -223,10 +223,10 @@ class StreamFetcher:
             )
             raise StorageError(source.place, "go on reading", cause, can_pass=False)
         self._cursors[split] = loss.cursor
-        self.buffer.put(Batch(split, [], loss.cursor, loss), 1)
+        self.buffer.put(MessageBatch(split, [], loss.cursor, loss), 1)
 
-    def _put(self, split: str, records: list[Stored], size: int) -> None:
-        self.buffer.put(Batch(split, records, self._cursors[split]), size)
+    def _put(self, split: str, records: list[StoredMessage], size: int) -> None:
+        self.buffer.put(MessageBatch(split, records, self._cursors[split]), size)
 
 
 async def _until_closed(connection: NatsConnection) -> None:
@@ -248,11 +248,11 @@ class NatsReader(SourceReader):
     def __init__(self, source: NatsSource, ctx: SourceContext, decode: Decode) -> None:
         self._source, self._ctx, self._decode = source, ctx, decode
         self._broken = BrokenRecords(source.on_error, ctx)
-        self._fetcher = StreamFetcher(source, ctx.outage)
+        self._fetcher = MessageFetcher(source, ctx.outage)
         #: A format may need a server of its own, which may be away.
         self._format_outage = retry.Outage(source.patience, ctx.outage)
         self._positions: dict[str, Cursor] = {}
-        self._batch: Batch | None = None
+        self._batch: MessageBatch | None = None
         self._has_all = False
 
     def add_splits(self, splits: Positions) -> None:
@@ -302,7 +302,7 @@ class NatsReader(SourceReader):
             self._ctx.notice(f"lost {batch.split}", text)
         return batch is not None
 
-    def _records(self, batch: Batch, limit: int) -> list[Any]:
+    def _records(self, batch: MessageBatch, limit: int) -> list[Any]:
         """Decode up to ``limit`` messages, and move on behind them."""
         records, times, decoded = [], [], 0
         for message in batch.messages[:limit]:

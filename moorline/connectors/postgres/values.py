@@ -36,7 +36,7 @@ from psycopg.types.numeric import DecimalBinaryDumper
 from moorline.connectors.postgres.table import ColumnType
 from moorline.model.value_kinds import MICROSECOND, python_number
 
-#: A value as a field, with its length in front. Raises :class:`Refused`.
+#: A value as a field, with its length in front. Raises :class:`ValueRefused`.
 Encode = Callable[[Any], bytes]
 
 NULL = b"\xff\xff\xff\xff"
@@ -52,7 +52,7 @@ _CONTEXT = Context(prec=4000)
 _WHOLE_DIGITS, _DECIMALS = 131_072, 16_383
 
 
-class Refused(ValueError):
+class ValueRefused(ValueError):
     """The value does not fit the column; the text says why."""
 
 
@@ -84,7 +84,7 @@ def _retrying(encode: Encode) -> Encode:
     def encoded(value: Any) -> bytes:
         try:
             return encode(value)
-        except Refused:
+        except ValueRefused:
             plain = value.value if isinstance(value, Enum) else python_number(value)
             if plain is value or plain is None:
                 raise
@@ -98,11 +98,11 @@ def _integer(code: str, size: int) -> Callable[[int], Encode]:
 
     def encode(value: Any) -> bytes:
         if type(value) is not int:
-            raise Refused(f"{_named(value)} is not a whole number")
+            raise ValueRefused(f"{_named(value)} is not a whole number")
         try:
             return pack(size, value)
         except struct.error:
-            raise Refused(f"{value} is out of its range") from None
+            raise ValueRefused(f"{value} is out of its range") from None
 
     return lambda modifier: encode
 
@@ -116,7 +116,7 @@ def _floating(code: str, size: int) -> Callable[[int], Encode]:
         try:
             return pack(size, value)
         except OverflowError:
-            raise Refused(f"{value} is out of its range") from None
+            raise ValueRefused(f"{value} is out of its range") from None
 
     return lambda modifier: encode
 
@@ -128,8 +128,8 @@ def _exact_float(value: Any) -> float:
                 return float(value)
         except OverflowError:
             pass
-        raise Refused(f"{value!r:.80} has more digits than it holds")
-    raise Refused(f"{_named(value)} is not a number")
+        raise ValueRefused(f"{value!r:.80} has more digits than it holds")
+    raise ValueRefused(f"{_named(value)} is not a number")
 
 
 def _numeric(modifier: int) -> Encode:
@@ -143,16 +143,16 @@ def _numeric(modifier: int) -> Encode:
         elif type(value) is int:
             value = Decimal(value)
         elif type(value) is not Decimal:
-            raise Refused(f"{_named(value)} is not a number")
+            raise ValueRefused(f"{_named(value)} is not a number")
         if modifier >= 0 and not value.is_nan():
             if value.is_infinite() or abs(value) >= limit:
-                raise Refused(f"{value} is out of its range")
+                raise ValueRefused(f"{value} is out of its range")
             rounded = _CONTEXT.quantize(value, step)
             if rounded != value:
-                raise Refused(f"{value} has more than {scale} decimals")
+                raise ValueRefused(f"{value} has more than {scale} decimals")
             value = rounded if rounded else zero
         elif value.is_finite() and (value.adjusted() >= _WHOLE_DIGITS or _exponent(value) < -_DECIMALS):
-            raise Refused(f"{value!r:.80} is out of its range")
+            raise ValueRefused(f"{value!r:.80} is out of its range")
         data = _NUMERIC.dump(value)
         assert data is not None
         return _length(len(data)) + bytes(data)
@@ -171,7 +171,7 @@ def _boolean(modifier: int) -> Encode:
             return b"\0\0\0\1\1"
         if value is False:
             return b"\0\0\0\1\0"
-        raise Refused(f"{_named(value)} is neither True nor False")
+        raise ValueRefused(f"{_named(value)} is neither True nor False")
 
     return encode
 
@@ -181,9 +181,9 @@ def _text(modifier: int) -> Encode:
 
     def encode(value: Any) -> bytes:
         if not isinstance(value, str):
-            raise Refused(f"{_named(value)} is not a text")
+            raise ValueRefused(f"{_named(value)} is not a text")
         if modifier >= 0 and len(value) > longest:
-            raise Refused(f"a text of {len(value)} characters is longer than {longest}")
+            raise ValueRefused(f"a text of {len(value)} characters is longer than {longest}")
         data = _utf8(value)
         return _length(len(data)) + data
 
@@ -192,11 +192,11 @@ def _text(modifier: int) -> Encode:
 
 def _utf8(text: str) -> bytes:
     if "\0" in text:
-        raise Refused("PostgreSQL has no text with the character 0 in it")
+        raise ValueRefused("PostgreSQL has no text with the character 0 in it")
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise Refused(f"it is not Unicode: {error.reason}") from None
+        raise ValueRefused(f"it is not Unicode: {error.reason}") from None
 
 
 def _enum(name: str, labels: tuple[str, ...]) -> Encode:
@@ -205,7 +205,7 @@ def _enum(name: str, labels: tuple[str, ...]) -> Encode:
     def encode(value: Any) -> bytes:
         field = fields.get(value) if isinstance(value, str) else None
         if field is None:
-            raise Refused(f"{value!r:.80} is none of the labels {', '.join(map(repr, labels))} of {name}")
+            raise ValueRefused(f"{value!r:.80} is none of the labels {', '.join(map(repr, labels))} of {name}")
         return field
 
     return encode
@@ -214,7 +214,7 @@ def _enum(name: str, labels: tuple[str, ...]) -> Encode:
 def _bytea(modifier: int) -> Encode:
     def encode(value: Any) -> bytes:
         if not isinstance(value, (bytes, bytearray, memoryview)):
-            raise Refused(f"{_named(value)} is not bytes")
+            raise ValueRefused(f"{_named(value)} is not bytes")
         data = bytes(value)
         return _length(len(data)) + data
 
@@ -226,7 +226,7 @@ def _date(modifier: int) -> Encode:
 
     def encode(value: Any) -> bytes:
         if type(value) is not date:
-            raise Refused(f"{_named(value)} is not a date")
+            raise ValueRefused(f"{_named(value)} is not a date")
         return pack(4, value.toordinal() - _EPOCH_DAY)
 
     return encode
@@ -238,7 +238,7 @@ def _time(modifier: int) -> Encode:
 
     def encode(value: Any) -> bytes:
         if type(value) is not time or value.tzinfo is not None:
-            raise Refused(f"{_named(value)} is not a time without a time zone")
+            raise ValueRefused(f"{_named(value)} is not a time without a time zone")
         check(value)
         seconds = (value.hour * 60 + value.minute) * 60 + value.second
         return pack(8, seconds * 1_000_000 + value.microsecond)
@@ -255,7 +255,7 @@ def _timestamp(epoch: datetime, words: str) -> Callable[[int], Encode]:
 
         def encode(value: Any) -> bytes:
             if not isinstance(value, datetime) or (value.utcoffset() is not None) is not is_aware:
-                raise Refused(f"{_named(value)} is not a datetime {words} a time zone")
+                raise ValueRefused(f"{_named(value)} is not a datetime {words} a time zone")
             check(value)
             since = value - epoch
             return pack(8, (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)
@@ -273,7 +273,7 @@ def _fraction(modifier: int) -> Callable[[Any], None]:
 
     def check(value: Any) -> None:
         if value.microsecond % step:
-            raise Refused(f"{value} is finer than its {modifier} decimals of a second")
+            raise ValueRefused(f"{value} is finer than its {modifier} decimals of a second")
 
     return check
 
@@ -284,7 +284,7 @@ def _interval(modifier: int) -> Encode:
 
     def encode(value: Any) -> bytes:
         if not isinstance(value, timedelta):
-            raise Refused(f"{_named(value)} is not a timedelta")
+            raise ValueRefused(f"{_named(value)} is not a timedelta")
         return pack(16, (value % day) // MICROSECOND, value.days, 0)
 
     return encode
@@ -296,9 +296,9 @@ def _uuid(modifier: int) -> Encode:
             try:
                 value = UUID(value)
             except ValueError:
-                raise Refused(f"{value!r:.80} is not a UUID") from None
+                raise ValueRefused(f"{value!r:.80} is not a UUID") from None
         if type(value) is not UUID:
-            raise Refused(f"{_named(value)} is not a UUID")
+            raise ValueRefused(f"{_named(value)} is not a UUID")
         return b"\0\0\0\x10" + value.bytes
 
     return encode
@@ -312,9 +312,9 @@ def _json(prefix: bytes) -> Callable[[int], Encode]:
                 # Numbers that JSON does not have may hide behind it.
                 json.dumps(msgspec.to_builtins(value, str_keys=True), allow_nan=False)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise Refused(f"JSON cannot express it: {error}") from None
+            raise ValueRefused(f"JSON cannot express it: {error}") from None
         if prefix and b"\\u0000" in data:
-            raise Refused("jsonb has no text with the character 0 in it")
+            raise ValueRefused("jsonb has no text with the character 0 in it")
         return _length(len(prefix) + len(data)) + prefix + data
 
     return lambda modifier: encode
@@ -342,18 +342,18 @@ def _flat(value: Any) -> tuple[list[int], list[Any]]:
     (([2, 2], [1, 2, 3, 4]), ([], []))
     """
     if not isinstance(value, (list, tuple)):
-        raise Refused(f"{_named(value)} is not a list")
+        raise ValueRefused(f"{_named(value)} is not a list")
     sizes: list[int] = []
     elements: list[Any] = [value]
     while elements and all(isinstance(element, (list, tuple)) for element in elements):
         if len({len(element) for element in elements}) > 1:
-            raise Refused("the lists in it are not equally long")
+            raise ValueRefused("the lists in it are not equally long")
         sizes.append(len(elements[0]))
         elements = [inner for element in elements for inner in element]
         if len(sizes) > _MAX_DIMENSIONS:
-            raise Refused(f"an array has at most {_MAX_DIMENSIONS} dimensions")
+            raise ValueRefused(f"an array has at most {_MAX_DIMENSIONS} dimensions")
     if any(isinstance(element, (list, tuple)) for element in elements):
-        raise Refused("some of its elements are lists and some are not")
+        raise ValueRefused("some of its elements are lists and some are not")
     return (sizes if elements else []), elements
 
 

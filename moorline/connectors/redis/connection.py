@@ -57,7 +57,7 @@ def words_of(address: RedisAddress, error: Exception) -> str:
     return address.hidden(" ".join(str(error).split()) or type(error).__name__)
 
 
-class Connection:
+class RedisConnection:
     """One client for as long as it works, and a new one after an error."""
 
     def __init__(

@@ -135,7 +135,7 @@ class Cursor:
 
 
 @dataclass(frozen=True)
-class Loss:
+class EntryLoss:
     """Entries that are gone before they were read."""
 
     what: str
@@ -145,7 +145,7 @@ class Loss:
     cursor: Cursor
 
 
-def find_loss(cursor: Cursor, facts: StreamFacts | None, fetched: int | None = None) -> Loss | None:
+def find_loss(cursor: Cursor, facts: StreamFacts | None, fetched: int | None = None) -> EntryLoss | None:
     """The entries that were taken away after ``cursor``, if any. ``fetched``: all that is left after it, if known.
 
     >>> here = Cursor(EntryId(3, 0), added=3)
@@ -156,19 +156,19 @@ def find_loss(cursor: Cursor, facts: StreamFacts | None, fetched: int | None = N
     if facts is None:
         if cursor.id == BEGINNING:
             return None  # not there yet
-        return Loss("the stream is gone", None, Cursor(BEGINNING, 0, cursor.end))
+        return EntryLoss("the stream is gone", None, Cursor(BEGINNING, 0, cursor.end))
     left = facts.left_after(cursor.id)
     if cursor.added is None:
         # What came between the last entry that was read and the head of the stream is not known.
-        return Loss(_trimmed(facts), None, Cursor.at(cursor.id, facts, cursor.end)) if left else None
+        return EntryLoss(_trimmed(facts), None, Cursor.at(cursor.id, facts, cursor.end)) if left else None
     if facts.last < cursor.id or facts.added < cursor.added:
-        return Loss(_ANEW, None, Cursor.at(BEGINNING, facts, cursor.end))
+        return EntryLoss(_ANEW, None, Cursor.at(BEGINNING, facts, cursor.end))
     left = fetched if left is None else left
     missing = 0 if left is None else facts.added - left - cursor.added
     if missing == 0:
         return None
     here = replace(cursor, added=cursor.added + missing)
-    return Loss(_trimmed(facts), missing, here) if missing > 0 else Loss(_ANEW, None, here)
+    return EntryLoss(_trimmed(facts), missing, here) if missing > 0 else EntryLoss(_ANEW, None, here)
 
 
 _ANEW = "the stream was deleted and made anew, or the server has lost data"

@@ -16,8 +16,8 @@ from moorline.api.sources import Positions, SourceContext, SourceReader, SplitId
 from moorline.connectors import retry
 from moorline.connectors.broken import BrokenRecords
 from moorline.connectors.prefetch import Prefetch
-from moorline.connectors.redis.connection import ERRORS, Connection, is_transient, words_of
-from moorline.connectors.redis.entries import BEGINNING, Cursor, EntryId, Loss, StreamFacts, find_loss
+from moorline.connectors.redis.connection import ERRORS, RedisConnection, is_transient, words_of
+from moorline.connectors.redis.entries import BEGINNING, Cursor, EntryId, EntryLoss, StreamFacts, find_loss
 from moorline.connectors.redis.records import DecodeEntry
 from moorline.errors import MoorlineError, SnapshotCorrupt, StorageError
 
@@ -66,7 +66,7 @@ def look(client: Any, stream: str) -> StreamFacts | None:
 
 
 @dataclass
-class Batch:
+class EntryBatch:
     """Entries of one stream, in their order."""
 
     stream: str
@@ -74,18 +74,18 @@ class Batch:
     cursor: Cursor
     entries: list[Entry]
     #: What was lost before them, if the user has chosen to go on.
-    loss: Loss | None = None
+    loss: EntryLoss | None = None
     #: Nothing of this stream comes after them.
     is_last: bool = False
 
 
-class StreamFetcher:
+class EntryFetcher:
     """The thread, and what it shares with its reader: streams that were added, and the buffer."""
 
     def __init__(self, source: RedisStreamSource, report: Callable[[str | None], None]) -> None:
         self._source = source
-        self.buffer = Prefetch[Batch](BUFFERED_BYTES)
-        self._connection = Connection(source.address, source.patience)
+        self.buffer = Prefetch[EntryBatch](BUFFERED_BYTES)
+        self._connection = RedisConnection(source.address, source.patience)
         self._outage = retry.Outage(
             source.patience, lambda cause: report(None if cause is None else source.address.hidden(cause))
         )
@@ -187,7 +187,7 @@ class StreamFetcher:
             if facts is not None or not cursor.at_end:
                 self._refuse(stream, cursor, loss)
             self._cursors[stream] = loss.cursor
-            self.buffer.put(Batch(stream, loss.cursor, [], loss), 1)
+            self.buffer.put(EntryBatch(stream, loss.cursor, [], loss), 1)
             if loss.cursor.id != cursor.id:
                 return True  # what came was asked for from the old place
             cursor = loss.cursor
@@ -207,10 +207,10 @@ class StreamFetcher:
         if is_last:
             del self._cursors[stream]
         if entries or is_last:
-            self.buffer.put(Batch(stream, cursor, entries, None, is_last), size)
+            self.buffer.put(EntryBatch(stream, cursor, entries, None, is_last), size)
         return bool(entries)
 
-    def _refuse(self, stream: str, cursor: Cursor, loss: Loss) -> None:
+    def _refuse(self, stream: str, cursor: Cursor, loss: EntryLoss) -> None:
         """Raise, unless the user has chosen to go on."""
         if self._source.on_lost == "fail":
             number = "Entries" if loss.count is None else f"{loss.count} entries"
@@ -228,12 +228,12 @@ class RedisStreamReader(SourceReader):
     def __init__(self, source: RedisStreamSource, ctx: SourceContext, decode: DecodeEntry) -> None:
         self._source, self._ctx, self._decode = source, ctx, decode
         self._broken = BrokenRecords(source.on_error, ctx)
-        self._fetcher = StreamFetcher(source, ctx.outage)
+        self._fetcher = EntryFetcher(source, ctx.outage)
         #: A format may need a server of its own, which may be away.
         self._format_outage = retry.Outage(source.patience, ctx.outage)
         self._positions: dict[str, Cursor] = {}
         self._unfinished: set[str] = set()
-        self._batch: Batch | None = None
+        self._batch: EntryBatch | None = None
         self._has_all = False
 
     def add_splits(self, splits: Positions) -> None:
@@ -285,13 +285,13 @@ class RedisStreamReader(SourceReader):
         self._positions[batch.stream] = batch.cursor
         return True
 
-    def _note(self, stream: str, loss: Loss) -> None:
+    def _note(self, stream: str, loss: EntryLoss) -> None:
         counters, place = self._ctx.counters, self._source.place(stream)
         counters[LOST] = counters.get(LOST, 0) + (loss.count or 0)
         number = "" if loss.count is None else f"{loss.count} "
         self._ctx.notice(f"lost {stream}", f"reads {place} on without {number}entries that are gone: {loss.what}")
 
-    def _records(self, batch: Batch, limit: int) -> list[Any]:
+    def _records(self, batch: EntryBatch, limit: int) -> list[Any]:
         """Decode up to ``limit`` entries, and move on behind them."""
         records, times, decoded = [], [], 0
         for id, parts in batch.entries[:limit]:

@@ -26,7 +26,7 @@ from moorline.api.sinks import Sink, SinkCommitter, SinkContext, SinkWriter
 from moorline.connectors.formats.base import Format
 from moorline.connectors.known_marks import KnownBySubtask, KnownMarks, Mark
 from moorline.connectors.redis.address import RedisAddress
-from moorline.connectors.redis.connection import Connection, evicts, has_append_only_file, server_info
+from moorline.connectors.redis.connection import RedisConnection, evicts, has_append_only_file, server_info
 from moorline.connectors.redis.records import encoder
 from moorline.connectors.row_tables import UnfitRecord
 from moorline.errors import InvalidArgument, MoorlineError, SnapshotCorrupt, StorageError
@@ -128,7 +128,7 @@ class RedisStreamSink(Sink):
         """Is the server there, does it keep what it gets, and may we write?"""
         if self.format is not None:
             self.format.check()
-        connection = Connection(self.address, self.patience)
+        connection = RedisConnection(self.address, self.patience)
         try:
             connection.run("reach", self._check)
         finally:
@@ -303,7 +303,7 @@ def _mark_of(marks: str, name: str, client: Any) -> bytes | None:
 class _StreamCommitter(SinkCommitter):
     def __init__(self, sink: RedisStreamSink, ctx: SinkContext) -> None:
         self._sink = sink
-        self._connection = Connection(sink.address, sink.patience, ctx.outage)
+        self._connection = RedisConnection(sink.address, sink.patience, ctx.outage)
         self._known: KnownMarks = sink.known.of(ctx)
         self._has_compared = False
 

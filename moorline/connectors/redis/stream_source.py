@@ -17,7 +17,7 @@ from moorline.api.sources import EnumeratorContext, Positions, Source, SourceCon
 from moorline.connectors.broken import OnError
 from moorline.connectors.formats.base import Format
 from moorline.connectors.redis.address import RedisAddress
-from moorline.connectors.redis.connection import Connection, server_info
+from moorline.connectors.redis.connection import RedisConnection, server_info
 from moorline.connectors.redis.entries import BEGINNING, Cursor, EntryId, StreamFacts
 from moorline.connectors.redis.records import decoder
 from moorline.connectors.redis.stream_reader import RedisStreamReader, look
@@ -68,7 +68,7 @@ class RedisStreamSource(Source):
         """Is the server there, is it new enough, and are the streams streams?"""
         if self.format is not None:
             self.format.check()
-        connection = Connection(self.address, self.patience)
+        connection = RedisConnection(self.address, self.patience)
         try:
             connection.run("reach", self._check)
         finally:
@@ -115,7 +115,7 @@ class RedisStreamSource(Source):
 class _Streams(SplitEnumerator):
     def __init__(self, source: RedisStreamSource, ctx: EnumeratorContext) -> None:
         self._source, self.interval_ms = source, source.interval_ms
-        self._connection = Connection(source.address, source.patience)
+        self._connection = RedisConnection(source.address, source.patience)
         restored = ctx.restored
         if restored is not None and not (isinstance(restored, list) and all(isinstance(n, str) for n in restored)):
             raise SnapshotCorrupt("the manifest", f"{restored!r:.80} are not the names of Redis streams")

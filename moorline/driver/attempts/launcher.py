@@ -17,7 +17,7 @@ from moorline.driver.cluster import Cluster
 from moorline.driver.connectors.attempt import AttemptConnectors
 from moorline.driver.observation.checkpoints import CheckpointHistory
 from moorline.driver.processes import this_process
-from moorline.driver.restore import Start, start_from_storage, start_without_storage
+from moorline.driver.restore import AttemptStart, start_from_storage, start_without_storage
 from moorline.errors import MoorlineError
 from moorline.failpoints import failpoint
 from moorline.model.config.run import RunConfig
@@ -86,7 +86,7 @@ class Launcher:
         connectors.commits.restored(start.committables)
         return RunningAttempt(deployment, checkpoints, now_ms, heartbeats, snapshot_bytes=start.snapshot_bytes)
 
-    def _retention(self, start: Start, is_claimed: bool, now_ms: int) -> Retention | None:
+    def _retention(self, start: AttemptStart, is_claimed: bool, now_ms: int) -> Retention | None:
         """``is_claimed``: the savepoint that the attempt starts from is ours to delete."""
         config = self._config.checkpoints
         if self._history is None or config is None:
@@ -102,7 +102,7 @@ class Launcher:
             start.deployment.restore_location if is_claimed else None,
         )
 
-    def _start(self, stopped: StoppedWith | None) -> Start:
+    def _start(self, stopped: StoppedWith | None) -> AttemptStart:
         failpoint("driver.restore")
         config = self._config
         if stopped is not None:

@@ -33,7 +33,7 @@ from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.messages import Abort, Acknowledged, Declined, Order, Overtake, Progress, Trigger
 from moorline.protocol import coordination as co
 from moorline.protocol.pacing import Pacing
-from moorline.protocol.triggering import Start, Triggering
+from moorline.protocol.triggering import StartCheckpoint, Triggering
 from moorline.snapshots.folders import write_savepoint
 from moorline.storage.blobs import BlobStore
 from moorline.storage.layout import is_of_checkpoint
@@ -188,7 +188,7 @@ class AttemptCheckpoints:
 
     # --- inside ----------------------------------------------------------------------------------
 
-    def _start(self, start: Start, now_ms: int) -> None:
+    def _start(self, start: StartCheckpoint, now_ms: int) -> None:
         log.debug("%s", start)
         checkpoint = start.checkpoint
         ordered = self._orders.start(checkpoint) if start.requested else _PERIODIC
@@ -211,7 +211,7 @@ class AttemptCheckpoints:
         )
         self._obey(actions, now_ms)
 
-    def _observe(self, start: Start, ordered: SnapshotOrder, now_ms: int) -> None:
+    def _observe(self, start: StartCheckpoint, ordered: SnapshotOrder, now_ms: int) -> None:
         plan = self._deployment.plan
         self._observed.started(
             CheckpointRecord(

@@ -21,7 +21,7 @@ from moorline.model.ids import SubtaskId
 from moorline.model.manifest import ElementsHandle, OperatorHandles
 from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.messages import Confirm, Order
-from moorline.protocol.connectors.committing import Action, Batch, Commit, Committing, GiveUp
+from moorline.protocol.connectors.committing import Action, Commit, CommitBatch, Committing, GiveUpCommit
 from moorline.protocol.coordination import ConfirmEverywhere
 from moorline.state.types import plain
 from moorline.storage import segments
@@ -32,7 +32,7 @@ log = logging.getLogger("moorline")
 #: A commit that takes longer is worth a line in the log, and another each time that has passed again.
 SLOW_MS = 10_000
 
-Committables = dict[Batch, list[Any]]
+Committables = dict[CommitBatch, list[Any]]
 
 
 def global_sinks(graph: Graph) -> dict[str, Sink]:
@@ -51,7 +51,7 @@ def committables_in(handles: Iterable[OperatorHandles], uids: Collection[str], s
             if handle.state not in (COMMITTABLES, ORDERED_COMMITTABLES, GLOBAL_COMMITTABLES):
                 continue
             for checkpoint, lineage, committable in _elements(operator.uid, handle, store):
-                batches.setdefault(Batch(checkpoint, operator.uid, lineage), []).append(committable)
+                batches.setdefault(CommitBatch(checkpoint, operator.uid, lineage), []).append(committable)
     return batches
 
 
@@ -97,7 +97,7 @@ class AttemptCommits:
         return self._sinks.keys()
 
     @property
-    def pending(self) -> list[Batch]:
+    def pending(self) -> list[CommitBatch]:
         """The batches that are not committed yet, the one in progress first. Other threads may ask."""
         return sorted(self._staged)
 
@@ -146,12 +146,12 @@ class AttemptCommits:
                     self._background("commits", partial(self._commit, batch), partial(self._done, batch))
                 case ConfirmEverywhere(checkpoint, final):
                     self._confirm(checkpoint, final)
-                case GiveUp(why):
+                case GiveUpCommit(why):
                     self._failure = why
                 case _:
                     assert_never(action)
 
-    def _commit(self, batch: Batch) -> None:
+    def _commit(self, batch: CommitBatch) -> None:
         """Make the commit, on a thread of the background's."""
         if batch.uid not in self._committers:
             deployment = self._deployment
@@ -162,7 +162,7 @@ class AttemptCommits:
         self._committers[batch.uid].commit(batch.lineage, batch.checkpoint, self._staged[batch])
         failpoint("committer.after")
 
-    def _done(self, batch: Batch, error: BaseException | None) -> None:
+    def _done(self, batch: CommitBatch, error: BaseException | None) -> None:
         if self._is_over:
             return
         if error is None:

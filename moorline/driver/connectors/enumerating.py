@@ -22,7 +22,7 @@ from moorline.model.ids import SubtaskId
 from moorline.model.manifest import ElementsHandle, OperatorHandles
 from moorline.model.wire.deployment import Deployment, ElementsSlice, OperatorRestore
 from moorline.model.wire.messages import AddSplits, Order
-from moorline.protocol.connectors.enumerating import Action, Assign, Enumerating, GiveUp, Look
+from moorline.protocol.connectors.enumerating import Action, Assign, Enumerating, GiveUpLooking, LookForSplits
 from moorline.state.types import plain
 from moorline.storage import segments
 from moorline.storage.blobs import BlobStore
@@ -189,7 +189,7 @@ class AttemptEnumerators:
         for action in actions:
             log.debug("source %s: %s", uid, action)
             match action:
-                case Look():
+                case LookForSplits():
                     look = partial(self._look, uid, self._reports.pop(uid, {}))
                     self._background("enumerators", look, partial(self._looked, uid))
                 case Assign(subtask, splits, no_more, announcement):
@@ -197,7 +197,7 @@ class AttemptEnumerators:
                     announced = b"" if announcement is None else plain.encode(announcement)
                     order = AddSplits(splits=encoded, no_more=no_more, announced=announced)
                     self._send(SubtaskId(self._vertices[uid], subtask), order)
-                case GiveUp(why):
+                case GiveUpLooking(why):
                     self._failure = f"splits of source {uid!r} could not be found: {why}"
                 case _:
                     assert_never(action)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Container
 
 import msgspec
 
-from moorline.driver.control.connection import Connection
+from moorline.driver.control.connection import ControlConnection
 from moorline.model.ids import SubtaskId
 from moorline.model.wire import handshake
 from moorline.model.wire.handshake import LENGTH, Hello, Line, Proof, Refused
@@ -37,20 +37,20 @@ class Admission:
         attempt: int,
         subtasks: set[SubtaskId],
         seconds: float,
-        drop: Callable[[Connection, str], None],
+        drop: Callable[[ControlConnection, str], None],
     ) -> None:
         self._secret, self._guard, self._drop = secret, handshake.Guard(secret, job, attempt, subtasks), drop
         #: Those that have not said whose they are, and those that have and must still prove that it is not a record.
-        self._silent: WaitingRoom[Connection] = WaitingRoom(MAX_UNAUTHENTICATED, seconds)
-        self._challenged: WaitingRoom[Connection] = WaitingRoom(2 * len(subtasks) + 1, seconds)
+        self._silent: WaitingRoom[ControlConnection] = WaitingRoom(MAX_UNAUTHENTICATED, seconds)
+        self._challenged: WaitingRoom[ControlConnection] = WaitingRoom(2 * len(subtasks) + 1, seconds)
 
-    def enter(self, connection: Connection, host: str) -> None:
+    def enter(self, connection: ControlConnection, host: str) -> None:
         """Give a new connection its time for the handshake."""
         evicted = self._silent.enter(connection, host, time.monotonic())
         if evicted is not None:
             self._drop(evicted, "too many connections say nothing")
 
-    def challenge(self, connection: Connection, payload: bytes) -> bytes:
+    def challenge(self, connection: ControlConnection, payload: bytes) -> bytes:
         """Check a hello. Returns the frame with the challenge to it. Raises :class:`Refused`."""
         hello = handshake.read(payload, Hello)
         self._guard.check(hello)
@@ -62,7 +62,7 @@ class Admission:
         encoded = msgspec.msgpack.encode(connection.challenge)
         return LENGTH.pack(len(encoded)) + encoded
 
-    def admit(self, connection: Connection, payload: bytes, connected: Container[SubtaskId]) -> SubtaskId:
+    def admit(self, connection: ControlConnection, payload: bytes, connected: Container[SubtaskId]) -> SubtaskId:
         """Check a proof, and make the connection the line of its subtask. Raises :class:`Refused`."""
         assert connection.hello is not None and connection.challenge is not None
         proof = handshake.read(payload, Proof)
@@ -73,7 +73,7 @@ class Admission:
         connection.line = Line(self._secret, connection.hello, connection.challenge.nonce, is_driver=True)
         return connection.hello.subtask
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: ControlConnection) -> None:
         """Forget a connection that is closed."""
         self._silent.leave(connection)
         self._challenged.leave(connection)

@@ -25,7 +25,7 @@ from moorline.model.wire.handshake import (
 
 
 @dataclass(eq=False)
-class Connection:
+class ControlConnection:
     """A socket, and how far its handshake has come."""
 
     socket: socket.socket

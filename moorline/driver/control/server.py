@@ -16,7 +16,7 @@ from collections.abc import Callable
 import msgspec
 
 from moorline.driver.control.admission import Admission, Refusals
-from moorline.driver.control.connection import Connection
+from moorline.driver.control.connection import ControlConnection
 from moorline.driver.control.outbox import Outbox
 from moorline.model.ids import SubtaskId
 from moorline.model.wire import messages
@@ -46,8 +46,8 @@ class ControlServer:
         self._listener.setblocking(False)
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
         self._outbox = Outbox()
-        self._connections: set[Connection] = set()
-        self._lines: dict[SubtaskId, Connection] = {}
+        self._connections: set[ControlConnection] = set()
+        self._lines: dict[SubtaskId, ControlConnection] = {}
         self._admission = Admission(secret, job, attempt, subtasks, handshake_seconds, self._drop)
         self._refusals = Refusals()
         self._closing = False
@@ -99,12 +99,12 @@ class ControlServer:
             return
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = Connection(accepted, f"{peer[0]}:{peer[1]}")
+        connection = ControlConnection(accepted, f"{peer[0]}:{peer[1]}")
         self._connections.add(connection)
         self._selector.register(accepted, selectors.EVENT_READ, connection)
         self._admission.enter(connection, peer[0])
 
-    def _serve(self, connection: Connection, events: int) -> None:
+    def _serve(self, connection: ControlConnection, events: int) -> None:
         try:
             if events & selectors.EVENT_WRITE:
                 self._flush(connection)
@@ -121,7 +121,7 @@ class ControlServer:
         except OSError:
             self._drop(connection, None)
 
-    def _take(self, connection: Connection, mac: bytes, payload: bytes) -> None:
+    def _take(self, connection: ControlConnection, mac: bytes, payload: bytes) -> None:
         if connection.hello is None:
             self._send(connection, self._admission.challenge(connection, payload))
         elif connection.line is None:
@@ -140,16 +140,16 @@ class ControlServer:
                 except OSError:
                     self._drop(connection, None)
 
-    def _send(self, connection: Connection, data: bytes) -> None:
+    def _send(self, connection: ControlConnection, data: bytes) -> None:
         connection.to_send.append(data)
         self._flush(connection)
 
-    def _flush(self, connection: Connection) -> None:
+    def _flush(self, connection: ControlConnection) -> None:
         connection.flush()
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.to_send else 0)
         self._selector.modify(connection.socket, events, connection)
 
-    def _drop(self, connection: Connection, why: str | None) -> None:
+    def _drop(self, connection: ControlConnection, why: str | None) -> None:
         if connection not in self._connections:
             return
         self._connections.discard(connection)

@@ -58,15 +58,15 @@ def perform(lease: Lease, action: le.Action, now: Callable[[], int]) -> le.Event
     """Carry one action out that has to do with the lease, and say what came of it."""
     try:
         match action:
-            case le.Look():
+            case le.LookAtLease():
                 return le.Looked(lease.look(), now())
             case le.Take(term, renews):
-                return le.Got(term, now()) if (lease.renew if renews else lease.take)(term) else le.Refused(now())
-            case le.Record(term):
+                return le.Got(term, now()) if (lease.renew if renews else lease.take)(term) else le.LeaseRefused(now())
+            case le.LeaseRecord(term):
                 lease.record(term)
     except StorageError as error:
         log.warning("the lease: %s", error)
-        return le.Failed(now())
+        return le.LeaseFailed(now())
     return None
 
 
@@ -104,7 +104,7 @@ class Election:
     def _run(self) -> None:
         machine = self._machine
         try:
-            while machine.state in (le.State.WATCHING, le.State.LEADING) or machine.is_busy:
+            while machine.state in (le.LeadershipState.WATCHING, le.LeadershipState.LEADING) or machine.is_busy:
                 due = machine.next_wakeup_ms()
                 seconds = 1.0 if due is None else min(max((due - now_ms()) / 1000, 0.0), 1.0)
                 try:
@@ -135,7 +135,7 @@ class Election:
                 case le.StopWaiting(outcome):
                     log.info("job %r has %s under another driver", self._job, outcome)
                     self._loop.post(lambda supervision, now: supervision.ended_elsewhere(outcome))
-                case le.Look() | le.Take() | le.Record():
+                case le.LookAtLease() | le.Take() | le.LeaseRecord():
                     self._requests.submit(self._request, action)
 
     def _request(self, action: le.Action) -> None:
@@ -145,7 +145,7 @@ class Election:
             event = perform(self._lease, action, now_ms)
         except StorageError as error:
             log.warning("the lease: %s", error)
-            event = le.Failed(now_ms())
+            event = le.LeaseFailed(now_ms())
         except BaseException as error:  # a thread's last words; without it nobody keeps the lease
             log.exception("the lease of job %r failed", self._job)
             reason = f"the lease failed: {error!r}"

@@ -141,7 +141,7 @@ _lock = threading.Lock()
 
 @checks_options()
 def add_listener(listener: JobListener) -> None:
-    """Have a listener hear of all jobs of this process, also of those that run already.
+    """Register a listener for all jobs of this process, also for those that run already.
 
     >>> import moorline as mo
     >>> class Ends(mo.JobListener):
@@ -161,7 +161,7 @@ def add_listener(listener: JobListener) -> None:
 
 @checks_options()
 def remove_listener(listener: JobListener) -> None:
-    """Have a listener hear no more. Nothing happens if it was not added."""
+    """Remove a listener. Nothing happens if it was not added."""
     global _deliveries
     with _lock:
         gone = [delivery for delivery in _deliveries if delivery.listener is listener]

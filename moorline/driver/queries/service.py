@@ -28,7 +28,7 @@ from moorline.model.graph import Graph
 from moorline.model.wire.messages import Answer
 from moorline.snapshots import lookup
 from moorline.snapshots.folders import newest
-from moorline.snapshots.locate import Snapshot
+from moorline.snapshots.locate import LocatedSnapshot
 from moorline.state import peeking
 from moorline.state.peeking import Peeked
 from moorline.storage.stores.open import open_store
@@ -103,7 +103,7 @@ class QueryService:
         read: set[int] = set()
         while True:
             try:
-                snapshot = Snapshot(store, newest(store), is_savepoint=False)
+                snapshot = LocatedSnapshot(store, newest(store), is_savepoint=False)
             except (SnapshotNotFound, StorageError) as error:
                 raise QueryFailed(uid, state, str(error)) from error
             try:

@@ -12,7 +12,7 @@ from moorline.model.options import checks_options
 @checks_options()
 @dataclass(frozen=True, kw_only=True)
 class StorageLease:
-    """Have several drivers stand ready for a job, one of which leads, by files beside its checkpoints.
+    """Standby drivers of a job, one of which leads, by files beside its checkpoints.
 
     >>> StorageLease(ttl="15s").ttl_ms
     15000
@@ -32,7 +32,7 @@ class StorageLease:
 @checks_options()
 @dataclass(frozen=True, kw_only=True)
 class ZooKeeper:
-    """Have several drivers stand ready for a job, one of which leads, by a session of ZooKeeper's.
+    """Standby drivers of a job, one of which leads, by a session of ZooKeeper's.
 
     >>> ZooKeeper("zk1:2181,zk2:2181,zk3:2181", path="/moorline").ttl_ms
     15000

@@ -55,7 +55,7 @@ RECORDS, STAMPED, WATERMARK, IDLE, COLUMNS = 0, 1, 2, 3, 8
 NO_STAGE = 255
 
 
-class Head(NamedTuple):
+class FrameHead(NamedTuple):
     """The head of a frame: its target and its sender."""
 
     kind: int
@@ -84,8 +84,8 @@ class Barrier:
     drain: bool = False
 
 
-def head(frame: bytes) -> Head:
-    return Head._make(HEAD.unpack_from(frame))
+def head(frame: bytes) -> FrameHead:
+    return FrameHead._make(HEAD.unpack_from(frame))
 
 
 def pickled(records: Any) -> bytes:

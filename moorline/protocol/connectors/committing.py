@@ -26,7 +26,7 @@ from moorline.protocol.coordination import ConfirmEverywhere
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Batch:
+class CommitBatch:
     """The committables of one checkpoint for one sink, by their identity."""
 
     checkpoint: int
@@ -41,14 +41,14 @@ class Batch:
 class Commit:
     """Have this batch committed, and report how it went."""
 
-    batch: Batch
+    batch: CommitBatch
 
     def __str__(self) -> str:
         return f"commit {self.batch}"
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUpCommit:
     """Fail the attempt: the next one commits again."""
 
     why: str
@@ -57,7 +57,7 @@ class GiveUp:
         return f"fail the attempt: {self.why}"
 
 
-Action = Commit | ConfirmEverywhere | GiveUp
+Action = Commit | ConfirmEverywhere | GiveUpCommit
 
 
 @dataclass(slots=True)
@@ -65,35 +65,35 @@ class Committing:
     """The commits of one attempt. Feed it facts; obey the actions in their order."""
 
     #: Met in this attempt.
-    known: set[Batch] = field(default_factory=set)
-    queue: list[Batch | ConfirmEverywhere] = field(default_factory=list)
-    in_progress: Batch | None = None
+    known: set[CommitBatch] = field(default_factory=set)
+    queue: list[CommitBatch | ConfirmEverywhere] = field(default_factory=list)
+    in_progress: CommitBatch | None = None
     has_failed: bool = False
 
-    def restored(self, batches: Collection[Batch]) -> list[Action]:
+    def restored(self, batches: Collection[CommitBatch]) -> list[Action]:
         self._add(batches)
         return self._next()
 
-    def published(self, checkpoint: int, final: bool, batches: Collection[Batch]) -> list[Action]:
+    def published(self, checkpoint: int, final: bool, batches: Collection[CommitBatch]) -> list[Action]:
         self._add(batches)
         self.queue.append(ConfirmEverywhere(checkpoint, final))
         return self._next()
 
-    def committed(self, batch: Batch) -> list[Action]:
+    def committed(self, batch: CommitBatch) -> list[Action]:
         self._end(batch)
         return self._next()
 
-    def failed(self, batch: Batch, why: str) -> list[Action]:
+    def failed(self, batch: CommitBatch, why: str) -> list[Action]:
         self._end(batch)
         self.has_failed = True
-        return [GiveUp(f"{batch} could not be committed: {why}")]
+        return [GiveUpCommit(f"{batch} could not be committed: {why}")]
 
-    def _add(self, batches: Collection[Batch]) -> None:
+    def _add(self, batches: Collection[CommitBatch]) -> None:
         fresh = sorted(batch for batch in batches if batch not in self.known)
         self.known.update(fresh)
         self.queue.extend(fresh)
 
-    def _end(self, batch: Batch) -> None:
+    def _end(self, batch: CommitBatch) -> None:
         if batch != self.in_progress:
             raise InvalidTransition("committing", str(self.in_progress), f"the end of {batch}")
         self.in_progress = None
@@ -102,7 +102,7 @@ class Committing:
         actions: list[Action] = []
         while self.queue and self.in_progress is None and not self.has_failed:
             step = self.queue.pop(0)
-            if isinstance(step, Batch):
+            if isinstance(step, CommitBatch):
                 self.in_progress = step
                 actions.append(Commit(step))
             else:

@@ -1,12 +1,12 @@
 """The search for new splits of a source by the driver, and the subtasks that get them.
 
-    time has come                -> Look, one at a time; the first at the start of the attempt
+    time has come                -> LookForSplits, one at a time; the first at the start of the attempt
     looked(splits, state)        -> Assign each split to its owner; at the first look every subtask is told, also one
                                     that gets none, so that it knows that it has none; the next look is due later
     looked(None, state)          -> Assign to everyone that there will be no more; nothing is looked for again
     looked(…, announcement)      -> Assign to everyone, if it is another announcement than before
     reported()                   -> a reader has a word for the enumerator: the next look is due at once
-    failed(why)                  -> GiveUp
+    failed(why)                  -> GiveUpLooking
 
 **What a snapshot has.** ``state`` is what the enumerator knew after that look. It takes effect together with the
 assignments, at one moment on the driver's thread; a checkpoint is triggered before or after it. The line to a subtask
@@ -24,7 +24,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LookForSplits:
     """Have the enumerator look for splits, and report what it has found."""
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class Assign:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUpLooking:
     """Fail the attempt."""
 
     why: str
@@ -57,7 +57,7 @@ class GiveUp:
         return f"fail the attempt: {self.why}"
 
 
-Action = Look | Assign | GiveUp
+Action = LookForSplits | Assign | GiveUpLooking
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class Enumerating:
         if self.is_looking or self.due_ms is None or now_ms < self.due_ms:
             return []
         self.is_looking = True
-        return [Look()]
+        return [LookForSplits()]
 
     def reported(self) -> None:
         """A reader has reported something: the enumerator gets it with the next look."""
@@ -110,4 +110,4 @@ class Enumerating:
 
     def failed(self, why: str) -> list[Action]:
         self.is_looking, self.due_ms = False, None
-        return [GiveUp(why)]
+        return [GiveUpLooking(why)]

@@ -97,7 +97,7 @@ class DropLog:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUpSnapshot:
     """A newer barrier came back first: decline it."""
 
     checkpoint: int
@@ -106,7 +106,7 @@ class GiveUp:
         return f"give up checkpoint {self.checkpoint}: a newer barrier came back first"
 
 
-Action = Block | Unblock | CloseLog | DropLog | GiveUp
+Action = Block | Unblock | CloseLog | DropLog | GiveUpSnapshot
 
 
 @dataclass(slots=True)
@@ -163,7 +163,7 @@ class Returns:
         unblock = self._unblock({c for c, n in self.blocked.items() if n <= checkpoint})
         awaited = self.channels - returned
         if any(self.newest.get(channel, 0) > checkpoint for channel in awaited):
-            return [GiveUp(checkpoint), *unblock]
+            return [GiveUpSnapshot(checkpoint), *unblock]
         if not awaited:
             return [CloseLog(checkpoint), *unblock]
         self.awaited[checkpoint] = set(awaited)
@@ -174,7 +174,7 @@ class Returns:
         actions: list[Action] = []
         for older in [n for n, awaited in self.awaited.items() if n < checkpoint and channel in awaited]:
             del self.awaited[older]
-            actions += [DropLog(older), GiveUp(older)]
+            actions += [DropLog(older), GiveUpSnapshot(older)]
         if checkpoint > self.taken:
             if checkpoint not in self.aborted:
                 self.early.setdefault(checkpoint, set()).add(channel)

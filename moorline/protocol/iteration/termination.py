@@ -89,7 +89,7 @@ class EndLoop:
 Action = SendMark | EndTime | EndLoop
 
 
-class Phase(Enum):
+class LoopPhase(Enum):
     OPEN = "open"
     DRAINING = "draining"
     ENDING = "ending"
@@ -125,7 +125,7 @@ class _Rounds:
 
 
 @dataclass(slots=True)
-class Head:
+class LoopHead:
     """One subtask of a loop's head. Feed it events; obey the actions it returns.
 
     >>> head = Head(frozenset({0}))
@@ -135,7 +135,7 @@ class Head:
 
     #: The channels that lead back.
     channels: frozenset[int]
-    phase: Phase = Phase.OPEN
+    phase: LoopPhase = LoopPhase.OPEN
     #: Has a record come back since the last mark was sent?
     is_clean: bool = False
     rounds: _Rounds = field(init=False)
@@ -146,12 +146,12 @@ class Head:
     def handle(self, event: Event) -> list[Action]:
         match event:
             case InputEnded():
-                if self.phase is not Phase.OPEN:
+                if self.phase is not LoopPhase.OPEN:
                     raise InvalidTransition("termination", self.phase.value, str(event))
-                self.phase = Phase.DRAINING
+                self.phase = LoopPhase.DRAINING
                 return [self._mark()]
             case RecordReturned():
-                if self.phase is Phase.OVER:
+                if self.phase is LoopPhase.OVER:
                     raise InvalidTransition("termination", "over", "a record has come back to a loop that was empty")
                 self.is_clean = False
                 return []
@@ -165,11 +165,11 @@ class Head:
     def _came_back(self) -> list[Action]:
         if not self.rounds.next():
             return [self._mark()]
-        if self.phase is Phase.DRAINING:
-            self.phase = Phase.ENDING
+        if self.phase is LoopPhase.DRAINING:
+            self.phase = LoopPhase.ENDING
             self.is_clean = False  # who knows what fires
             return [EndTime(), self._mark()]
-        self.phase = Phase.OVER
+        self.phase = LoopPhase.OVER
         return [EndLoop()]
 
     def _mark(self) -> SendMark:

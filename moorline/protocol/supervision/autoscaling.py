@@ -29,7 +29,7 @@ HELPED = 1.1
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class SubtaskLoad:
     """The load of a step lately. Shares of the time of its subtasks, on average."""
 
     parallelism: int
@@ -49,7 +49,7 @@ class Measured:
     """The steps that may be rescaled and those that may not, since the last time."""
 
     now_ms: int
-    loads: Mapping[str, Load]
+    loads: Mapping[str, SubtaskLoad]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +62,13 @@ class Began:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RescaleRefused:
     """The rescale cannot be had, for example because there are no free slots."""
 
     now_ms: int
 
 
-Event = Measured | Began | Refused
+Event = Measured | Began | RescaleRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Autoscaling:
                 self.began_ms = now_ms
                 if rescaled:
                     self.rests_until_ms = now_ms + self.config.cool_down_ms
-            case Refused(now_ms):
+            case RescaleRefused(now_ms):
                 self.samples.clear()
                 self.rests_until_ms = now_ms + self.config.cool_down_ms
             case Measured(now_ms):
@@ -147,14 +147,14 @@ class Autoscaling:
         self.rests_until_ms = now_ms + self.config.cool_down_ms
         return [Rescale(wanted, ", ".join(reasons))]
 
-    def _means(self) -> dict[str, Load]:
+    def _means(self) -> dict[str, SubtaskLoad]:
         """Means over the window, of the steps that were there all the time with the parallelism they have now."""
         newest, count = self.samples[-1].loads, len(self.samples)
         means = {}
         for step, load in newest.items():
             loads = [s.loads[step] for s in self.samples if step in s.loads]
             if len(loads) == count and all(sample.parallelism == load.parallelism for sample in loads):
-                means[step] = Load(
+                means[step] = SubtaskLoad(
                     load.parallelism,
                     sum(sample.busy for sample in loads) / count,
                     sum(sample.backpressured for sample in loads) / count,
@@ -165,7 +165,7 @@ class Autoscaling:
                 )
         return means
 
-    def _number(self, step: str, load: Load, work: float, at_most: float) -> int:
+    def _number(self, step: str, load: SubtaskLoad, work: float, at_most: float) -> int:
         """The parallelism of a step, if there is so much work for it, or perhaps as much as ``at_most``."""
         target, tolerance = self.config.target, self.config.tolerance
         highest = max(load.minimum, min(load.maximum, self.config.maximum or load.maximum))
@@ -182,7 +182,7 @@ class Autoscaling:
             number = max(1, min(number, _needed(number, at_most, target)))
         return min(max(number, lowest), highest)
 
-    def _has_helped(self, step: str, load: Load, work: float) -> bool:
+    def _has_helped(self, step: str, load: SubtaskLoad, work: float) -> bool:
         """Did more subtasks take in more, or have less to do? Until that is known to be false, yes."""
         before = self.grown.get(step)
         if before is None or load.parallelism <= before.parallelism:
@@ -190,7 +190,7 @@ class Autoscaling:
         return load.rate >= before.rate * HELPED or work <= before.work / HELPED
 
 
-def _work(step: str, loads: Mapping[str, Load]) -> tuple[float, float]:
+def _work(step: str, loads: Mapping[str, SubtaskLoad]) -> tuple[float, float]:
     """The work that is asked of a step; and that might be, if it were not back-pressured itself."""
     load = loads[step]
     before = max((loads[s].backpressured for s in load.upstream if s in loads), default=0.0)

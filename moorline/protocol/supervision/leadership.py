@@ -56,14 +56,14 @@ class Got:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class LeaseRefused:
     """The number that we asked for is another's."""
 
     now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class LeaseFailed:
     """The request may have been carried out or not."""
 
     now_ms: int
@@ -76,14 +76,14 @@ class JobEnded:
     outcome: str
 
 
-Event = TimePassed | Looked | Got | Refused | Failed | JobEnded
+Event = TimePassed | Looked | Got | LeaseRefused | LeaseFailed | JobEnded
 
 
 # --- actions ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LookAtLease:
     def __str__(self) -> str:
         return "look who leads"
 
@@ -116,7 +116,7 @@ class StopLeading:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class LeaseRecord:
     """Put on record that the term is over. It is not waited for: if it fails, others wait for ``ttl``."""
 
     term: Term
@@ -133,10 +133,10 @@ class StopWaiting:
         return f"stop waiting: the job has {self.outcome}"
 
 
-Action = Look | Take | Lead | StopLeading | Record | StopWaiting
+Action = LookAtLease | Take | Lead | StopLeading | LeaseRecord | StopWaiting
 
 
-class State(Enum):
+class LeadershipState(Enum):
     WATCHING = "watching"
     LEADING = "leading"
     LOST = "lost"
@@ -151,7 +151,7 @@ class Leadership:
     #: The name of the run that begins if there is none to go on with.
     new_run: str
     ttl_ms: int
-    state: State = State.WATCHING
+    state: LeadershipState = LeadershipState.WATCHING
     #: The last number that was seen, and since when.
     seen: Term | None = None
     seen_ms: int = 0
@@ -173,14 +173,14 @@ class Leadership:
                 return self._time_passed(now)
             case Looked(term, now):
                 self.is_busy = False
-                return self._looked(term, now) if self.state is State.WATCHING else []
+                return self._looked(term, now) if self.state is LeadershipState.WATCHING else []
             case Got(term, now):
                 self.is_busy = False
                 return self._got(term, now)
-            case Refused(now):
+            case LeaseRefused(now):
                 self.is_busy = False
                 return self._refused(now)
-            case Failed(now):
+            case LeaseFailed(now):
                 self.is_busy = False
                 self.due_ms = now + self.ttl_ms // 10
                 return self._record_end()
@@ -193,26 +193,26 @@ class Leadership:
     def next_wakeup_ms(self) -> int | None:
         """The time at which :class:`TimePassed` is due; None: something else will happen first."""
         times = [] if self.is_busy else [self.due_ms]
-        if self.state is State.LEADING:
+        if self.state is LeadershipState.LEADING:
             times.append(self.held_since_ms + self._patience_ms)
-        return min(times) if times and self.state in (State.WATCHING, State.LEADING) else None
+        return min(times) if times and self.state in (LeadershipState.WATCHING, LeadershipState.LEADING) else None
 
     @property
     def _patience_ms(self) -> int:
         return self.ttl_ms * 2 // 3
 
     def _time_passed(self, now: int) -> list[Action]:
-        if self.state is State.LEADING and now - self.held_since_ms >= self._patience_ms:
-            self.state = State.LOST
+        if self.state is LeadershipState.LEADING and now - self.held_since_ms >= self._patience_ms:
+            self.state = LeadershipState.LOST
             late = now - self.held_since_ms
             return [StopLeading(f"the lease could not be renewed for {late} ms, and others may take it from now on")]
         if self.is_busy or now < self.due_ms or self.outcome:
             return []
-        if self.state is State.LEADING and self.term is not None:
+        if self.state is LeadershipState.LEADING and self.term is not None:
             return [self._ask(self.term, now, renews=True)]
-        if self.state is State.WATCHING:
+        if self.state is LeadershipState.WATCHING:
             self.is_busy = True
-            return [Look()]
+            return [LookAtLease()]
         return []
 
     def _looked(self, term: Term | None, now: int) -> list[Action]:
@@ -227,7 +227,7 @@ class Leadership:
         if term is not None and not term.ended:
             self.waited_for = term.run
         if term is not None and term.ended not in ("", YIELDED) and term.run == self.waited_for:
-            self.state = State.OVER
+            self.state = LeadershipState.OVER
             return [StopWaiting(term.ended)]
         if term is None or term.ended or now - self.seen_ms >= self.ttl_ms:
             return [self._ask(term, now)]
@@ -247,35 +247,35 @@ class Leadership:
 
     def _got(self, term: Term, now: int) -> list[Action]:
         was, self.term = self.state, term
-        if was in (State.LOST, State.OVER):
+        if was in (LeadershipState.LOST, LeadershipState.OVER):
             # We have stopped: others need not wait for what we do not use.
             return [self._closing(YIELDED)]
         self.held_since_ms = self.asked_ms
         self.due_ms = self.asked_ms + self.ttl_ms // 3
-        if was is State.LEADING or self.outcome:
+        if was is LeadershipState.LEADING or self.outcome:
             return self._record_end()
         if now - self.held_since_ms >= self._patience_ms:
             # It took so long that it may be lost already: have a newer number before anything is started.
             return [self._ask(term, now)]
-        self.state = State.LEADING
+        self.state = LeadershipState.LEADING
         return [Lead(term)]
 
     def _refused(self, now: int) -> list[Action]:
         self.due_ms = now
-        if self.state is State.LEADING:
-            self.state = State.LOST
+        if self.state is LeadershipState.LEADING:
+            self.state = LeadershipState.LOST
             return [StopLeading("another driver has taken over")]
         return self._record_end()
 
     def _record_end(self) -> list[Action]:
         """Once nothing is under way any more: our last number says how it ended."""
-        if not self.outcome or self.is_busy or self.state not in (State.WATCHING, State.LEADING):
+        if not self.outcome or self.is_busy or self.state not in (LeadershipState.WATCHING, LeadershipState.LEADING):
             return []
         # A term that came when we no longer wanted it has seen nothing of the job.
-        ended = self.outcome if self.state is State.LEADING else YIELDED
-        self.state = State.OVER
+        ended = self.outcome if self.state is LeadershipState.LEADING else YIELDED
+        self.state = LeadershipState.OVER
         return [self._closing(ended)] if self.term is not None else []
 
-    def _closing(self, ended: str) -> Record:
+    def _closing(self, ended: str) -> LeaseRecord:
         assert self.term is not None
-        return Record(Term(self.term.number + 1, self.holder, self.term.run, ended))
+        return LeaseRecord(Term(self.term.number + 1, self.holder, self.term.run, ended))

@@ -16,7 +16,7 @@ from moorline.model.options import checks_options
 @checks_options()
 @dataclass(frozen=True)
 class KeySize:
-    """One key of a state, and how much is under it, in all of its windows.
+    """One key of a state, and the size of its values, in all of its windows.
 
     >>> KeySize("ada", b"sada", key_group=3, rows=2, bytes=48).rows
     2

@@ -21,7 +21,7 @@ from moorline.model.value_kinds import python_number
 from moorline.state.types.arrow import ArrowType
 from moorline.state.types.arrow_trees import data_type
 from moorline.state.types.composite import DictType, Field, ListType, OptionalType, tuple_type
-from moorline.state.types.generated import Source
+from moorline.state.types.generated import GeneratedSource
 from moorline.state.types.leaf import LEAVES, PLAIN, ConvertedType, LiteralType, StoredType
 from moorline.state.types.numpy import ArrayType, NumpyType, TypedArrayType, named_scalar
 
@@ -38,7 +38,7 @@ class _PairsType(DictType):
 
     _to_array = ListType._to_array
 
-    def lift_lines(self, source: Source) -> list[str] | None:
+    def lift_lines(self, source: GeneratedSource) -> list[str] | None:
         return None
 
     def _map_pairs(self, things: dict[Any, Any] | None) -> Any:

@@ -40,7 +40,7 @@ from moorline.state.rocksdb.registry import Entry
 from moorline.state.rocksdb.rows import all_rows, tables_of
 from moorline.state.rocksdb.states import cell_state
 from moorline.state.rocksdb.store import new_batch
-from moorline.state.rocksdb.sweep import Sweep
+from moorline.state.rocksdb.sweep import RowSweep
 from moorline.state.rocksdb.timers import RocksDbTimers
 from moorline.state.rocksdb.windows import TimersOfWindows, WindowsInColumns
 from moorline.state.ttl.states import judged_at
@@ -59,7 +59,7 @@ class BoundState:
     form: Form
     entry: Entry
     rows: Cells | Lists | Maps | RocksDbTimers | RowsInColumns | TimersOfWindows
-    sweep: Sweep | None = None
+    sweep: RowSweep | None = None
 
 
 class RocksDbBackend:
@@ -173,12 +173,12 @@ class RocksDbBackend:
         self._columns = rows
         return rows
 
-    def _sweep(self, form: Form, entry: Entry) -> Sweep | None:
+    def _sweep(self, form: Form, entry: Entry) -> RowSweep | None:
         """The filter that removes rows of a state that are over their time, if it has one."""
         if form.ttl is None:
             return None
         now = partial(judged_at, form.ttl, self._states.clock)
-        return Sweep(self.database.store, entry.number, form.ttl, self.database.key_groups, now)
+        return RowSweep(self.database.store, entry.number, form.ttl, self.database.key_groups, now)
 
     def timers(self, name: str) -> RocksDbTimers:
         timers = self._states.timers(name, self._make_timers).rows

@@ -25,7 +25,7 @@ from moorline.state.ttl.sweep import MINUTE_MS
 MOST_ROWS = 1000
 
 
-class Sweep:
+class RowSweep:
     """The rounds over the rows of one state."""
 
     def __init__(

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from moorline.model.type_tree import tree
-from moorline.state.types.generated import MOST_PARTS, Source, is_of
+from moorline.state.types.generated import MOST_PARTS, GeneratedSource, is_of
 from moorline.state.types.leaf import LeafType, StoredType, check_kinds, encode
 
 
@@ -45,14 +45,14 @@ class OptionalType(StoredType):
     def generated_lift(self) -> Callable[[Any], Any] | None:
         return self.inner.generated_lift
 
-    def as_it_is(self, source: Source, part: str) -> str | None:
+    def as_it_is(self, source: GeneratedSource, part: str) -> str | None:
         asked = self.inner.as_it_is(source, part)
         return None if asked is None else f"({part} is None or {asked})"
 
-    def lowered(self, source: Source, part: str) -> str:
+    def lowered(self, source: GeneratedSource, part: str) -> str:
         return f"(None if {part} is None else {self.inner.lowered(source, part)})"
 
-    def lifted(self, source: Source, part: str) -> str:
+    def lifted(self, source: GeneratedSource, part: str) -> str:
         return self.inner.lifted(source, part)
 
 
@@ -61,13 +61,13 @@ class TypeWithParts(StoredType):
 
     @cached_property
     def generated_lower(self) -> Callable[[Any], Any]:
-        source = Source()
+        source = GeneratedSource()
         lines = self.lower_lines(source, "{}")
         return self.lower if lines is None else source.function(*lines, f"return {source.constant(self.lower)}(v)")
 
     @cached_property
     def pack(self) -> Callable[[Any], bytes]:
-        source = Source()
+        source = GeneratedSource()
         lines = self.lower_lines(source, source.constant(encode) + "({})")
         if lines is None:
             return super().pack
@@ -75,26 +75,26 @@ class TypeWithParts(StoredType):
 
     @cached_property
     def generated_lift(self) -> Callable[[Any], Any] | None:
-        source = Source()
+        source = GeneratedSource()
         lines = None if self.lift is None else self.lift_lines(source)
         return self.lift if lines is None else source.function("if v is None: return None", *lines)
 
     @cached_property
     def unpack(self) -> Callable[[bytes | memoryview], Any]:
-        source = Source()
+        source = GeneratedSource()
         lines = None if self.lift is None else self.lift_lines(source)
         if lines is None:
             return super().unpack
         return source.function(f"v = {source.constant(self.decode)}(v)", "if v is None: return None", *lines)
 
-    def lower_lines(self, source: Source, returned: str) -> list[str] | None:
+    def lower_lines(self, source: GeneratedSource, returned: str) -> list[str] | None:
         """Lines that lower ``v`` if it is of exactly the class, and return it in the form of ``returned``.
 
         None: there is nothing to gain.
         """
         return None
 
-    def lift_lines(self, source: Source) -> list[str] | None:
+    def lift_lines(self, source: GeneratedSource) -> list[str] | None:
         """Lines that return what ``lift`` makes of ``v``, which is not None. None: there is nothing to gain."""
         return None
 
@@ -138,11 +138,11 @@ class ListType(TypeWithParts):
             at += length
         return values
 
-    def lower_lines(self, source: Source, returned: str) -> list[str] | None:
+    def lower_lines(self, source: GeneratedSource, returned: str) -> list[str] | None:
         lowered = returned.format(f"[{self.item.lowered(source, 'x')} for x in v]")
         return [f"if {is_of(source, 'v', self.build)}: return {lowered}"]
 
-    def lift_lines(self, source: Source) -> list[str] | None:
+    def lift_lines(self, source: GeneratedSource) -> list[str] | None:
         return [f"return {source.constant(self.build)}([{self.item.lifted(source, 'x')} for x in v])"]
 
     def _lower(self, value: Any) -> Any:
@@ -181,13 +181,13 @@ class DictType(ListType):
     def _to_array(self, values: Iterable[Any]) -> pa.Array:
         return super()._to_array(None if v is None else v.items() for v in values)
 
-    def lower_lines(self, source: Source, returned: str) -> list[str] | None:
+    def lower_lines(self, source: GeneratedSource, returned: str) -> list[str] | None:
         key, value = self.key.lowered(source, "k"), self.value.lowered(source, "x")
         items = "for k, x in v.items()"
         lowered = f"{{{key}: {value} {items}}}" if self._is_map else f"[({key}, {value}) {items}]"
         return [f"if {is_of(source, 'v', dict)}: return {returned.format(lowered)}"]
 
-    def lift_lines(self, source: Source) -> list[str] | None:
+    def lift_lines(self, source: GeneratedSource) -> list[str] | None:
         if self._is_map:
             return [f"return {{k: {self.value.lifted(source, 'x')} for k, x in v.items()}}"]
         return [f"return {source.constant(dict)}([{self.item.lifted(source, 'x')} for x in v])"]
@@ -306,7 +306,7 @@ class StructType(TypeWithParts):
 
     # --- bytes ----------------------------------------------------------------------------------
 
-    def lower_lines(self, source: Source, returned: str) -> list[str] | None:
+    def lower_lines(self, source: GeneratedSource, returned: str) -> list[str] | None:
         width, is_tuple = len(self.fields), self._take is _take_tuple
         if width > MOST_PARTS:
             return None
@@ -323,7 +323,7 @@ class StructType(TypeWithParts):
         lowered = ", ".join(f.type.lowered(source, part) for f, part in zip(self.fields, parts))
         return [*lines, f"    return {returned.format(f'[{lowered}]')}"]
 
-    def lift_lines(self, source: Source) -> list[str] | None:
+    def lift_lines(self, source: GeneratedSource) -> list[str] | None:
         if len(self.fields) > MOST_PARTS:
             return None
         make = None if self._make is None else source.constant(self._make)

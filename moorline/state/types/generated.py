@@ -22,7 +22,7 @@ from typing import Any
 MOST_PARTS = 200
 
 
-class Source:
+class GeneratedSource:
     """The text of one function of one argument, ``v``, and the constants in it.
 
     >>> source = Source()
@@ -61,6 +61,6 @@ def _compiled(text: str) -> CodeType:
     return compile(text, "<generated for a stored type>", "exec")
 
 
-def is_of(source: Source, variable: str, kind: type) -> str:
+def is_of(source: GeneratedSource, variable: str, kind: type) -> str:
     """The text of the question whether a variable is of exactly one class."""
     return f"{source.constant(type)}({variable}) is {source.constant(kind)}"

@@ -28,7 +28,7 @@ from moorline.model.type_tree import tree
 from moorline.model.type_tree.tree import Type
 from moorline.model.value_kinds import LOWERED, MICROSECOND
 from moorline.state.types import plain
-from moorline.state.types.generated import Source, is_of
+from moorline.state.types.generated import GeneratedSource, is_of
 
 encode = msgspec.msgpack.Encoder().encode
 _INT64 = 1 << 63
@@ -89,15 +89,15 @@ class StoredType:
         """The same as ``lift``, by a generated function where there is something to gain."""
         return self.lift
 
-    def as_it_is(self, source: Source, part: str) -> str | None:
+    def as_it_is(self, source: GeneratedSource, part: str) -> str | None:
         """The text of the question whether ``lower`` would leave a part as it is. None: it never would."""
         return None
 
-    def lowered(self, source: Source, part: str) -> str:
+    def lowered(self, source: GeneratedSource, part: str) -> str:
         """The text of what ``lower`` makes of a part."""
         return f"{source.constant(self.generated_lower)}({part})"
 
-    def lifted(self, source: Source, part: str) -> str:
+    def lifted(self, source: GeneratedSource, part: str) -> str:
         """The text of what ``lift`` makes of a part."""
         return part if self.lift is None else f"{source.constant(self.generated_lift)}({part})"
 
@@ -136,7 +136,7 @@ class LeafType(StoredType):
             return lambda v: encode(v if type(v) is int and -_INT64 <= v < _INT64 else coerce(v))
         return lambda v: encode(v if type(v) is kind else lower(v))
 
-    def as_it_is(self, source: Source, part: str) -> str | None:
+    def as_it_is(self, source: GeneratedSource, part: str) -> str | None:
         if self.lift is not None:
             return None
         asked = is_of(source, part, self.kinds[0])
@@ -144,7 +144,7 @@ class LeafType(StoredType):
             asked += f" and {source.constant(-_INT64)} <= {part} <= {source.constant(_INT64 - 1)}"
         return asked
 
-    def lowered(self, source: Source, part: str) -> str:
+    def lowered(self, source: GeneratedSource, part: str) -> str:
         asked, lower = self.as_it_is(source, part), source.constant(self.lower)
         return f"{lower}({part})" if asked is None else f"({part} if {asked} else {lower}({part}))"
 
@@ -217,11 +217,11 @@ class ConvertedType(StoredType):
     def from_array(self, array: pa.Array) -> list[Any]:
         return [None if v is None else self._from_stored(v) for v in array.to_pylist()]
 
-    def lowered(self, source: Source, part: str) -> str:
+    def lowered(self, source: GeneratedSource, part: str) -> str:
         lower, to_stored = source.constant(self.lower), source.constant(self._to_stored)
         return f"({to_stored}({part}) if {is_of(source, part, self.kind)} else {lower}({part}))"
 
-    def lifted(self, source: Source, part: str) -> str:
+    def lifted(self, source: GeneratedSource, part: str) -> str:
         return f"(None if {part} is None else {source.constant(self._from_stored)}({part}))"
 
     def _lower(self, value: Any) -> Any:

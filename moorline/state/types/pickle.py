@@ -217,7 +217,7 @@ class _Rehearsal(_Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         wanted = f"{module}.{name}"
         if wanted == _NAMED:
-            return pickle_rehearsal.Named(_NAMED, _refuse_change, self._known)
+            return pickle_rehearsal.NamedGlobal(_NAMED, _refuse_change, self._known)
         known = self._stand_ins.get(wanted)
         return self._stand_in(wanted, super().find_class(module, name)) if known is None else known
 

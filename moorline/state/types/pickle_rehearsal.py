@@ -33,8 +33,8 @@ from typing import Any, NoReturn
 def stand_in(target: Any, name: str, refuse: Callable[[str], NoReturn]) -> Any:
     """The stand-in for a thing that has a name. ``refuse`` raises when a pickle changes it."""
     if not isinstance(target, type):
-        return Named(name, refuse)
-    made = Named(f"a member of {name}", refuse) if issubclass(target, Enum) else _INERT
+        return NamedGlobal(name, refuse)
+    made = NamedGlobal(f"a member of {name}", refuse) if issubclass(target, Enum) else _INERT
     # A class, because NEWOBJ takes nothing else; and its own metaclass, because BUILD asks the class for __setstate__.
     return _NamedClass(target.__name__, (), {"__new__": lambda *_, **__: made, "_name": name, "_refuse": refuse})
 
@@ -73,7 +73,7 @@ class _Unchanged:
         self._refuse(self._name)
 
 
-class Named(_Unchanged):
+class NamedGlobal(_Unchanged):
     """Stands for a function, for a member of an Enum, for an object of a module."""
 
     def __init__(self, name: str, refuse: Callable[[str], NoReturn], call: Callable[..., Any] | None = None) -> None:

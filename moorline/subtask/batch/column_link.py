@@ -21,7 +21,7 @@ from moorline.model.graph import Operator
 from moorline.model.key_groups import owner
 from moorline.model.times import MIN_TIME
 from moorline.model.wire import elements
-from moorline.subtask.batch.rows import PASS_ON, Rows, first_seq, keyed_rank
+from moorline.subtask.batch.rows import PASS_ON, BatchRows, first_seq, keyed_rank
 from moorline.subtask.columns.conversion import to_batch
 from moorline.subtask.columns.eligible import used_schema
 from moorline.subtask.columns.sharing import UnusableKey, WaitingColumns, key_groups
@@ -35,7 +35,7 @@ class ColumnLink:
 
     def __init__(
         self,
-        rows: Rows,
+        rows: BatchRows,
         link: int,
         sender: int,
         places: list[tuple[int, int, bool]],

@@ -24,7 +24,7 @@ from moorline.model.wire import elements
 from moorline.protocol.lowering import relay_slot
 from moorline.subtask.batch import rows as batch_rows
 from moorline.subtask.batch.column_link import ColumnLink
-from moorline.subtask.batch.rows import BROADCAST, PASS_ON, REGULAR, RESULT, Rows, keyed_rank
+from moorline.subtask.batch.rows import BROADCAST, PASS_ON, REGULAR, RESULT, BatchRows, keyed_rank
 from moorline.subtask.columns.eligible import works_by_key_group
 from moorline.subtask.operators.base import Target, user_code_failed
 
@@ -49,7 +49,7 @@ class BatchOutput:
         self._stage = vertex.stage
         # A DataFrame that is read may have more partitions than its source has subtasks.
         self._here = vertex.first_slot + subtask.index % vertex.parallelism
-        self.rows = Rows()
+        self.rows = BatchRows()
         self._links: list[_Link | ColumnLink] = []
         self._results = 0
 
@@ -105,7 +105,7 @@ class BatchOutput:
 class _Link:
     """Takes batches, like an operator."""
 
-    def __init__(self, rows: Rows, link: int, sender: int, places: list[tuple[int, int, bool]]) -> None:
+    def __init__(self, rows: BatchRows, link: int, sender: int, places: list[tuple[int, int, bool]]) -> None:
         self._rows, self._places = rows, places
         self._seq = batch_rows.first_seq(link, sender)
 
@@ -126,7 +126,7 @@ class _PlainLink(_Link):
     """To one subtask, to all in turn or to all of them."""
 
     def __init__(
-        self, rows: Rows, link: int, sender: int, places: list[tuple[int, int, bool]], partitioning: Partitioning
+        self, rows: BatchRows, link: int, sender: int, places: list[tuple[int, int, bool]], partitioning: Partitioning
     ) -> None:
         super().__init__(rows, link, sender, places)
         self._rank, self._is_broadcast = _rank(partitioning), partitioning is Partitioning.BROADCAST
@@ -171,7 +171,7 @@ class _KeyedLink(_Link):
 
     def __init__(
         self,
-        rows: Rows,
+        rows: BatchRows,
         link: int,
         sender: int,
         places: list[tuple[int, int, bool]],

@@ -96,7 +96,7 @@ def unpack(payload: bytes, time: int) -> tuple[list[Any], list[int] | None]:
     return records, timestamps.tolist()
 
 
-class Rows:
+class BatchRows:
     """Rows on their way out, in batches of bounded size."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from moorline.protocol.iteration.feedback import (
     CloseLog,
     DropLog,
     Event,
-    GiveUp,
+    GiveUpSnapshot,
     Returns,
     SnapshotTaken,
     Unblock,
@@ -155,7 +155,7 @@ class Feedback:
                 case DropLog(checkpoint):
                     self._close_log(checkpoint)
                     self._dropped(checkpoint)
-                case GiveUp(checkpoint):
+                case GiveUpSnapshot(checkpoint):
                     if self._logs.pop(checkpoint, None) is not None:
                         self._dropped(checkpoint)
                     self._give_up(checkpoint)

@@ -21,8 +21,8 @@ from moorline.protocol.iteration.termination import (
     EndLoop,
     EndTime,
     Event,
-    Head,
     InputEnded,
+    LoopHead,
     MarkArrived,
     OnTheWay,
     RecordReturned,
@@ -63,8 +63,8 @@ class Looping:
         inside = {c for c, (link, _) in enumerate(channels) if plan.links[link].source in self._loop}
         #: Channels from outside that have not ended.
         self._outside = set(range(len(channels))) - inside
-        self._machine: Head | OnTheWay
-        self._machine = Head(frozenset(range(len(back)))) if back else OnTheWay(frozenset(inside))
+        self._machine: LoopHead | OnTheWay
+        self._machine = LoopHead(frozenset(range(len(back)))) if back else OnTheWay(frozenset(inside))
         self._back = {pair: number for number, pair in enumerate(back)}
         self._origins = in_flight.feedback_origins(plan, subtask, deployment.state.unaligned)
         self._feedback = Feedback(len(back), self._deliver, self._logged, self._dropped, give_up)

@@ -26,7 +26,7 @@ from moorline.testing.simulation.audit.ledger import Ledger, LedgerSink
 from moorline.testing.simulation.faults import Faults
 from moorline.testing.simulation.jobs.counting import SimulatedJob
 from moorline.testing.simulation.jobs.modes import consistency
-from moorline.testing.simulation.pace import Pace, PacedSource
+from moorline.testing.simulation.pace import PacedSource, SimulatedPace
 from moorline.testing.simulation.results import Results
 from moorline.testing.simulation.simulator import Simulation
 
@@ -80,7 +80,7 @@ def _descriptors(operator: Operator) -> list[StateDescriptor]:
 class _Prepared(SimulatedJob):
     """A user's job, with its ends exchanged."""
 
-    pace: Pace = field(default_factory=lambda: Pace(0))
+    pace: SimulatedPace = field(default_factory=lambda: SimulatedPace(0))
     parallelism: int | None = None
 
     def graph(self) -> Graph:
@@ -107,7 +107,7 @@ class JobSimulation(Simulation):
         self,
         seed: int,
         builder: JobBuilder,
-        pace: Pace,
+        pace: SimulatedPace,
         *,
         faults: Faults,
         fault_steps: int,

@@ -104,7 +104,7 @@ class _Driver:
 
     @property
     def leads(self) -> bool:
-        return self.machine.state is le.State.LEADING
+        return self.machine.state is le.LeadershipState.LEADING
 
     def now(self) -> int:
         return int(self.zero_ms + self.speed * self.world.now_ms)
@@ -116,7 +116,7 @@ class _Driver:
                     self.world.seen["leaders"] += 1
                     self.history.run, self.history.term = term.run, term.number
                     self.has_claimed, self.led_since = False, term.number
-                case le.Look() | le.Take() | le.Record():
+                case le.LookAtLease() | le.Take() | le.LeaseRecord():
                     self.asked.append(action)
                 case _:
                     self.world.seen[type(action).__name__] += 1
@@ -199,7 +199,10 @@ class Leaders:
                 # A request that is on its way arrives whether or not its sender is awake.
                 event = perform(driver.lease, driver.asked.pop(0), driver.now)
                 driver.answers += [event] if event is not None else []
-            has_ended = not driver.is_alive or driver.machine.state in (le.State.LOST, le.State.OVER)
+            has_ended = not driver.is_alive or driver.machine.state in (
+                le.LeadershipState.LOST,
+                le.LeadershipState.OVER,
+            )
             if has_ended and chance.random() < 0.01:
                 self.drivers[number] = self._driver()
         driver = chance.choice(self.drivers)
@@ -254,7 +257,7 @@ def _at(event: le.Event, now_ms: int) -> le.Event:
             return le.Looked(term, now_ms)
         case le.Got(term):
             return le.Got(term, now_ms)
-        case le.Refused():
-            return le.Refused(now_ms)
+        case le.LeaseRefused():
+            return le.LeaseRefused(now_ms)
         case _:
-            return le.Failed(now_ms)
+            return le.LeaseFailed(now_ms)

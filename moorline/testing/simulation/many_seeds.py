@@ -40,7 +40,7 @@ _PR_SET_PDEATHSIG = 1
 RunSeed = Callable[[int], Simulation]
 
 
-class Chunk(msgspec.Struct, frozen=True):
+class SeedChunk(msgspec.Struct, frozen=True):
     """The outcome of the seeds ``[first,end)``: a line of the file.
 
     >>> Chunk(0, 50, {"worker": 71}, [])
@@ -74,7 +74,7 @@ class Summary:
     seen: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
 
-    def add(self, chunk: Chunk) -> None:
+    def add(self, chunk: SeedChunk) -> None:
         self.seeds += chunk.end - chunk.first
         self.seen.update(chunk.seen)
         self.failures += chunk.failures
@@ -85,7 +85,7 @@ class Summary:
         return "\n".join([f"{self.seeds:,} seeds, {failed}", *counted, *self.failures])
 
 
-def simulate_chunk(first: int, end: int, run: RunSeed | None = None) -> Chunk:
+def simulate_chunk(first: int, end: int, run: RunSeed | None = None) -> SeedChunk:
     """Run the seeds ``[first,end)``, one after the other, in this process.
 
     >>> simulate_chunk(3, 4).failures
@@ -106,7 +106,7 @@ def simulate_chunk(first: int, end: int, run: RunSeed | None = None) -> Chunk:
         seen["restored"] += len(tally.restored)
         seen["restored with records in flight"] += len(set(tally.restored) & set(tally.unaligned))
         seen["runs that restored a checkpoint"] += bool(tally.restored)
-    return Chunk(first, end, dict(seen), failures)
+    return SeedChunk(first, end, dict(seen), failures)
 
 
 def simulate_many(
@@ -137,7 +137,7 @@ def simulate_many(
     return summary
 
 
-def _missing(seeds: int, known: list[Chunk], most: int) -> list[tuple[int, int]]:
+def _missing(seeds: int, known: list[SeedChunk], most: int) -> list[tuple[int, int]]:
     """The ranges of seeds that no chunk has, none longer than ``most``."""
     done = {seed for part in known for seed in range(part.first, part.end)}
     left: list[tuple[int, int]] = []
@@ -151,11 +151,11 @@ def _missing(seeds: int, known: list[Chunk], most: int) -> list[tuple[int, int]]
     return left
 
 
-def _finished(left: list[tuple[int, int]], processes: int, run: RunSeed | None) -> Iterator[Chunk]:
+def _finished(left: list[tuple[int, int]], processes: int, run: RunSeed | None) -> Iterator[SeedChunk]:
     # Not by a fork: a caller may have threads, and a lock that one of them holds would be held for ever.
     pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), initializer=_prepare)
     waiting = iter(left)
-    running: dict[Future[Chunk], tuple[int, int]] = {}
+    running: dict[Future[SeedChunk], tuple[int, int]] = {}
     try:
         while True:
             # Not all at once: who interrupts this waits for what has been handed out.
@@ -189,7 +189,7 @@ def _prepare() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
-def _read(file: Path) -> list[Chunk]:
+def _read(file: Path) -> list[SeedChunk]:
     """The chunks that are done. Begins the file if there is none; cuts off a line that was not written to its end."""
     code = _fingerprint()
     content = file.read_bytes() if file.exists() else b""
@@ -205,7 +205,7 @@ def _read(file: Path) -> list[Chunk]:
         raise ValueError(
             f"{file} has the results of other code ({recorded}; this is {code}). Remove it, or name another file."
         )
-    return [msgspec.json.decode(line, type=Chunk) for line in lines]
+    return [msgspec.json.decode(line, type=SeedChunk) for line in lines]
 
 
 def _fingerprint() -> str:

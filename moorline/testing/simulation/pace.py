@@ -20,7 +20,7 @@ READS = 150
 
 
 @dataclass(frozen=True)
-class Pace:
+class SimulatedPace:
     """At most ``batch`` records at a time, and with the probability ``pause`` none."""
 
     seed: int
@@ -28,7 +28,7 @@ class Pace:
     pause: float = 0.0
 
     @classmethod
-    def for_input(cls, seed: int, records: int) -> Pace:
+    def for_input(cls, seed: int, records: int) -> SimulatedPace:
         """A pace at which ``records`` last for some hundred steps of their readers.
 
         >>> Pace.for_input(7, records=15)
@@ -42,7 +42,7 @@ class Pace:
 class PacedSource(Source):
     """A source that is read at a given pace. Rates by the clock are lifted: simulated time is not real time."""
 
-    def __init__(self, source: Source, pace: Pace) -> None:
+    def __init__(self, source: Source, pace: SimulatedPace) -> None:
         if isinstance(source, Generator) and source.rate is not None:
             unpaced = copy.copy(source)
             unpaced.rate = None
@@ -55,7 +55,7 @@ class PacedSource(Source):
 
 
 class _PacedReader(SourceReader):
-    def __init__(self, reader: SourceReader, pace: Pace, ctx: SourceContext) -> None:
+    def __init__(self, reader: SourceReader, pace: SimulatedPace, ctx: SourceContext) -> None:
         self._reader, self._pace = reader, pace
         self._chance = random.Random(f"{pace.seed} {ctx.uid} {ctx.subtask} {ctx.attempt}")
 

@@ -20,7 +20,7 @@ from moorline.storage.stores.open import open_store
 from moorline.testing.simulation.faults.injection import Injection
 
 
-class Requests:
+class SimulatedRequests:
     """Requests to the running job, and the stop with a savepoint that is pending."""
 
     def __init__(self, seed: int, store: BlobStore, injection: Injection) -> None:

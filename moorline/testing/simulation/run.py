@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from moorline.errors import InvalidArgument
 from moorline.testing.simulation.faults import Faults
 from moorline.testing.simulation.job import FunctionFailed, JobBuilder, JobSimulation
-from moorline.testing.simulation.pace import Pace
+from moorline.testing.simulation.pace import SimulatedPace
 from moorline.testing.simulation.results import Results, difference
 
 #: Nothing goes wrong, and nothing is asked for.
@@ -119,12 +119,12 @@ class _Simulations:
     def run(self, seeds: list[int]) -> SimulationReport:
         expected, records = self._reference()
         # A second calm run, at the pace of the others: its length says how often something may go wrong.
-        calm = self._simulation(0, CALM, Pace.for_input(0, records), 0)
+        calm = self._simulation(0, CALM, SimulatedPace.for_input(0, records), 0)
         self._run(calm, expected, without_faults=True)
         faults = self._wanted_faults or usual_faults(calm.steps)
         report = SimulationReport()
         for seed in seeds:
-            pace = Pace.for_input(seed, records)
+            pace = SimulatedPace.for_input(seed, records)
             simulation = self._simulation(seed, faults, pace, 10 * calm.steps, max_steps=100 * calm.steps)
             self._run(simulation, expected)
             report = SimulationReport(
@@ -136,7 +136,7 @@ class _Simulations:
         return report
 
     def _reference(self) -> tuple[Results, int]:
-        simulation = self._simulation(0, CALM, Pace(0), 0)
+        simulation = self._simulation(0, CALM, SimulatedPace(0), 0)
         self._run(simulation, None, without_faults=True)
         if self._check is None and not any(simulation.results.values()):
             raise InvalidArgument(
@@ -144,7 +144,9 @@ class _Simulations:
             )
         return simulation.results, simulation.records_read
 
-    def _simulation(self, seed: int, faults: Faults, pace: Pace, fault_steps: int, max_steps: int = 0) -> JobSimulation:
+    def _simulation(
+        self, seed: int, faults: Faults, pace: SimulatedPace, fault_steps: int, max_steps: int = 0
+    ) -> JobSimulation:
         simulation = JobSimulation(
             seed,
             self._builder,

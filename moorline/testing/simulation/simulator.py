@@ -55,7 +55,7 @@ from moorline.testing.simulation.jobs.queries import RandomQueries
 from moorline.testing.simulation.jobs.upgrades import join_job, source_function_job, upgrade_job
 from moorline.testing.simulation.jobs.values import values_job
 from moorline.testing.simulation.jobs.windows import outside_job, windows_job
-from moorline.testing.simulation.requests import Requests
+from moorline.testing.simulation.requests import SimulatedRequests
 from moorline.testing.simulation.setup import Setup
 
 FEATURES: list[Maker] = [
@@ -124,7 +124,7 @@ class Simulation:
         self.attempts: list[Attempt] = []
         self.zombies = Zombies(self.injection)
         self.tally = Tally(seed)
-        self._requests = Requests(seed, self.store, self.injection)
+        self._requests = SimulatedRequests(seed, self.store, self.injection)
         #: A client that asks for state at every step with this probability.
         self.queries = RandomQueries(seed, queries)
         self.driver = SimulatedDriver(self, self._parallelism(), restore=None)

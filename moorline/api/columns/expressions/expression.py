@@ -138,7 +138,7 @@ def col(name: str) -> Expression:
 
 @checks_options()
 def lit(value: object, type: TypeLike | None = None) -> Expression:
-    """A constant, in each row the same; with a type if it shall not be the usual one.
+    """A constant, the same in every row; with a type if it is not to be the usual one.
 
     >>> import moorline as mo
     >>> print(mo.lit(5) - mo.col("rank"))

@@ -48,7 +48,7 @@ _COMPRESSIONS: dict[str, dict[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Contents:
+class FileContents:
     """The form of every file that a sink writes."""
 
     format: SinkFormat
@@ -73,7 +73,7 @@ class Contents:
             return tables.AvroFile(file, path, dict(self.avro), self._called)
         return tables.TableFile(file, path, self.schema, self.open_writer)
 
-    def open_writer(self, file: IO[bytes], schema: pa.Schema) -> tables.TableWriter:
+    def open_writer(self, file: IO[bytes], schema: pa.Schema) -> tables.TableFileWriter:
         """The writer of a file with columns. Raises what its library raises for types that it does not have."""
         match self.format:
             case "parquet":
@@ -97,7 +97,7 @@ class Contents:
 class _Packed:
     """A file on lines that is compressed as a whole."""
 
-    def __init__(self, contents: Contents, file: IO[bytes], path: str) -> None:
+    def __init__(self, contents: FileContents, file: IO[bytes], path: str) -> None:
         kind: Any = contents.compression
         self._packing = compressed.open_compressed(kind, file, "wb")
         self._rows = contents._on_lines(self._packing, path)
@@ -111,7 +111,7 @@ class _Packed:
         self._packing.close()
 
 
-def checked_contents(format: Any, schema: Any, compression: Any) -> Contents:
+def checked_contents(format: Any, schema: Any, compression: Any) -> FileContents:
     """The form of files that the user has asked for. Raises InvalidArgument for one that cannot be."""
     if format not in get_args(SinkFormat):
         raise InvalidArgument("format", format, f"It is one of {', '.join(get_args(SinkFormat))}.")
@@ -126,8 +126,8 @@ def checked_contents(format: Any, schema: Any, compression: Any) -> Contents:
     elif known is _OF_LINES and compression == "zstd":
         compressed.zstd()
     if format == "avro" and isinstance(schema, Mapping):
-        return Contents(format, None, _checked_avro(schema), compression)
-    contents = Contents(format, _checked_schema(schema, format), None, compression)
+        return FileContents(format, None, _checked_avro(schema), compression)
+    contents = FileContents(format, _checked_schema(schema, format), None, compression)
     if contents.schema is not None:
         _try_schema(contents, contents.schema)
     return contents
@@ -146,7 +146,7 @@ def _checked_schema(schema: Any, format: str) -> pa.Schema | None:
     return schema
 
 
-def _try_schema(contents: Contents, schema: pa.Schema) -> None:
+def _try_schema(contents: FileContents, schema: pa.Schema) -> None:
     """Write a file without rows: formats differ in the types that they have."""
     try:
         writer = contents.open_writer(io.BytesIO(), schema)

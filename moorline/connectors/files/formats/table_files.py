@@ -32,7 +32,7 @@ _GROUP_BYTES = 64 << 20
 _BLOCK = 256 * 1024
 
 
-class TableWriter(Protocol):
+class TableFileWriter(Protocol):
     """A library's writer of one file."""
 
     def write_table(self, table: pa.Table) -> None:
@@ -43,7 +43,7 @@ class TableWriter(Protocol):
 
 
 #: Makes the writer of a file with this schema.
-OpenTableWriter = Callable[[IO[bytes], pa.Schema], TableWriter]
+OpenTableWriter = Callable[[IO[bytes], pa.Schema], TableFileWriter]
 
 
 class TableFile:
@@ -58,7 +58,7 @@ class TableFile:
         #: Columns that wait, and come after :attr:`_rows`: of the two only one ever waits.
         self._columns: list[pa.Table] = []
         self._group = _GROUP
-        self._writer: TableWriter | None = None
+        self._writer: TableFileWriter | None = None
 
     def write(self, records: list[Any] | ColumnBatch) -> None:
         """Append the records."""

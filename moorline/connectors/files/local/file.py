@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from moorline.connectors.files.formats.lines import is_utf8
-from moorline.connectors.files.identity import Print, check_same, seen_of
+from moorline.connectors.files.identity import Fingerprint, check_same, seen_of
 from moorline.connectors.files.opened import OpenedFile, Position
 
 
@@ -18,13 +18,13 @@ class LocalFile(OpenedFile):
         status = os.fstat(self.stream.fileno())
         self.size = status.st_size
         self._seen = seen_of(status)
-        self._print: Print | None = None
+        self._print: Fingerprint | None = None
 
     def check_same(self, position: Position | None) -> None:
         check_same(self.stream.fileno(), self.path, position)
 
     def begin(self, end: int) -> None:
-        self._print = Print(self.stream.fileno(), end)
+        self._print = Fingerprint(self.stream.fileno(), end)
 
     def add(self, pieces: list[bytes]) -> None:
         if self._print is not None:

@@ -18,7 +18,7 @@ AHEAD = 4
 _BUFFER = 256 * 1024
 
 
-class ReadAhead:
+class RangeReadAhead:
     """The beginnings of files that come next. Most places answer late, and several requests at once.
 
     Small files would cost a wait each without it.

@@ -27,7 +27,7 @@ from moorline.connectors.files.opened import Position
 from moorline.connectors.files.reader import FilesReader, Reading
 from moorline.connectors.files.remote.folder import RemoteFolder
 from moorline.connectors.files.remote.location import Exchanged, RemoteObject, is_transient
-from moorline.connectors.files.remote.ranges import AHEAD, ReadAhead, RemoteFile
+from moorline.connectors.files.remote.ranges import AHEAD, RangeReadAhead, RemoteFile
 from moorline.errors import SnapshotCorrupt, StorageError
 
 _PAIR = struct.Struct("<QQ")
@@ -106,7 +106,7 @@ class RemoteReader(FilesReader):
         super().__init__(reading, ctx)
         self._folder, self._watches = folder, watches
         self._outage = retry.Outage(patience, ctx.outage)
-        self._ahead = ReadAhead(folder.location)
+        self._ahead = RangeReadAhead(folder.location)
         self._has_all = False
 
     def add_splits(self, splits: Positions) -> None:

@@ -25,7 +25,7 @@ class Undecoded:
 
 
 @dataclass(frozen=True)
-class Batch:
+class ChangeBatch:
     """Changes that belong together, and the positions between them."""
 
     #: After all of them.
@@ -55,7 +55,7 @@ class Batches:
     """A queue of batches. One thread puts, another one takes."""
 
     def __init__(self) -> None:
-        self._batches: deque[Batch] = deque()
+        self._batches: deque[ChangeBatch] = deque()
         self._size = 0
         self._changed = threading.Condition()
         self._error: BaseException | None = None
@@ -65,7 +65,7 @@ class Batches:
         """The number of changes that wait."""
         return self._size
 
-    def put(self, batch: Batch, seconds: float) -> bool:
+    def put(self, batch: ChangeBatch, seconds: float) -> bool:
         """Append it; False if there was no room for so long."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._is_closed or self._size < CAPACITY, seconds):
@@ -77,7 +77,7 @@ class Batches:
             self._size += len(batch.records)
             return True
 
-    def take(self) -> Batch | None:
+    def take(self) -> ChangeBatch | None:
         """The next one; None if there is none just now. Raises what the other thread has failed of."""
         with self._changed:
             if self._batches:

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from moorline.connectors import retry
 from moorline.connectors.postgres.changes import drift, pgoutput
 from moorline.connectors.postgres.changes import slot as slots
-from moorline.connectors.postgres.changes.batches import Batch, Batches, Undecoded
+from moorline.connectors.postgres.changes.batches import Batches, ChangeBatch, Undecoded
 from moorline.connectors.postgres.changes.first_load import FirstLoad
 from moorline.connectors.postgres.changes.log_stream import SETTINGS, Keepalive, LogStream
 from moorline.connectors.postgres.changes.position import Key, Load, Position, Shape, lsn_number
@@ -180,7 +180,7 @@ class Follower(threading.Thread):
 
     # --- for the one who follows -----------------------------------------------------------------
 
-    def put(self, batch: Batch, keep_alive: Callable[[], None]) -> None:
+    def put(self, batch: ChangeBatch, keep_alive: Callable[[], None]) -> None:
         """Hand a batch over, and stay in touch with the server while there is no room for it."""
         while not self._batches.put(batch, REPORT_SECONDS / 2):
             keep_alive()
@@ -246,7 +246,7 @@ class _Following:
 
     def run(self) -> None:
         # Where it begins is worth a checkpoint, also if nothing comes for hours.
-        self._put(Batch(self._transactions.position))
+        self._put(ChangeBatch(self._transactions.position))
         while not self._follower.is_closed:
             self._look()
             self._load_page()
@@ -271,7 +271,7 @@ class _Following:
             self._follower.notice(kind, text)
         self._looked = time.monotonic()
 
-    def _put(self, batch: Batch) -> None:
+    def _put(self, batch: ChangeBatch) -> None:
         self._follower.put(batch, lambda: self._follower.report(self._log))
 
     def _compare(self, table: str, keys: list[Key]) -> list[tuple[bool, bool]]:
@@ -369,4 +369,4 @@ class _Following:
         if is_last:
             load.page_ended()
         transactions.position = replace(transactions.position, load=load.state)
-        self._put(Batch(transactions.position, records, [], page.keys, before, page.read_at // 1000))
+        self._put(ChangeBatch(transactions.position, records, [], page.keys, before, page.read_at // 1000))

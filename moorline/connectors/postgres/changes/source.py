@@ -13,7 +13,7 @@ from moorline.api.sources import Positions, Source, SourceContext, SourceReader
 from moorline.api.state.operator_state import CheckpointedFunction, InitializationContext, SnapshotContext
 from moorline.connectors.broken import BrokenRecords, OnError
 from moorline.connectors.postgres.changes import slot as slots
-from moorline.connectors.postgres.changes.batches import Batch, Batches, Undecoded
+from moorline.connectors.postgres.changes.batches import Batches, ChangeBatch, Undecoded
 from moorline.connectors.postgres.changes.follower import ChangesSettings, Follower
 from moorline.connectors.postgres.changes.position import Position, from_plain, lsn_text, to_plain
 from moorline.connectors.postgres.changes.tables import (
@@ -109,7 +109,7 @@ class _ChangesReader(SourceReader[Change]):
         stored = ctx.positions.get(SPLIT)
         self._position: Position | None = None if stored is None else from_plain(stored)
         self.batches = Batches()
-        self._batch: tuple[Batch, int] | None = None
+        self._batch: tuple[ChangeBatch, int] | None = None
         self._broken = BrokenRecords(source.on_error, ctx)
         self._shown: str | None = None
         #: Where the log was at checkpoints that are not complete yet.

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from moorline.connectors.postgres.changes import pgoutput
-from moorline.connectors.postgres.changes.batches import Batch, Undecoded
+from moorline.connectors.postgres.changes.batches import ChangeBatch, Undecoded
 from moorline.connectors.postgres.changes.first_load import FirstLoad, Treatment
 from moorline.connectors.postgres.changes.position import Key, Position, lsn_text
 from moorline.connectors.postgres.changes.rows import ChangeDecoder, Undecodable
@@ -51,7 +51,12 @@ class Transactions:
     """The log from one position on. What comes out is given to ``emit``, with the position after it."""
 
     def __init__(
-        self, position: Position, load: FirstLoad | None, compare: Compare, emit: Callable[[Batch], None], where: str
+        self,
+        position: Position,
+        load: FirstLoad | None,
+        compare: Compare,
+        emit: Callable[[ChangeBatch], None],
+        where: str,
     ) -> None:
         self.position = position
         self._load, self._compare, self._emit, self._where = load, compare, emit, where
@@ -114,7 +119,7 @@ class Transactions:
             if self._load is not None:
                 self._load.log_reached(lsn)
             self.position = self._at(replace(self.position, lsn=lsn))
-            self._emit(Batch(self.position))
+            self._emit(ChangeBatch(self.position))
 
     def flush(self) -> None:
         """Have everything come out that has come."""
@@ -141,7 +146,7 @@ class Transactions:
         before, self.position = self.position, after
         timestamp = current.begin.committed // 1000 + _EPOCH_MS
         if current.records or after.transaction is None:
-            self._emit(Batch(after, current.records, current.counts, [], before, timestamp))
+            self._emit(ChangeBatch(after, current.records, current.counts, [], before, timestamp))
         current.records, current.counts = [], []
 
     # --- which of them come out ------------------------------------------------------------------

@@ -32,7 +32,7 @@ SELECT set_config('DateStyle', 'ISO, YMD', false), set_config('TimeZone', 'UTC',
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowsToRead:
     """The rows to be read: a table or a query, its columns, and its key."""
 
     #: Of a table.

@@ -23,7 +23,7 @@ from moorline.api.sources import EnumeratorContext, Positions, Source, SourceCon
 from moorline.connectors import retry
 from moorline.connectors.broken import BrokenRecords, OnError
 from moorline.connectors.postgres.connection import ERRORS, Connection, Database, is_transient
-from moorline.connectors.postgres.reading.ranges import SETTINGS, Bound, Rows, origin
+from moorline.connectors.postgres.reading.ranges import SETTINGS, Bound, RowsToRead, origin
 from moorline.connectors.postgres.table import read_shape, read_types
 from moorline.connectors.watchdog import Watchdog
 from moorline.errors import InvalidArgument, SnapshotCorrupt, StorageError
@@ -69,7 +69,7 @@ class PostgresSource(Source):
 
     def __init__(self, settings: SourceSettings) -> None:
         self.settings = settings
-        self._rows: Rows | None = None
+        self._rows: RowsToRead | None = None
 
     def __repr__(self) -> str:
         what = self.settings.query if self.settings.query is not None else ".".join(self.settings.parts)
@@ -86,7 +86,7 @@ class PostgresSource(Source):
                 raise InvalidArgument("query", settings.query, settings.database.text_of(error)) from None
             raise settings.database.failure(settings.where, "read", error) from None
 
-    def rows(self, connection: Connection) -> Rows:
+    def rows(self, connection: Connection) -> RowsToRead:
         """The rows to be read; asked of the server if nothing was checked."""
         if self._rows is None:
             self._rows = find_rows(connection, self.settings)
@@ -101,7 +101,7 @@ class PostgresSource(Source):
         return _Ranges(self, ctx)
 
 
-def find_rows(connection: Connection, settings: SourceSettings) -> Rows:
+def find_rows(connection: Connection, settings: SourceSettings) -> RowsToRead:
     """Columns and key, as the server knows them. Raises InvalidArgument if there is no way to read by ranges."""
     shape = None if settings.query is not None else read_shape(connection, settings.parts)
     if settings.query is None and shape is None:
@@ -126,7 +126,9 @@ def find_rows(connection: Connection, settings: SourceSettings) -> Rows:
         advice = f"It has no unique index, so rows could not be told apart. Unique are: {', '.join(known) or 'none'}."
         raise InvalidArgument("key", key, advice)
     base, _, _ = read_types(connection, [oids[key]])[oids[key]]
-    rows = Rows(settings.parts, settings.query, settings.columns or tuple(oids), key, base.name, base.oid, is_unique)
+    rows = RowsToRead(
+        settings.parts, settings.query, settings.columns or tuple(oids), key, base.name, base.oid, is_unique
+    )
     is_never_null = shape is not None and shape.columns[key].is_not_null
     if not is_never_null and rows.nulls(connection):
         raise InvalidArgument("key", key, "There are rows in which it is null, which would not be read.")
@@ -310,7 +312,7 @@ class _Pages:
                 del found[self._source.settings.page_rows :]
         return found
 
-    def _has_binary_form(self, connection: Connection, rows: Rows) -> bool:
+    def _has_binary_form(self, connection: Connection, rows: RowsToRead) -> bool:
         """Can all columns be loaded from their binary form? Types that psycopg does not know come as text then."""
         if self._is_binary is None:
             statement = sql.SQL("SELECT {} FROM {} LIMIT 0").format(

@@ -26,7 +26,7 @@ from moorline.api.sinks import SinkCommitter, SinkContext
 from moorline.connectors import retry
 from moorline.connectors.postgres.connection import ERRORS, LIMITS, Connection, Database, is_transient
 from moorline.connectors.postgres.table import TableShape, quoted, read_shape
-from moorline.connectors.postgres.writing.markers import Markers
+from moorline.connectors.postgres.writing.markers import TableMarkers
 from moorline.connectors.postgres.writing.rows import CODEC, Part
 from moorline.connectors.postgres.writing.staging import Staged
 from moorline.connectors.watchdog import Watchdog
@@ -55,8 +55,8 @@ class TargetTable:
         return f"PostgreSQL table {'.'.join(self.parts)} at {self.database.address}"
 
     @property
-    def markers(self) -> Markers:
-        return Markers(self.marker_parts, self.on_missing_markers, self.where)
+    def markers(self) -> TableMarkers:
+        return TableMarkers(self.marker_parts, self.on_missing_markers, self.where)
 
 
 class RowTransaction:

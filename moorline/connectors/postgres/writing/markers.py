@@ -40,7 +40,7 @@ _COLUMNS = ("job", "uid", "lineage", "slot", "checkpoint", "committed_at")
 _CREATION_LOCK = 0x6D6F6F726C696E66
 
 
-class Markers:
+class TableMarkers:
     """The table of markers of one sink."""
 
     def __init__(self, parts: Sequence[str], on_missing: Literal["fail", "ignore"], where: str) -> None:

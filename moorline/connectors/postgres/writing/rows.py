@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from moorline.connectors.postgres.table import Column, TableShape
-from moorline.connectors.postgres.values import NULL, Encode, Refused, encoder
+from moorline.connectors.postgres.values import NULL, Encode, ValueRefused, encoder
 from moorline.connectors.row_changes import UNCHANGED
 from moorline.connectors.row_tables import UnfitRecord, as_row
 
@@ -183,7 +183,7 @@ class RowEncoder:
     def fields(self, group: RowGroup, row: Mapping[str, Any]) -> list[bytes]:
         try:
             return group.fields(row)
-        except Refused:
+        except ValueRefused:
             pass
         for name, encode, may_be_null in group.encoders:
             value = row[name]
@@ -197,7 +197,7 @@ class RowEncoder:
                 raise self.unfit(row, f"its column {name!r} is UNCHANGED", advice)
             try:
                 encode(value)
-            except Refused as error:
+            except ValueRefused as error:
                 raise self.unfit(row, f"its column {name!r} is {column.declared}: {error}") from None
         raise AssertionError("the same row was refused a moment ago")
 

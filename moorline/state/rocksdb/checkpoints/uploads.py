@@ -28,7 +28,7 @@ from moorline.state.rocksdb.database import Database
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredFile:
     """The files of this database that storage has, at one moment of it."""
 
     handles: list[KeyedHandle] = field(default_factory=list)
@@ -50,15 +50,15 @@ class Uploads:
     """The snapshots of one database, from its opening on."""
 
     def __init__(self) -> None:
-        self._restored = Stored()
-        self._stored: dict[int, Stored] = {}
+        self._restored = StoredFile()
+        self._stored: dict[int, StoredFile] = {}
         self._first_completed: int | None = None
         #: Numbers the folders of snapshots: a checkpoint may be taken twice.
         self._folders = count()
 
     def opened_with(self, handles: Sequence[KeyedHandle], files: dict[str, NativeFile], version: int) -> None:
         """The database was restored."""
-        self._restored = Stored(list(handles), files, version)
+        self._restored = StoredFile(list(handles), files, version)
 
     def snapshot(self, database: Database, checkpoint: int, completed: int) -> KeyedSnapshot:
         """A snapshot of all that is written, as files. Nothing is uploaded if nothing has been written since."""
@@ -75,16 +75,16 @@ class Uploads:
         done = partial(self._done, checkpoint, version, folder)
         return KeyedSnapshot(parts=[Files(registry.states(), new, known)], done=done)
 
-    def _base(self, completed: int) -> Stored:
+    def _base(self, completed: int) -> StoredFile:
         """The files that a checkpoint may build on."""
         if self._first_completed is None:
             self._first_completed = completed
         if not completed:
-            return Stored()
+            return StoredFile()
         self._stored = {n: stored for n, stored in self._stored.items() if n >= completed}
         if completed in self._stored:
             return self._stored[completed]
-        return self._restored if completed == self._first_completed else Stored()
+        return self._restored if completed == self._first_completed else StoredFile()
 
     def _done(self, checkpoint: int, version: int, folder: Path | None, handles: list[KeyedHandle] | None) -> None:
         """The files of a checkpoint are durable, or (None) never will be. Its folder is of no more use."""
@@ -92,4 +92,4 @@ class Uploads:
             shutil.rmtree(folder, ignore_errors=True)
         if handles:
             files = {f.name: f for handle in handles if isinstance(handle, NativeHandle) for f in handle.files}
-            self._stored[checkpoint] = Stored(handles, files, version)
+            self._stored[checkpoint] = StoredFile(handles, files, version)

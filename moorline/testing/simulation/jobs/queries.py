@@ -21,7 +21,7 @@ from moorline.model import keys
 from moorline.model.graph import Operator
 from moorline.model.wire.messages import Answer
 from moorline.snapshots.folders import newest
-from moorline.snapshots.locate import Snapshot
+from moorline.snapshots.locate import LocatedSnapshot
 from moorline.snapshots.lookup import look_up
 from moorline.state import peeking
 from moorline.storage.stores.memory import MemoryStore
@@ -81,7 +81,7 @@ class RandomQueries:
 
     def _ask_storage(self, world: Asked, key: bytes) -> None:
         try:
-            snapshot = Snapshot(world.store, newest(world.store), is_savepoint=False)
+            snapshot = LocatedSnapshot(world.store, newest(world.store), is_savepoint=False)
             values = [look_up(snapshot, "count", state, key) for state in COUNTS]
         except SnapshotCorrupt:
             if not world.injection.damaged:
