@@ -67,7 +67,7 @@ def _refuse_in_structs(present: list[Mapping[str, Any]], type: pa.DataType, take
 
 
 def _check_of(type: pa.DataType, kinds: set[type]) -> Callable[[Any], None] | None:
-    """What to look at in each value; None: values of these kinds are all right."""
+    """The check of each value; None: values of these kinds are all right."""
     if pa.types.is_integer(type):
         return None if _WHOLE.issuperset(kinds) else _whole
     if pa.types.is_float32(type):

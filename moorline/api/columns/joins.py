@@ -63,7 +63,7 @@ def _schema_of(stream: Stream[Any]) -> pa.Schema:
 
 
 def _kind(field: pa.Field) -> str:
-    """What values of a column can be equal to."""
+    """The kind of values that those of a column can be equal to."""
     name = python_type(field.type, f"key {field.name!r}").__name__
     return f"{name} with a time zone" if pa.types.is_timestamp(field.type) and field.type.tz else name
 

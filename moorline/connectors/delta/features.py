@@ -1,4 +1,4 @@
-"""What a Delta table asks of its readers and writers: refused by name where it cannot be given.
+"""The features that a Delta table asks of its readers and writers: refused by name where it cannot be given.
 
 The library opens tables that it cannot read whole, and adds files to a log without a look into them. Without this the
 columns of a table that maps their names would all be null, rows that a deletion vector removes would be back, and rows
@@ -29,7 +29,7 @@ _OF_COLUMNS = {
 
 
 def unreadable(table: DeltaTable) -> str | None:
-    """Why a table cannot be read here; None if it can."""
+    """The reason why a table cannot be read here; None if it can."""
     if (mapped := _mapping(table)) is not None:
         return mapped
     features = set(table.protocol().reader_features or ()) - _READABLE - {_MAPPING}
@@ -39,7 +39,7 @@ def unreadable(table: DeltaTable) -> str | None:
 
 
 def unwritable(table: DeltaTable) -> str | None:
-    """Why a table cannot be written to here; None if it can."""
+    """The reason why a table cannot be written to here; None if it can."""
     if (mapped := _mapping(table)) is not None:
         return mapped
     configuration = table.metadata().configuration

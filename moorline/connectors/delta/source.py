@@ -82,7 +82,7 @@ class DeltaSource(Source):
 
 
 class _Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is known of a table whose files were handed out."""
+    """The state of a table whose files were handed out."""
 
     version: int
     id: str

@@ -1,4 +1,4 @@
-"""Which keys of an operator get the most records: a sample of its records says so.
+"""The keys of an operator that get the most records: a sample of its records says so.
 
 To count every record by its key would cost for each of them. So one of so many is looked at, some fifty per second, and
 which one is a matter of chance: every record is as likely to be looked at as any other, in whatever order the keys
@@ -46,7 +46,7 @@ class KeyShare:
 
 @dataclass
 class _Span:
-    """What was seen in one stretch of time."""
+    """The keys that were seen in one stretch of time."""
 
     began_ms: float
     #: How many records there had been before.

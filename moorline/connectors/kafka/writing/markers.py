@@ -95,7 +95,7 @@ class Markers:
         return None if entry is None else str(entry.value)
 
     def identity(self, admin: AdminClient | None = None) -> str:
-        """The id of the topic, by which it is told from another one of its name; empty if the cluster gives none."""
+        """The id of the topic, which another one of its name does not have; empty if the cluster gives none."""
         admin = admin or AdminClient(self._cluster.settings({}))
         answers = admin.describe_topics(TopicCollection([self.topic]), request_timeout=READ_SECONDS)
         return topic_id(answers[self.topic].result(READ_SECONDS))
