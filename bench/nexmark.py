@@ -6,7 +6,7 @@ it the same in Flink's SQL, over the same files, at the same parallelism and int
 Parquet format can be had.
 
     python bench/nexmark.py [--quick] [--no-peer] [--only q1,q5] [--events 5000000] [--rocksdb] [--check-only]
-        [--trust-peer] [--patience 300]
+        [--trust] [--trust-peer] [--patience 300]
 
 Parallelism 2. What is timed is from the start of a job, which is planned by then, until it has ended with its last
 checkpoint.
@@ -150,8 +150,10 @@ def main() -> None:
     parser.add_argument("--rocksdb", action="store_true", help="state in RocksDB")
     parser.add_argument("--check-only", action="store_true", help="without any measurement")
     parser.add_argument("--patience", type=float, default=300, help="seconds after which Flink is given up")
+    parser.add_argument("--trust", action="store_true", help="without a look at what all but the first query find")
     parser.add_argument("--trust-peer", action="store_true", help="without a look at what Flink finds")
     asked = parser.parse_args()
+    asked.trust_peer = asked.trust_peer or asked.trust
     names = asked.only.split(",")
     if unknown := [name for name in names if name not in QUERIES]:
         parser.error(f"there is no query {unknown[0]}: {', '.join(QUERIES)}")
@@ -164,7 +166,7 @@ def main() -> None:
     peer = "not asked for"
     with tempfile.TemporaryDirectory() as small, tempfile.TemporaryDirectory() as large:
         write(CHECKED, Path(small))
-        for name in names:
+        for name in names[:1] if asked.trust else names:  # the first one also has Spark started
             try:
                 check(name, Path(small), spark, backend)
                 print(f"{name} finds what DuckDB finds", flush=True)
@@ -193,7 +195,12 @@ def main() -> None:
                 print(peer, flush=True)
     if not asked.check_only:
         print(table({name: results[name] for name in names}))
-    checked = {"checked": names, "of_events": CHECKED.events, "failed": failed, "peer": peer}
+    checked = {
+        "checked": names[:1] if asked.trust else names,
+        "of_events": CHECKED.events,
+        "failed": failed,
+        "peer": peer,
+    }
     print(json.dumps({"bench": "nexmark", "backend": backend, "events": events, **checked, "queries": results}))
     if failed:
         raise SystemExit(1)

@@ -126,7 +126,7 @@ def memory(query):
     client, _ = started(query)
     while status(client)["vertices"][-1]["metrics"]["read-records"] < asked["warm"]:
         time.sleep(0.2)
-    (jvm,) = [int(pid) for pid, name in (line.split(maxsplit=1) for line in told("jcmd", "-l")) if is_ours(int(pid))]
+    (jvm,) = [pid for pid in (int(line.split()[0]) for line in told("jcmd", "-l")) if is_ours(pid)]
     for _ in range(2):
         told("jcmd", str(jvm), "GC.run")
     heap = " ".join(told("jcmd", str(jvm), "GC.heap_info"))
