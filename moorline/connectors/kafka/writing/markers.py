@@ -83,7 +83,7 @@ class Markers:
             raise InvalidArgument("marker_topic", self.topic, advice)
 
     def _policy(self, admin: AdminClient, seconds: float) -> str | None:
-        """What becomes of old markers; None if the cluster does not say, or not to us."""
+        """The fate of old markers; None if the cluster does not say, or not to us."""
         resource = ConfigResource(ResourceType.TOPIC, self.topic)
         try:
             found = admin.describe_configs([resource], request_timeout=seconds)[resource].result(seconds)
