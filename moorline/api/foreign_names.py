@@ -59,6 +59,24 @@ MODULE = {
     "read_csv": "job.source(mo.read_files(path, format='csv'))",
     "read_json": "job.source(mo.read_files(path))",
     "read_parquet": "job.source(mo.read_files(path, format='parquet'))",
+    "functions": "mo.col, mo.when, mo.sum and so on, on streams with a schema",
+    "expr": 'an expression such as mo.col("cents") / 100',
+    "mean": "mo.avg(column)",
+    "countDistinct": "mo.approx_count_distinct(column)",
+    "count_distinct": "mo.approx_count_distinct(column)",
+    "collect_list": "mo.KeyedBatchFunction, or mo.ListState in a mo.KeyedProcessFunction",
+    "row_number": ".key_by(...).top(n, by=column)",
+    "window": ".key_by(...).window(mo.TumblingEventTimeWindows(...))",
+    "to_timestamp": 'mo.col(column).cast("timestamp"), or .as_timestamp_ms() of whole numbers',
+    "desc": "top(n, by=column, descending=True)",
+    "asc": "top(n, by=column, descending=False)",
+    "StreamingQueryListener": "mo.JobListener",
+    "KafkaSource": "mo.read_kafka(...)",
+    "FlinkKafkaConsumer": "mo.read_kafka(...)",
+    "KafkaSink": "mo.write_kafka(...)",
+    "FlinkKafkaProducer": "mo.write_kafka(...)",
+    "JdbcSink": "mo.write_sql(...), or mo.write_postgres(...)",
+    "HybridSource": "mo.hybrid(first, then)",
 }
 
 JOB = {
@@ -128,6 +146,67 @@ STREAM = {
     "time_window": ".key_by(...).window(mo.TumblingEventTimeWindows(...))",
     "count_window": ".key_by(...).count_window(size)",
     "interval_join": ".key_by(...).interval_join(other.key_by(...))",
+}
+
+_AGGREGATE = '.key_by("column").aggregate(total=mo.sum("cents"), orders=mo.count())'
+_FIRST = '.key_by("column").deduplicate(), or .top(n, by="column")'
+#: Of a stream of columns, where there is a column for what is a function elsewhere.
+COLUMNS = STREAM | {
+    "withColumn": '.with_columns(euros=mo.col("cents") / 100)',
+    "withColumns": '.with_columns(euros=mo.col("cents") / 100)',
+    "withColumnRenamed": ".rename({old: new})",
+    "withWatermark": ".with_watermark(column, delay)",
+    "selectExpr": '.select("customer", euros=mo.col("cents") / 100)',
+    "group_by": '.key_by("column")',
+    "groupBy": '.key_by("column")',
+    "groupby": '.key_by("column")',
+    "agg": _AGGREGATE,
+    "count": _AGGREGATE,
+    "sum": _AGGREGATE,
+    "min": _AGGREGATE,
+    "max": _AGGREGATE,
+    "avg": _AGGREGATE,
+    "mean": _AGGREGATE,
+    "dropDuplicates": _FIRST,
+    "dropDuplicatesWithinWatermark": _FIRST,
+    "distinct": _FIRST,
+    "unionAll": ".union(other)",
+    "unionByName": ".union(other)",
+    "mapInPandas": '.map_batches(function, frames="pandas", schema=...)',
+    "mapInArrow": ".map_batches(function, schema=...)",
+    "applyInPandas": '.key_by("column").process_batches(a mo.KeyedBatchFunction)',
+    "applyInPandasWithState": '.key_by("column").process_batches(a mo.KeyedBatchFunction)',
+}
+_NO_ORDER = '.key_by(...).top(n, by="column"): a stream has no other order than that of arrival'
+#: Of an expression.
+EXPRESSION = {
+    "isNull": ".is_null()",
+    "isNotNull": ".is_not_null()",
+    "isna": ".is_null()",
+    "notna": ".is_not_null()",
+    "is_valid": ".is_not_null()",
+    "isNaN": ".is_nan()",
+    "isin": ".is_in([...])",
+    "eqNullSafe": "(a == b) | (a.is_null() & b.is_null())",
+    "astype": '.cast("bigint")',
+    "name": ".alias(name)",
+    "otherwise": "mo.when(condition).then(value).otherwise(value)",
+    "when": "mo.when(condition).then(value).otherwise(value)",
+    "like": ".str.like(pattern)",
+    "rlike": ".str.matches(pattern)",
+    "contains": ".str.contains(text)",
+    "startswith": ".str.starts_with(text)",
+    "endswith": ".str.ends_with(text)",
+    "substr": ".str.slice(first, end), whose first character is 0",
+    "upper": ".str.upper()",
+    "lower": ".str.lower()",
+    "length": ".str.length()",
+    "year": ".dt.year()",
+    "asc": _NO_ORDER,
+    "desc": _NO_ORDER,
+    "over": ".key_by(...).aggregate(...), .window(...) or .top(...)",
+    "sum": 'mo.sum("column") within .aggregate(...)',
+    "mean": 'mo.avg("column") within .aggregate(...)',
 }
 
 VALUE = {

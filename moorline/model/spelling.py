@@ -13,10 +13,15 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     'process_element'
     >>> nearest("colour", ["process_element", "on_timer"]) is None
     True
+    >>> nearest("udi", ["name", "uid"])
+    'uid'
     """
     names = {str(k).lower().replace("_", ""): str(k) for k in known}
-    matches = difflib.get_close_matches(str(name).lower().replace("_", ""), names, n=1, cutoff=0.7)
-    return names[matches[0]] if matches else None
+    given = str(name).lower().replace("_", "")
+    if matches := difflib.get_close_matches(given, names, n=1, cutoff=0.7):
+        return names[matches[0]]
+    # Of a short name two letters in the wrong order are a third of it.
+    return next((meant for known_name, meant in names.items() if sorted(known_name) == sorted(given)), None)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

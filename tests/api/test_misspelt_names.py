@@ -113,6 +113,10 @@ def keyed() -> mo.KeyedStream:
     return mo.Job("test").source(mo.from_items([1]), uid="numbers").key_by(abs)
 
 
+def columns() -> mo.ColumnStream:
+    return mo.Job("test").source(mo.from_items([{"cents": 1}]), uid="rows").with_schema("cents bigint", uid="columns")
+
+
 @pytest.mark.parametrize(
     ("thing", "name", "ours"),
     [
@@ -129,6 +133,13 @@ def keyed() -> mo.KeyedStream:
         (mo.ListState(int), "append", ".add("),
         (mo.MapState(str, int), "pop", ".remove("),
         (mo.ReducingState(int, max), "value", ".get()"),
+        (mo, "countDistinct", "mo.approx_count_distinct"),
+        (columns(), "withColumn", ".with_columns("),
+        (columns(), "groupBy", '.key_by("column")'),
+        (columns().key_by("cents"), "agg", ".aggregate("),
+        (columns().key_by("cents"), "sum", "mo.sum("),
+        (mo.col("cents"), "isNull", ".is_null()"),
+        (mo.col("cents"), "otherwise", "mo.when("),
     ],
     ids=lambda v: v if isinstance(v, str) else type(v).__name__,
 )

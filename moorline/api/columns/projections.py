@@ -13,6 +13,8 @@ from moorline.api.columns.expressions.operators import node_of
 from moorline.api.columns.expressions.tree import Column, Node, check_type
 from moorline.api.columns.schemas import check_columns
 from moorline.errors import InvalidArgument
+from moorline.model.options import STEP_OPTIONS
+from moorline.model.spelling import nearest
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def selected(schema: pa.Schema | None, where: str, columns: Sequence[Any], compu
     for name, given in computed.items():
         if name in nodes:
             raise InvalidArgument(where, name, "Two columns would have this name.")
-        nodes[name] = node_of(given)
+        nodes[name] = _computed(known, where, name, given)
     if not nodes:
         raise InvalidArgument(where, [], 'Give at least one column: select("customer", euros=mo.col("cents") / 100).')
     return _projection(known, nodes, where)
@@ -75,7 +77,7 @@ def selected(schema: pa.Schema | None, where: str, columns: Sequence[Any], compu
 def extended(schema: pa.Schema | None, columns: Sequence[Any], computed: Mapping[str, Any]) -> Projection:
     """All columns, and computed ones."""
     known = known_schema(schema, "with_columns")
-    added = {name: node_of(given) for name, given in computed.items()}
+    added = {name: _computed(known, "with_columns", name, given) for name, given in computed.items()}
     for given in columns:
         name, node = _named("with_columns", given)
         if name in added:
@@ -121,6 +123,20 @@ def _projection(schema: pa.Schema, nodes: Mapping[str, Node], where: str) -> Pro
             raise InvalidArgument(where, name, 'It is always null: give it a type, mo.lit(None, "bigint").')
         fields.append(schema.field(node.name).with_name(name) if isinstance(node, Column) else pa.field(name, made))
     return Projection(schema, pa.schema(fields), tuple(nodes.values()))
+
+
+def _computed(schema: pa.Schema, where: str, name: str, given: Any) -> Node:
+    """What a column is computed from. A constant that was probably meant as something else is refused."""
+    if isinstance(given, Expression):
+        return given.node
+    shown = f"{name}={given!r:.100}"
+    if (option := nearest(name, STEP_OPTIONS)) is not None:
+        advice = f"Is the option {option!r} meant? For a column with the same value in each row, {name}=mo.lit(...)."
+        raise InvalidArgument(where, shown, advice)
+    if isinstance(given, str) and given in schema.names:
+        advice = f"For the column write {name}=mo.col({given!r}), for this text in each row {name}=mo.lit({given!r})."
+        raise InvalidArgument(where, shown, advice)
+    return node_of(given)
 
 
 def _named(where: str, given: Any) -> tuple[str, Node]:

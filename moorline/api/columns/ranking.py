@@ -71,6 +71,17 @@ def first_rows(ttl: Any) -> FirstRows:
     return made(ttl)
 
 
+def one_row(keep: str, ttl: Any) -> KeyedBatchFunction:
+    """The function that emits one row of each key. Raises :class:`InvalidArgument`."""
+    if keep not in ("first", "last"):
+        raise InvalidArgument("keep", keep, 'Give "first" or "last".')
+    if keep == "first":
+        return first_rows(ttl)
+    if ttl is not None:
+        raise InvalidArgument("ttl", ttl, 'With keep="last" nothing is kept that could expire.')
+    return LastRows()
+
+
 class LastRows(EmitsAtEnd):
     """Emits the last row of each key: each one replaces the one before it."""
 

@@ -163,7 +163,11 @@ def _ddl_field(text: str) -> pa.Field:
     if declared in _DDL:
         return pa.field(name, _DDL[declared], match[3] is None)
     if decimal := _DECIMAL.fullmatch(declared):
-        return pa.field(name, pa.decimal128(int(decimal[1] or 10), int(decimal[2] or 0)), match[3] is None)
+        precision, scale = int(decimal[1] or 10), int(decimal[2] or 0)
+        if not 1 <= precision <= 38 or scale > precision:
+            advice = "A decimal(p, s) has from 1 to 38 digits, s of them after the point."
+            raise InvalidArgument("schema", text, advice)
+        return pa.field(name, pa.decimal128(precision, scale), match[3] is None)
     meant = nearest(declared, _DDL)
     advice = f"Types are {', '.join(_DDL)} and decimal(p, s); for others give a pyarrow.Schema."
     raise InvalidArgument("schema", text, f"Did you mean {meant!r}? {advice}" if meant else advice)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import pyarrow as pa
 
+from moorline.api import foreign_names
 from moorline.api.columns import projections
 from moorline.api.columns.aggregates import Aggregate
 from moorline.api.columns.aggregation import aggregation, check_options, checked_results
@@ -14,7 +15,7 @@ from moorline.api.columns.batch_functions import BatchStep, KeyedBatchFunction, 
 from moorline.api.columns.batch_steps import ArrowColumns, BatchFunction, Frames, batch_function
 from moorline.api.columns.expressions.expression import Expression, Named
 from moorline.api.columns.projections import Condition, Projection, known_schema
-from moorline.api.columns.ranking import LastRows, first_rows, top_rows
+from moorline.api.columns.ranking import one_row, top_rows
 from moorline.api.columns.schemas import SchemaLike, check_keys, check_time_column, schema_of
 from moorline.api.options import StepOptions
 from moorline.api.state.ttl import TimeToLive, as_ttl
@@ -43,6 +44,8 @@ class ColumnStream(Stream[Row]):
 
     All steps of other streams are there too: a function that takes records one by one is given dicts.
     """
+
+    _foreign_names = foreign_names.COLUMNS
 
     def __init__(
         self,
@@ -254,6 +257,8 @@ class ColumnStream(Stream[Row]):
 class KeyedColumnStream(KeyedStream[Row, Any]):
     """A stream of rows whose keys are columns."""
 
+    _foreign_names = foreign_names.COLUMNS
+
     def __init__(
         self, job: Job, origins: tuple[tuple[str, str | None], ...], schema: pa.Schema | None, names: tuple[str, ...]
     ) -> None:
@@ -354,13 +359,9 @@ class KeyedColumnStream(KeyedStream[Row, Any]):
         >>> rows.key_by("user").deduplicate(ttl="1d", uid="first").schema.names
         ['user', 'page']
         """
-        if keep not in ("first", "last"):
-            raise InvalidArgument("keep", keep, 'Give "first" or "last".')
-        if keep == "last" and ttl is not None:
-            raise InvalidArgument("ttl", ttl, 'With keep="last" nothing is kept that could expire.')
-        function = first_rows(ttl) if keep == "first" else LastRows()
         options.setdefault("name", f"{keep} of {', '.join(self._names)}")
-        return self._by_batches("deduplicate", function, known_schema(self.schema, "deduplicate"), options)
+        schema = known_schema(self.schema, "deduplicate")
+        return self._by_batches("deduplicate", one_row(keep, ttl), schema, options)
 
     @checks_options(also=STEP_OPTIONS)
     def top(

@@ -7,17 +7,19 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from moorline.api import foreign_names
 from moorline.api.columns.expressions.operators import Operators, node_of
 from moorline.api.columns.expressions.texts import TextFunctions
 from moorline.api.columns.expressions.times import TimeFunctions
 from moorline.api.columns.expressions.tree import Call, Column, Constant, Node
 from moorline.api.columns.schemas import TypeLike, type_of
+from moorline.api.foreign_names import AnswersForeignNames
 from moorline.errors import InvalidArgument
 from moorline.model.options import checks_options
 
 
 @checks_options()
-class Expression(Operators):
+class Expression(Operators, AnswersForeignNames):
     """A column that is computed from others, for whole batches at a time. Begin one with :func:`mo.col <moorline.col>`.
 
     It takes ``+ - * / // %``, comparisons, ``&``, ``|`` and ``~``, and has the methods below; those for texts are under
@@ -29,7 +31,7 @@ class Expression(Operators):
     ((cents / 100) > 5) & country.is_in(['at', 'de'])
     """
 
-    __slots__ = ()
+    _foreign_names = foreign_names.EXPRESSION
 
     def __repr__(self) -> builtins.str:
         return f"<Expression {self}>"
@@ -83,6 +85,8 @@ class Expression(Operators):
 
     def round(self, digits: int = 0) -> Expression:
         """Rounded to so many digits after the point, halves to the even one."""
+        if type(digits) is not int:
+            raise InvalidArgument("round", digits, "Give the number of digits after the point, below 0 for tens.")
         return self._with("round", f"{{}}.round({digits})", ndigits=digits, round_mode="half_to_even")
 
     def floor(self) -> Expression:
@@ -160,6 +164,10 @@ def coalesce(*values: object) -> Expression:
     >>> print(mo.coalesce(mo.col("nick"), mo.col("name"), "nobody"))
     coalesce(nick, name, 'nobody')
     """
+    early = [value for value in values[:-1] if not isinstance(value, Operators)]
+    if early and len(values) > 1:
+        advice = "A constant is never null, so what comes after it would not count. Name columns with mo.col(...)."
+        raise InvalidArgument("coalesce", early[0], advice)
     return _of_several("coalesce", "coalesce", values)
 
 
@@ -188,6 +196,10 @@ def greatest(*values: object) -> Expression:
 def _of_several(name: str, function: str, values: tuple[object, ...]) -> Expression:
     if len(values) < 2:
         raise InvalidArgument(name, values, "Give at least two columns or constants.")
+    # PySpark takes texts for names of columns, and what is made of constants alone is the same in each row.
+    if not any(isinstance(value, Operators) for value in values):
+        advice = f'None of these is a column: {name}(mo.col("cents"), 0). A text is taken for itself, as any constant.'
+        raise InvalidArgument(name, values, advice)
     nodes = tuple(map(node_of, values))
     return Expression(Call(function, nodes, f"{name}({', '.join(['{}'] * len(nodes))})"))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
 import pyarrow as pa
 
 from moorline.api.columns.expressions.tree import Call, Constant, Node
@@ -66,22 +68,22 @@ class Operators:
     # Comparisons: null where one of the two is.
 
     def __eq__(self, other: object) -> Expression:  # type: ignore[override]
-        return self._with("equal", "({} == {})", other)
+        return self._with("equal", "({} == {})", _comparable(other))
 
     def __ne__(self, other: object) -> Expression:  # type: ignore[override]
-        return self._with("not_equal", "({} != {})", other)
+        return self._with("not_equal", "({} != {})", _comparable(other))
 
     def __lt__(self, other: object) -> Expression:
-        return self._with("less", "({} < {})", other)
+        return self._with("less", "({} < {})", _comparable(other))
 
     def __le__(self, other: object) -> Expression:
-        return self._with("less_equal", "({} <= {})", other)
+        return self._with("less_equal", "({} <= {})", _comparable(other))
 
     def __gt__(self, other: object) -> Expression:
-        return self._with("greater", "({} > {})", other)
+        return self._with("greater", "({} > {})", _comparable(other))
 
     def __ge__(self, other: object) -> Expression:
-        return self._with("greater_equal", "({} >= {})", other)
+        return self._with("greater_equal", "({} >= {})", _comparable(other))
 
     # Logic of three values: null is "not known".
 
@@ -105,10 +107,20 @@ class Operators:
         return shown[1:-1] if isinstance(self.node, Call) and self.node.shown.startswith("(") else shown
 
 
+def _comparable(given: object) -> object:
+    if isinstance(given, (float, np.floating)) and math.isnan(given):
+        raise InvalidArgument("expression", given, "nan equals nothing, not even nan: use is_nan().")
+    return given
+
+
 def node_of(given: object) -> Node:
     """The tree of an expression, or a constant. Raises :class:`InvalidArgument`."""
     if isinstance(given, Operators):
         return given.node
+    if hasattr(given, "otherwise"):
+        raise InvalidArgument(
+            "when", "a choice without an end", "Say what else: .otherwise(value), or .otherwise(None)."
+        )
     if given is None:
         advice = 'A comparison with None is never true: use is_null(). For a constant null, mo.lit(None, "bigint").'
         raise InvalidArgument("expression", given, advice)

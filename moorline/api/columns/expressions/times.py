@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from moorline.errors import InvalidArgument
@@ -10,6 +11,8 @@ from moorline.model.durations import Duration, milliseconds
 if TYPE_CHECKING:
     from moorline.api.columns.expressions.expression import Expression
 
+#: What Python and Arrow understand in the same way.
+_DIRECTIVES = frozenset("aAbBdHIjmMpSuUVwWyYzZGFTD%")
 #: From the largest on.
 _UNITS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000), ("millisecond", 1))
 
@@ -71,8 +74,12 @@ class TimeFunctions:
 
     def format(self, pattern: str) -> Expression:
         """As a text, by a pattern of strftime: ``format("%Y-%m-%d")``. ``%S`` are whole seconds."""
-        if not isinstance(pattern, str):
-            raise InvalidArgument("format", pattern, 'Give a pattern of strftime: format("%Y-%m-%d").')
+        known = isinstance(pattern, str) and "%" in pattern and _DIRECTIVES.issuperset(re.findall("%(.?)", pattern))
+        if not known:
+            advice = (
+                f'Give a pattern of strftime: format("%Y-%m-%d"). There is % before {"".join(sorted(_DIRECTIVES))}.'
+            )
+            raise InvalidArgument("format", pattern, advice)
         shown = repr(pattern).replace("{", "{{").replace("}", "}}")
         return self._with("format_time", "format", shown, pattern=pattern)
 
