@@ -8,6 +8,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from moorline.api.functions.overrides import check_methods
+from moorline.errors import InvalidArgument, MethodMissing
+from moorline.model.spelling import nearest
+
+#: What Spark calls the methods of its own listeners.
+_OF_SPARK = {
+    "onQueryStarted": "on_started",
+    "onQueryProgress": "on_progress",
+    "onQueryTerminated": "on_terminated",
+}
+
 
 class JobEvent(dict[str, Any]):
     """An event of a job, or its progress: a dict of plain data, with its ``json``.
@@ -64,3 +75,15 @@ class JobListener:
 
     def on_terminated(self, event: JobEvent, /) -> None:
         """The job has finished, failed or been cancelled."""
+
+
+def check_listener(listener: object) -> None:
+    """Raise for what is no listener, and for one with a method that would never be called, or could not be."""
+    if not isinstance(listener, JobListener):
+        raise InvalidArgument("listener", listener, "Give an object of a class that is derived from mo.JobListener.")
+    known = [name for name in vars(JobListener) if name.startswith("on_")]
+    for name in dir(type(listener)):
+        meant = _OF_SPARK.get(name) or (nearest(name, known) if name.startswith("on") else None)
+        if meant is not None and name not in known:
+            raise MethodMissing("a listener", type(listener).__name__, "JobListener", meant, name)
+    check_methods(listener, "a listener")

@@ -67,15 +67,17 @@ class Gauge:
 
     def __init__(self, function: Callable[[], float]) -> None:
         self._function = function
-        self._value = 0.0
+        #: As it was when it was asked for last; None: it could not be had.
+        self.value: float | None = None
 
     def get_value(self) -> float:
         """The number as of now."""
-        self._value = float(self._function())
-        return self._value
+        self.value = None  # if the function fails now, what it said before is no longer so
+        self.value = float(self._function())
+        return self.value
 
     def figures(self) -> dict[str, Any]:
-        return {"value": self._value}
+        return {"value": self.value}
 
 
 @checks_options()
@@ -90,6 +92,8 @@ class Meter:
     kind: MetricKind = "meter"
 
     def __init__(self, time_span_in_seconds: int = 60) -> None:
+        if type(time_span_in_seconds) not in (int, float) or not 0 < time_span_in_seconds < math.inf:
+            raise InvalidArgument("time_span_in_seconds", time_span_in_seconds, "Give a number of seconds above 0.")
         self._span_ms = 1_000 * time_span_in_seconds
         self._count = 0
         self._rate = 0.0
@@ -165,8 +169,12 @@ class Histogram(Distribution):
 
     def __init__(self, bounds: Sequence[float] = BOUNDS) -> None:
         super().__init__()
-        self.bounds = tuple(map(float, bounds))
-        if not self.bounds or list(self.bounds) != sorted(set(self.bounds)):
+        try:
+            self.bounds = tuple(map(float, bounds))
+        except (TypeError, ValueError):
+            self.bounds = ()
+        is_ascending = all(a < b for a, b in zip(self.bounds, self.bounds[1:]))
+        if not self.bounds or not is_ascending or not all(map(math.isfinite, self.bounds)):
             raise InvalidArgument("bounds", bounds, "Give one or more numbers in ascending order.")
         self._counts = [0] * (len(self.bounds) + 1)
 
@@ -203,6 +211,12 @@ class MetricRegistry:
             if type(known[0]) is not type(metric):
                 had = f"It was defined as a {known[0].kind} before. Give one of them another name."
                 raise InvalidArgument(f"metric {key!r} of operator {self._uid!r}", metric.kind, had)
+            before = getattr(known[0], "bounds", None)
+            if isinstance(metric, Histogram) and metric.bounds != before:
+                had = f"It was defined with the bounds {before} before. Give one of them another name."
+                raise InvalidArgument(f"metric {key!r} of operator {self._uid!r}", metric.bounds, had)
+            if isinstance(metric, Gauge):
+                self._warn_once(f"gauges {key}", f"defines the gauge {key!r} twice: the first function is asked")
             return known[0]
         if len(self._metrics) >= MOST_METRICS:
             text = f"defines more than {MOST_METRICS} metrics: {key!r:.200} and others are not reported"
@@ -227,6 +241,8 @@ class MetricRegistry:
         """All of them as they stand. Called from another thread, which must go on whatever a function has put in."""
         report = {}
         for key, (metric, name, labels) in list(self._metrics.items()):
+            if isinstance(metric, Gauge) and metric.value is None:
+                continue
             try:
                 figures = metric.figures()
                 if all(math.isfinite(value) for value in figures.values() if isinstance(value, float)):

@@ -7,6 +7,7 @@ values when it exports, and gets the newest figures of each job, which are five 
 from __future__ import annotations
 
 import importlib
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from moorline.errors import InvalidArgument
 from moorline.http.prometheus import families
 from moorline.model.options import checks_options
 
+log = logging.getLogger("moorline")
 #: Names that OpenTelemetry takes are no longer.
 LONGEST_NAME = 255
 _UNITS = {"_seconds": "s", "_bytes": "By"}
@@ -41,12 +43,19 @@ class MetricsListener(JobListener):
         except ImportError:
             advice = "Install it: pip install 'moorline[otel]'."
             raise InvalidArgument("MetricsListener", "no opentelemetry", advice) from None
+        if meter_provider is not None and not isinstance(meter_provider, self._metrics.MeterProvider):
+            raise InvalidArgument("meter_provider", meter_provider, "Give a MeterProvider of opentelemetry, or none.")
+        #: Is it that of the program, which may not have set one?
+        self._may_be_unset = meter_provider is None
         self._meter = self._metrics.get_meter("moorline", meter_provider=meter_provider)
         self._instruments: set[str] = set()
         #: By job and name. Replaced as a whole: readers come on threads of their own.
         self._jobs: Mapping[str, Mapping[str, Samples]] = {}
 
     def on_metrics(self, event: JobEvent) -> None:
+        if self._may_be_unset:
+            self._may_be_unset = False
+            self._warn_if_unset()
         by_name: dict[str, Samples] = {}
         for family in families(event):
             for sample in family.samples:
@@ -55,6 +64,15 @@ class MetricsListener(JobListener):
                     self._instruments.add(sample.name)
                     self._instrument(family.type, sample.name, family.documentation)
         self._jobs = {**self._jobs, event["job"]: by_name}
+
+    def _warn_if_unset(self) -> None:
+        provider = self._metrics.get_meter_provider()
+        # Until one is set there is one that stands for it.
+        if isinstance(provider, self._metrics.NoOpMeterProvider) or type(provider).__name__ == "_ProxyMeterProvider":
+            log.warning(
+                "MetricsListener: no meter provider is set, so metrics go nowhere. Call "
+                "opentelemetry.metrics.set_meter_provider(...), or give one: mo.MetricsListener(meter_provider)."
+            )
 
     def on_terminated(self, event: JobEvent) -> None:
         self._jobs = {job: samples for job, samples in self._jobs.items() if job != event["job"]}

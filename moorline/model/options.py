@@ -1,12 +1,14 @@
 """Misspelt options: one way to refuse them, with the name that was probably meant, wherever options are taken.
 
 Python's own error for a keyword that a function does not take says neither what it takes nor what may have been meant.
-And an option that is True or False takes nothing else: the text "false" would be true.
+And an option that is True or False takes nothing else: the text "false" would be true. One that is a number takes
+numbers: a text would fail where it is used, and nan is neither below nor above any limit.
 """
 
 from __future__ import annotations
 
 import inspect
+import numbers
 from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, TypeVar
@@ -16,6 +18,8 @@ from moorline.model.spelling import nearest
 
 #: How the annotation of an option reads that is on or off. Ours are not evaluated.
 _SWITCH = "bool"
+#: The same of one that is any number. Whole ones have limits, and are looked at where those are.
+_NUMBER = "float"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,11 +58,17 @@ def checks_options(*, also: Iterable[str] = ()) -> Callable[[F], F]:
     return decorated
 
 
+def _without_none(parameter: inspect.Parameter) -> str:
+    return str(parameter.annotation).removesuffix(" | None")
+
+
 def _checked(function: Any, name: str, also: Iterable[str]) -> Any:
     parameters = inspect.signature(function).parameters.values()
     known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name != "self"]
     known += also
     switches = {p.name for p in parameters if str(p.annotation) == _SWITCH}
+    measured = {p.name for p in parameters if _without_none(p) == _NUMBER}
+    may_be_none = {p.name for p in parameters if str(p.annotation) != _without_none(p)}
 
     @wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
@@ -67,6 +77,12 @@ def _checked(function: Any, name: str, also: Iterable[str]) -> Any:
         for option in switches & options.keys():
             if type(options[option]) is not bool:
                 raise InvalidArgument(option, options[option], "It is True or False.")
+        for option in measured & options.keys():
+            value = options[option]
+            if value is None and option in may_be_none:
+                continue
+            if isinstance(value, bool) or not isinstance(value, numbers.Real) or value != value:
+                raise InvalidArgument(option, value, "Give a number.")
         return function(*arguments, **options)
 
     accepted = frozenset(known)

@@ -77,9 +77,12 @@ def test_a_name_that_is_none_is_refused(name):
 
 def test_bounds_ascend_and_a_gauge_is_a_function():
     group = mo.MetricGroup(MetricRegistry("count"))
-    for bounds in ([], [1, 1], [2, 1]):
+    for bounds in ([], [1, 1], [2, 1], [float("nan")], [1, float("inf")], "abc", 5):
         with pytest.raises(InvalidArgument, match="ascending"):
             group.histogram("h", bounds)
+    for span in (0, -5, "60", float("nan"), True):
+        with pytest.raises(InvalidArgument, match="seconds above 0"):
+            group.meter("m", span)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="function without arguments"):
         group.gauge("g", 7)  # type: ignore[arg-type]
 
@@ -102,7 +105,9 @@ def test_a_gauge_that_fails_is_reported_and_fails_nothing_else():
     group.gauge("broken", lambda: 1 / 0)
     group.gauge("right", lambda: 3)
     registry.look(0)
-    assert registry.report()["right"].value == 3.0
+    report = registry.report()
+    assert report["right"].value == 3.0
+    assert "broken" not in report  # 0 would be a value
     assert said == ["has a gauge 'broken' that cannot be read: ZeroDivisionError: division by zero"]
 
 

@@ -202,6 +202,11 @@ def test_mistakes_are_refused_before_the_start(tmp_path):
         mo.read_delta(tmp_path, columns=["nummer"]).check()
     with pytest.raises(InvalidArgument, match="follow=True"):
         mo.read_delta(tmp_path, start="latest")
+    with pytest.raises(InvalidArgument, match="list of names"):
+        mo.read_delta(tmp_path, columns="number")
+    for patience in (-1, "60", float("nan"), True):
+        with pytest.raises(InvalidArgument, match="patience"):
+            mo.read_delta(tmp_path, patience=patience)
 
 
 def test_what_a_sink_of_ours_commits_is_read_once(tmp_path):

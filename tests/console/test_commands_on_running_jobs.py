@@ -125,6 +125,14 @@ def test_top_shows_jobs_by_their_consoles_and_by_their_checkpoints(running, tmp_
     assert call("top").exit_code == 2
 
 
+def test_top_shows_every_job_although_two_have_one_name(tmp_path):
+    places = [tmp_path / "production", tmp_path / "staging"]
+    for place in places:
+        History(LocalStore(place / "orders"), "orders").claim(True, 1)
+    told = json.loads(shown(call("top", *places, places[0], "--json")))["jobs"]
+    assert [job["job"] for job in told] == [f"orders in {(p / 'orders').as_uri()}" for p in places]
+
+
 def test_status_shows_how_a_job_is(running):
     text = shown(call("status", *running))
     assert "job orders: running, attempt 2, 4 checkpoints, newest 9" in text

@@ -16,7 +16,7 @@ from waiting import PATIENCE
 import moorline as mo
 from moorline.driver.observation import delivery
 from moorline.driver.observation.delivery import Delivery, Listeners, events_listener
-from moorline.errors import InvalidArgument
+from moorline.errors import InvalidArgument, MethodMissing
 from moorline.model.ids import SubtaskId
 from moorline.model.wire.figures import OperatorFigures
 from moorline.model.wire.messages import Failed, Progress, Running
@@ -196,6 +196,32 @@ def test_what_is_no_listener_is_refused():
     not_one: Any = print
     with pytest.raises(InvalidArgument, match=r"mo\.JobListener"):
         mo.add_listener(not_one)
+
+
+class Misspelt(mo.JobListener):
+    def on_progres(self, event): ...
+
+
+class OfSpark(mo.JobListener):
+    def onQueryTerminated(self, event): ...
+
+
+class WithoutEvent(mo.JobListener):
+    def on_restart(self): ...
+
+
+@pytest.mark.parametrize(
+    ("listener", "error", "message"),
+    [
+        (Misspelt(), MethodMissing, "Is 'on_progres' meant"),
+        (OfSpark(), MethodMissing, "without 'on_terminated'"),
+        (WithoutEvent(), InvalidArgument, "called with 1 argument"),
+    ],
+)
+def test_a_method_that_would_never_be_called_is_found_when_the_listener_is_added(listener, error, message):
+    with pytest.raises(error, match=message):
+        mo.add_listener(listener)
+    assert all(d.listener is not listener for d in delivery._deliveries)
 
 
 @pytest.mark.parametrize("as_url", [False, True])

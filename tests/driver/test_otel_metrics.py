@@ -72,6 +72,23 @@ def test_users_metrics_come_as_well_and_all_go_with_the_job(exported):
     assert read() == {}
 
 
+def test_what_is_no_meter_provider_is_refused():
+    with pytest.raises(InvalidArgument, match="MeterProvider"):
+        mo.MetricsListener("http://collector:4317")
+
+
+def test_metrics_that_go_nowhere_are_told_once(caplog):
+    listeners = Listeners([mo.MetricsListener()])
+    world = World(store=MemoryStore())
+    world.supervision.observation._publish = listeners.publish
+    world.run()
+    world.pass_time(5_000)
+    world.pass_time(5_000)
+    listeners.close()
+    (line,) = [r for r in caplog.records if "no meter provider is set" in r.message]
+    assert line.levelname == "WARNING"
+
+
 def test_without_the_package_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry.metrics", None)
     with pytest.raises(InvalidArgument, match=r"moorline\[otel\]"):

@@ -29,7 +29,10 @@ def command(name: str, parent: str) -> None:
     folder = Path(parent) / name
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidArgument("name", str(folder), "It is there already: give a name that is new.")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidArgument("--in", parent, f"No folder can be made there: {error.strerror}.") from None
     templates = sorted(resources.files("moorline.cli").joinpath("project").iterdir(), key=lambda file: file.name)
     for template in templates:
         text = template.read_text(encoding="utf-8").replace("NAME", name)

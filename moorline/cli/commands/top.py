@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,8 @@ from moorline.snapshots.locate import job_at
 from moorline.storage.log import read_history
 from moorline.storage.stores.open import open_store
 
+#: Not so often that looking is all that happens.
+SHORTEST_SECONDS = 0.1
 _HEADERS = ("job", "status", "attempt", "records", "records/s", "busiest", "checkpoint", "age", "size", "failures")
 
 
@@ -56,6 +59,8 @@ def command(
         raise click.UsageError("Give a checkpoint location, or --console URL FILE.")
     endpoints = [_Endpoint(url, token_file, RateMeter()) for url, token_file in consoles]
     pause = milliseconds(interval, "--interval") / 1000
+    if pause < SHORTEST_SECONDS:
+        raise click.UsageError(f"--interval {interval}: give {SHORTEST_SECONDS} s or more.")
     if once or as_json:
         jobs = _jobs(endpoints, locations)
         show_json({"jobs": jobs}) if as_json else click.echo(text_table(_HEADERS, [_row(job) for job in jobs]))
@@ -69,12 +74,23 @@ def command(
 def _jobs(endpoints: list[_Endpoint], locations: tuple[str, ...]) -> list[dict[str, Any]]:
     """Every job once: the endpoint of one knows more than its checkpoints."""
     live = [_live(endpoint) for endpoint in endpoints]
-    stored = [_stored(root) for location in locations for root in job_folders(open_store(location))]
-    known = {job["job"]: job for job in stored}
+    roots: dict[str, None] = {}
+    for location in locations:
+        found = job_folders(open_store(location))
+        if not found:
+            live.append(_job(location, "no job here"))
+        roots |= dict.fromkeys(found)
+    stored = {root: _stored(root) for root in roots}
     for job in live:
-        of_storage = known.pop(job["job"], {})
+        of_name = [root for root, one in stored.items() if one["job"] == job["job"]]
+        # Of several with its name nobody knows here which one it is.
+        of_storage = stored.pop(of_name[0]) if len(of_name) == 1 else {}
         job |= {name: of_storage.get(name) for name in ("created_ms", "bytes")}
-    return live + list(known.values())
+    names = Counter(job["job"] for job in [*live, *stored.values()])
+    for root, job in stored.items():
+        if names[job["job"]] > 1:
+            job["job"] = f"{job['job']} in {root}"
+    return live + list(stored.values())
 
 
 def _live(endpoint: _Endpoint) -> dict[str, Any]:
@@ -102,6 +118,8 @@ def _stored(root: str) -> dict[str, Any]:
         found, records = job_at(store), read_history(store)
     except MoorlineError as error:
         return _job(root.rpartition("/")[2], f"unreadable: {error}"[:60])
+    if records and all(record.damage for record in records):
+        return _job(found.job or root.rpartition("/")[2], "damaged")
     last = next((r.entry for r in reversed(records) if isinstance(r.entry, Claim)), None)
     newest = found.checkpoints[-1] if found.checkpoints else None
     return _job(

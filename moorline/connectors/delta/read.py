@@ -49,6 +49,10 @@ def read_delta(
         raise InvalidArgument("on_removal", on_removal, 'It is "fail" or "ignore".')
     delta = _delta()
     location = delta.TableLocation(uri, dict(storage_options or {}))
+    if isinstance(columns, str) or (columns is not None and not columns):
+        raise InvalidArgument("columns", columns, "Give a list of names, or leave it out.")
+    if patience < 0:
+        raise InvalidArgument("patience", patience, "Give it in seconds.")
     wanted = None if columns is None else list(columns)
     interval_ms = milliseconds(interval, "interval")
     source: Source[dict[str, Any]] = delta.DeltaSource(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from moorline.api.functions.calls import check_call
 from moorline.api.sources import (
     EnumeratorContext,
     Positions,
@@ -45,6 +46,8 @@ def hybrid(
     for part in parts[1:]:
         if not isinstance(part, Source) and not callable(part):
             raise InvalidArgument("then", part, "Give a source, or a function that makes one of a SourceEnd.")
+        if not isinstance(part, Source):
+            check_call("the function of mo.hybrid", part, 1)
     for part in parts[:-1]:
         if isinstance(part, Source) and part.is_bounded is False:
             raise InvalidArgument("hybrid", part, "It does not end, and another source is to follow it.")

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from moorline.api.listeners import JobEvent, JobListener
+from moorline.api.listeners import JobEvent, JobListener, check_listener
 from moorline.errors import InvalidArgument
 from moorline.model.options import checks_options
 
@@ -152,8 +152,7 @@ def add_listener(listener: JobListener) -> None:
     >>> mo.remove_listener(ends)
     """
     global _deliveries
-    if not isinstance(listener, JobListener):
-        raise InvalidArgument("listener", listener, "Give an object of a class that is derived from mo.JobListener.")
+    check_listener(listener)
     with _lock:
         if all(delivery.listener is not listener for delivery in _deliveries):
             _deliveries = (*_deliveries, Delivery(listener))
