@@ -208,6 +208,11 @@ def returning(function: Any) -> mo.KeyedBatchFunction:
         (lambda k, b, s: s.n.update(np.array([0.5, 1])), StateMisused, "It holds int"),
         (lambda k, b, s: s.n.clear(where=[True]), StateMisused, "1 choices for 2 keys"),
         (lambda k, b, s: s.m.array(), UserCodeFailed, "m"),
+        (lambda k, b, s: setattr(s, "n", [1, 2]), StateMisused, r"states\.n\.update"),
+        (lambda k, b, s: s.n.update({1, 2}), StateMisused, "what belongs to which key"),
+        (lambda k, b, s: s.n.update({"a": 1, "b": 2}), StateMisused, "what belongs to which key"),
+        (lambda k, b, s: s.n.update(5), StateMisused, "a value for each key"),
+        (lambda k, b, s: b.to_pandas().groupby("user").sum(), InvalidOutput, "reset_index"),
         (lambda k, b, s: 5, InvalidOutput, "RecordBatch"),
     ],
 )

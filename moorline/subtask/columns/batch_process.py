@@ -6,7 +6,7 @@ Everywhere else (RocksDB, a store outside, state that expires) it is asked key b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import compress, repeat
 from types import SimpleNamespace
 from typing import Any
@@ -70,6 +70,9 @@ class LiveBatchState:
 
     def update(self, values: Any, where: Any = None) -> None:
         keys = self._operator.current_keys
+        if isinstance(values, (str, bytes, set, frozenset, Mapping)) or not hasattr(values, "__len__"):
+            had = f"was given a {type(values).__name__}, which says not what belongs to which key"
+            raise self._misused(had, "Give a value for each key, in the order of keys.values.")
         if len(values) != len(keys):
             raise self._misused(f"was given {len(values)} values for {len(keys)} keys", "Give one for each key.")
         made = self._from(values)
@@ -132,6 +135,15 @@ class LiveBatchState:
         return StateMisused(f"operator {self._operator.operator.uid!r}", self._attribute, cause, advice)
 
 
+class LiveBatchStates(SimpleNamespace):
+    """All states of the function, by the names they are declared under."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # It would be gone after this batch.
+        advice = f"Write states.{name}.update(values)."
+        raise StateMisused("process_batch", name, "was assigned to, which keeps nothing", advice)
+
+
 class BatchProcessOperator(FunctionOperator):
     """A function of whole batches with state."""
 
@@ -151,7 +163,7 @@ class BatchProcessOperator(FunctionOperator):
             attribute: LiveBatchState(self, attribute, getattr(self.function, attribute), state.descriptor)
             for attribute, state in declared_states(self.function).items()
         }
-        self._states = SimpleNamespace(**states)
+        self._states = LiveBatchStates(**states)
 
     def each(self, keys: list[Any], function: Callable[[int], Any]) -> list[Any]:
         """The results of a function for each of the keys, by number, while it is the current one."""

@@ -137,6 +137,9 @@ def _as_batch(made: Any, uid: str, method: str) -> pa.RecordBatch:
     if hasattr(made, "to_arrow"):  # polars
         return _joined(made.to_arrow())
     if type(made).__module__.partition(".")[0] == "pandas" and hasattr(made, "columns"):
+        if index := [name for name in made.index.names if name is not None]:
+            had = f"a frame with the index {', '.join(map(str, index))}"
+            raise InvalidOutput(uid, method, had, "It is no column and would be lost: return frame.reset_index().")
         return pa.RecordBatch.from_pandas(made, preserve_index=False).replace_schema_metadata(None)
     had = "None" if made is None else f"a {type(made).__qualname__}"
     advice = "Return a pyarrow.RecordBatch or Table, or a frame of pandas or polars."
