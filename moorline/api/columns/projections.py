@@ -126,7 +126,7 @@ def _projection(schema: pa.Schema, nodes: Mapping[str, Node], where: str) -> Pro
 
 
 def _computed(schema: pa.Schema, where: str, name: str, given: Any) -> Node:
-    """What a column is computed from. A constant that was probably meant as something else is refused."""
+    """The expression of a computed column. A constant that was probably meant as something else is refused."""
     if isinstance(given, Expression):
         return given.node
     shown = f"{name}={given!r:.100}"
