@@ -77,7 +77,7 @@ def operator_rows(status: dict[str, Any], rates: JobRates, metrics: dict[str, An
     >>> counts = {"records_in": 1200, "records_out": 5, "keys": 3, "busy": 0.1, "back_pressured": 0.2}
     >>> status = {"progress": {"operators": {"count": counts}}}
     >>> metrics = {"vertices": [{"operators": [{"uid": "count"}], "busy": 0.9, "back_pressured": 0.05}]}
-    >>> operator_rows(status, Rates({}, {}, None), metrics)
+    >>> operator_rows(status, JobRates({}, {}, None), metrics)
     [('count', '1,200', '-', '5', '-', '90 %', '5 %', '3')]
     """
     rows = []
@@ -95,7 +95,7 @@ def job_line(status: dict[str, Any], rates: JobRates) -> str:
     """One job in one line.
 
     >>> status = {"job": "orders", "status": "running", "attempt": 2, "checkpoints": 4, "last_checkpoint": 9}
-    >>> job_line(status | {"failures": ["lost"], "progress": {"records_in": 1234}}, Rates({}, {}, 10.0))
+    >>> job_line(status | {"failures": ["lost"], "progress": {"records_in": 1234}}, JobRates({}, {}, 10.0))
     'orders: running, attempt 2, 1,234 records, 10/s, checkpoint 9, 1 failures'
     """
     newest = f", checkpoint {status['last_checkpoint']}" if status["last_checkpoint"] is not None else ""

@@ -25,7 +25,7 @@ KEPT_LINES, KEPT_CHARACTERS = 1000, 10_000
 class LogPlace:
     """A place in a job.
 
-    >>> str(Place("orders", 3, "count,out", "1/0"))
+    >>> str(LogPlace("orders", 3, "count,out", "1/0"))
     'job=orders attempt=3 operators=count,out subtask=1/0'
     """
 
@@ -87,7 +87,7 @@ class LogTail(logging.Handler):
     >>> tail = LogTail("orders")
     >>> logger = logging.getLogger("moorline")
     >>> logger.addHandler(tail)
-    >>> work_for(Place("orders", 2))
+    >>> work_for(LogPlace("orders", 2))
     >>> logger.error("checkpoint %d is late", 7)
     >>> [(line["number"], line["text"]) for line in tail.after(0)]
     [(1, 'checkpoint 7 is late')]

@@ -128,7 +128,7 @@ class _Rounds:
 class LoopHead:
     """One subtask of a loop's head. Feed it events; obey the actions it returns.
 
-    >>> head = Head(frozenset({0}))
+    >>> head = LoopHead(frozenset({0}))
     >>> [str(action) for action in head.handle(InputEnded())]
     ['send mark 1, not clean']
     """

@@ -25,7 +25,7 @@ MOST_PARTS = 200
 class GeneratedSource:
     """The text of one function of one argument, ``v``, and the constants in it.
 
-    >>> source = Source()
+    >>> source = GeneratedSource()
     >>> double = source.function(f"return v * {source.constant(2)}")
     >>> double(21)
     42

@@ -43,8 +43,8 @@ RunSeed = Callable[[int], Simulation]
 class SeedChunk(msgspec.Struct, frozen=True):
     """The outcome of the seeds ``[first,end)``: a line of the file.
 
-    >>> Chunk(0, 50, {"worker": 71}, [])
-    Chunk(first=0, end=50, seen={'worker': 71}, failures=[])
+    >>> SeedChunk(0, 50, {"worker": 71}, [])
+    SeedChunk(first=0, end=50, seen={'worker': 71}, failures=[])
     """
 
     first: int
@@ -64,7 +64,7 @@ class Summary:
     """All chunks that are done.
 
     >>> summary = Summary()
-    >>> summary.add(Chunk(0, 50, {"worker": 71}, []))
+    >>> summary.add(SeedChunk(0, 50, {"worker": 71}, []))
     >>> print(summary)
     50 seeds, none failed
             71 worker

@@ -31,10 +31,10 @@ class SimulatedPace:
     def for_input(cls, seed: int, records: int) -> SimulatedPace:
         """A pace at which ``records`` last for some hundred steps of their readers.
 
-        >>> Pace.for_input(7, records=15)
-        Pace(seed=7, batch=1, pause=0.9)
-        >>> Pace.for_input(7, records=3000)
-        Pace(seed=7, batch=40, pause=0.1)
+        >>> SimulatedPace.for_input(7, records=15)
+        SimulatedPace(seed=7, batch=1, pause=0.9)
+        >>> SimulatedPace.for_input(7, records=3000)
+        SimulatedPace(seed=7, batch=40, pause=0.1)
         """
         return cls(seed, max(1, 2 * records // READS), round(min(0.9, max(0.1, 1 - records / READS)), 2))
 
