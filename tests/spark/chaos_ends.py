@@ -35,7 +35,6 @@ import sqlalchemy as sa
 from chaos_flows import JOINED, TOTALS, WINDOWS, Flow, Second
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from deltalake import DeltaTable
-from nats_server import in_a_loop_of_its_own
 from pyiceberg.catalog import load_catalog
 
 import moorline as mo
@@ -199,7 +198,7 @@ def _in_jetstream(place: Place) -> dict[str, list[dict[str, Any]]]:
         finally:
             await client.close()
 
-    return {"messages": in_a_loop_of_its_own(look())}
+    return {"messages": asyncio.run(look())}
 
 
 # --- tables -----------------------------------------------------------------------------------------
