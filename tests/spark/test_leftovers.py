@@ -22,6 +22,7 @@ pytestmark = pytest.mark.spark
 
 SCRIPT = """
 import json, os, sys, threading, time
+from contextlib import suppress
 import psutil
 import moorline as mo
 from moorline.errors import JobFailed
@@ -39,7 +40,11 @@ def job(name, function, **source):
     return made
 
 def jvms():
-    return [p.pid for p in me.children(recursive=True) if "java" in p.name()]
+    found = []
+    for p in me.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # a worker may just end
+            found += [p.pid] if "java" in p.name() else []
+    return found
 
 def run(name, function, end, **source):
     handle = mo.start(
