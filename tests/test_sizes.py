@@ -63,6 +63,7 @@ EXCEPTIONS: dict[tuple[str, str], tuple[int, str]] = {
     ("files of a folder", "cli/commands"): (20, "one command each, under its name"),
     ("files of a folder", "model"): (17, "nouns, each used by many packages; those that belong together have rooms"),
     ("files of a folder", "protocol"): (19, "one machine or decision each; the names are the table of contents"),
+    ("files of a folder", "subtask"): (16, "the parts of a subtask; those that belong together have rooms"),
     ("files of a folder", "subtask/operators"): (16, "one kind of operator each, beside the base of all"),
 }
 

@@ -42,6 +42,8 @@ class AdaptiveBatches:
         self._slow = (0, 0.0)
         #: What a call takes if it is slow by itself, and for how many slices that is believed.
         self._call_ms, self._grows = 0.0, 0
+        #: For how many single records it is believed that it is the records that are slow.
+        self._singles = 0
 
     def process(self, operator: ChainedOperator, records: list[Any], stamps: list[int] | None, side: int) -> int:
         """Process a part, and return the number of its records: all of them, or fewer if something is wanted."""
@@ -72,10 +74,11 @@ class AdaptiveBatches:
                 self._records = min(2 * self._records, self._most)
             return
         before, before_ms = self._slow
-        if 2 * records <= before and took_ms > 0.7 * before_ms:
-            # Fewer records took as long: it is the call that is slow. More records then, as long as that costs nothing.
+        fewer_take_as_long = 2 * records <= before and took_ms > 0.7 * before_ms
+        if fewer_take_as_long or (records > before == 1 and took_ms < 1.4 * before_ms):
+            # It is the call that is slow. More records then, as long as that costs nothing.
             self._call_ms, self._grows, self._slow = max(took_ms, before_ms), TRY_AGAIN, (0, 0.0)
-            self._records = min(2 * before, self._most)
+            self._records = min(2 * max(before, records), self._most)
         elif self._grows:
             self._grows -= 1
             costs_nothing = took_ms <= 1.4 * self._call_ms
@@ -83,3 +86,10 @@ class AdaptiveBatches:
         else:
             self._slow = records, took_ms
             self._records = max(1, int(records * SLICE_MS / took_ms))
+            if records > 1:
+                self._singles = TRY_AGAIN if before == 1 else self._singles
+            elif self._singles:
+                self._singles -= 1
+            else:
+                # There are no fewer to compare it with: the next slice is of more.
+                self._records = min(2, self._most)

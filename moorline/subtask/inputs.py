@@ -12,17 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from moorline.api.sinks import Sink
-from moorline.model.graph import Operator, OperatorKind, Plan
 from moorline.model.ids import SubtaskId
 from moorline.model.wire import elements
 from moorline.model.wire.deployment import Deployment
 from moorline.model.wire.elements import BATCH, HEAD, IDLE, MARK, WATERMARK, Barrier
 from moorline.model.wire.messages import InputTaken
-from moorline.protocol.flow import LEAST_FOR_CALLS, LEAST_FOR_COLUMNS, Receiving
+from moorline.protocol.flow import Receiving
 from moorline.subtask.adaptive_batches import AdaptiveBatches
+from moorline.subtask.call_costs import least_window
 from moorline.subtask.clocks import Clocks
-from moorline.subtask.columns.eligible import keeps_columns
 from moorline.subtask.environment import Environment
 from moorline.subtask.gate import Gate, InFlight
 from moorline.subtask.iteration.membership import Looping
@@ -55,7 +53,7 @@ class Inputs:
         channels = plan.channels_into(subtask)
         self._channel = {pair: number for number, pair in enumerate(channels)}
         self._channels = channels
-        least = least_window(plan, subtask)
+        least = least_window(plan, subtask.vertex)
         self._flow = Receiving(len(channels), environment.first_window, environment.in_flight_ms, least)
         self._worked_ms, self._report = worked_ms, environment.report
         #: The input behind each channel, and then behind each queue of restored frames.
@@ -214,37 +212,3 @@ class Inputs:
             if at < len(frame) and self._has_urgent_work():
                 return frame[: HEAD.size] + frame[at:]
         return None
-
-
-def least_window(plan: Plan, subtask: SubtaskId) -> int:
-    """The bytes that may always be on their way to it: more where a call may take as long for little as for much.
-
-    One of the user's that is given many records may: a sink, a function of batches. Our own sinks take what they are
-    given and go on. And so may a chain of steps on columns alone, where a call costs as much as thousands of rows.
-    """
-    operators = [plan.graph.by_uid[uid] for uid in plan.vertices[subtask.vertex].operators]
-    if all(map(_is_on_columns, operators)):
-        return LEAST_FOR_COLUMNS
-    return LEAST_FOR_CALLS if any(map(_is_users_call, operators)) else 1
-
-
-def _is_users_call(operator: Operator) -> bool:
-    is_own = type(operator.function).__module__.startswith("moorline.")
-    return operator.kind in _USERS_CALLS or (isinstance(operator.function, Sink) and not is_own)
-
-
-def _is_on_columns(operator: Operator) -> bool:
-    if isinstance(operator.function, Sink):
-        return operator.function.takes_columns
-    return operator.kind in _ON_COLUMNS or keeps_columns(operator)
-
-
-_USERS_CALLS = (OperatorKind.MAP_BATCHES, OperatorKind.FILTER_BATCHES)
-_ON_COLUMNS = (
-    OperatorKind.WITH_SCHEMA,
-    OperatorKind.SELECT,
-    OperatorKind.WHERE,
-    OperatorKind.PROCESS_BATCHES,
-    OperatorKind.DEDUPLICATE,
-    OperatorKind.TOP,
-)

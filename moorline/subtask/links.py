@@ -24,6 +24,7 @@ from moorline.model.wire import elements
 from moorline.model.wire.elements import HEAD
 from moorline.protocol.flow import FIRST_WINDOW, Outflow
 from moorline.protocol.lowering import relay_slot
+from moorline.subtask.call_costs import most_records
 from moorline.subtask.columns.sharing import Shares, UnusableKey, WaitingColumns, dealt_out, routed
 from moorline.subtask.operators.base import user_code_failed
 
@@ -44,7 +45,8 @@ class Channel:
     """The way to one receiving subtask."""
 
     __slots__ = (
-        "columns", "flow", "head", "is_feedback", "link", "parts", "receiver", "records", "size", "slot", "stamps"
+        "columns", "flow", "head", "is_feedback", "link", "most_records", "parts", "receiver", "records", "size",
+        "slot", "stamps",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +62,8 @@ class Channel:
         is_direct = link.feedback or target_stage == stage + 1
         self.slot = target if is_direct else relay_slot(here, target, plan.widths[stage + 1])
         self.head = HEAD.pack(0, attempt, target_stage, target, link.id, sender.index)[1:]
+        #: So many records are pickled together.
+        self.most_records = most_records(plan, link.target)
         self.records: list[Any] = []
         #: The timestamps of :attr:`records`: one each, or none at all.
         self.stamps: list[int] = []

@@ -23,12 +23,13 @@ from moorline.model.wire import elements
 from moorline.model.wire.elements import BATCH, END, MARK, Barrier
 from moorline.protocol.flow import FIRST_WINDOW, Sending
 from moorline.protocol.flushing import Flushing
+from moorline.subtask.call_costs import MANY_RECORDS
 from moorline.subtask.links import FRAME_BYTES, Channel, LinkOutput, link_output
 from moorline.subtask.operators.base import Target
 
-#: Records are pickled in parts of about this, and of so many: small enough for the processor's cache, where an object
-#: takes ten times as much room as its bytes, and large enough for pickle to get going.
-PART_BYTES, MOST_RECORDS = 64 << 10, 256
+#: Records are pickled in parts of about this: small enough for the processor's cache, large enough for pickle to get
+#: going. How many of them at most is a matter of their receiver.
+PART_BYTES = 64 << 10
 #: No record is larger than this on its way: it is held in memory several times, by Spark too.
 MOST_BYTES = 1 << 30
 
@@ -120,7 +121,8 @@ class Output:
                 self.send(channel)
         while records:
             # In parts of the same size: a small one behind large ones would cost its receiver as much as they do.
-            count = -(-len(records) // -(-len(records) // self.part_records))
+            most = min(self.part_records, channel.most_records)
+            count = -(-len(records) // -(-len(records) // most))
             part = elements.pack_records(records[:count] if count < len(records) else records, stamps[:count])
             del records[:count], stamps[:count]  # in place: the routes hold on to these lists
             if len(part) > MOST_BYTES:
@@ -128,8 +130,8 @@ class Output:
             channel.parts.append(part)
             channel.size += len(part)
             self.bytes_out += len(part)
-            # Small records go by the hundred, records of a megabyte one by one.
-            self.part_records = max(1, min(PART_BYTES * count // len(part), MOST_RECORDS))
+            # Small records go by the hundred or thousand, records of a megabyte one by one.
+            self.part_records = max(1, min(PART_BYTES * count // len(part), MANY_RECORDS))
             self.record_bytes = len(part) / count
             if channel.size >= FRAME_BYTES or channel.size >= channel.flow.frame_bytes:
                 self.send(channel)

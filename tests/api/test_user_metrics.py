@@ -79,7 +79,7 @@ def test_bounds_ascend_and_a_gauge_is_a_function():
     group = mo.MetricGroup(MetricRegistry("count"))
     for bounds in ([], [1, 1], [2, 1], [float("nan")], [1, float("inf")], "abc", 5):
         with pytest.raises(InvalidArgument, match="ascending"):
-            group.histogram("h", bounds)
+            group.histogram("h", bounds)  # type: ignore[arg-type]
     for span in (0, -5, "60", float("nan"), True):
         with pytest.raises(InvalidArgument, match="seconds above 0"):
             group.meter("m", span)  # type: ignore[arg-type]

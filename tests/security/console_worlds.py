@@ -37,7 +37,15 @@ class Job:
     def metrics(self) -> dict[str, Any]:
         checkpoints = {"completed": 0, "failed": {}, "in_progress": [], "last": None, "since_last_ms": None}
         head = {"job": "<script>alert(1)</script>", "status": "running", "attempt": 1, "uptime_ms": 5}
-        return {**head, "attempts": 1, "failures": 0, "vertices": [], "operators": {}, "checkpoints": checkpoints}
+        return {
+            **head,
+            "attempts": 1,
+            "failures": 0,
+            "losses": {},
+            "vertices": [],
+            "operators": {},
+            "checkpoints": checkpoints,
+        }
 
     def series(self) -> dict[str, Any]:
         return {"time_ms": []}

@@ -20,6 +20,7 @@ from moorline.model.wire.elements import BARRIER, BATCH, END, Barrier, FrameHead
 from moorline.protocol.flushing import BUSY_MS, CALM_MS
 from moorline.protocol.lowering import lower, relay_slot
 from moorline.subtask import output
+from moorline.subtask.call_costs import FEW_RECORDS
 from moorline.subtask.links import FRAME_BYTES, HashOutput, LinkOutput, link_output
 from moorline.subtask.output import Output
 from moorline.testing import ManualClock
@@ -303,14 +304,14 @@ def test_frames_are_of_a_bounded_size_whatever_the_size_of_records_and_batches(s
 @pytest.mark.parametrize("count", [1, 255, 256, 257, 1_000, 1_030])
 def test_records_are_pickled_in_small_parts_of_the_same_size(count):
     world = World(plan_of(1))
-    world.link.process(list(range(2 * output.MOST_RECORDS)))  # the size of a record is known from then on
+    world.link.process(list(range(2 * FEW_RECORDS)))  # the size of a record is known from then on
     world.drain()
     world.rows.clear()
     world.link.process(list(range(count)))
     world.drain()
     sizes = [len(r) for _, f in world.rows if f and f[0] == BATCH for _, r, _ in elements.unpack_batch(f)]
-    assert len(sizes) == -(-count // output.MOST_RECORDS)
-    assert sum(sizes) == count and max(sizes) <= output.MOST_RECORDS
+    assert len(sizes) == -(-count // FEW_RECORDS)
+    assert sum(sizes) == count and max(sizes) <= FEW_RECORDS
     assert max(sizes) - min(sizes) <= 1
 
 

@@ -51,6 +51,21 @@ def test_it_does_not_matter_that_the_first_frame_was_small():
     assert calls.count(2_000) > 380
 
 
+def test_it_does_not_matter_when_a_frame_of_one_record_comes():
+    operator = Operator(lambda count: 200.0)
+    slices = AdaptiveBatches(lambda: operator.now_ms, lambda: False, 4_096)
+    for count in range(400):
+        slices.process(operator, list(range(1 if count % 3 == 0 else 2_000)), None, 0)
+    assert operator.calls.count(2_000) > 0.9 * 266
+    assert len(operator.calls) < 1.2 * 400
+
+
+def test_records_that_are_slow_each_come_one_by_one_but_for_a_try_now_and_then():
+    calls = run(lambda count: count * 200.0, frames=2)
+    assert max(calls[1:]) <= 2
+    assert calls.count(2) < 0.05 * len(calls)
+
+
 def test_a_call_that_is_slow_and_records_that_are_slow_too_find_a_measure():
     calls = run(lambda count: 100.0 + count * 1.0, frames=30)
     # Most are neither single records, which cost a hundred times as much, nor so many that a checkpoint would wait.

@@ -7,6 +7,7 @@ casts make of the text: ``true`` and ``1``, ISO 8601, decimals that need no roun
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -41,6 +42,8 @@ class CsvColumns:
     def block(self, data: bytes) -> pa.RecordBatch | None:
         """A row for each line that is not empty. None: the rows must be found otherwise, and some may be broken."""
         if b"\0" in data or data.count(b"\r") != data.count(b"\r\n"):
+            return None
+        if data.startswith(codecs.BOM_UTF8):  # Arrow takes it for the mark of a file, and here it is part of a text
             return None
         if not data.isascii():
             try:
