@@ -321,6 +321,13 @@ def test_names_of_columns_that_are_no_fields_are_refused():
         make_of_columns(Plain, (("key", "name = 1; key"), [[1], [2]]))
 
 
+def test_columns_of_different_lengths_are_refused():
+    names = tuple(Plain.__dataclass_fields__)
+    columns = [[1, 2] for _ in names[1:]]
+    with pytest.raises(ValueError, match=r"shorter|longer"):
+        make_of_columns(Plain, (names, [[1], *columns]))
+
+
 @pytest.mark.parametrize("records", BY_PICKLE, ids=shown)
 def test_everything_else_is_left_to_pickle(records):
     assert together(records) is records

@@ -72,7 +72,7 @@ def _maker(kind: type, names: tuple[str, ...]) -> Callable[[Columns], list[Any]]
     text = (
         "def make(columns):\n"
         "    made = []\n"
-        f"    for {', '.join(values)}, in zip(*columns):\n"
+        f"    for {', '.join(values)}, in zip(*columns, strict=True):\n"
         "        record = new(twin)\n"
         f"{gives}"
         "        record.__class__ = kind\n"
